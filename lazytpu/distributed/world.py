@@ -384,7 +384,7 @@ def _leave(process: int, engine: Engine) -> None:
         flush()
         WORLD.raise_untold()
         WORLD.control.close()
-    except Exception:  # noqa: BLE001  (an error of a function at exit would leave the status 0)
+    except BaseException:  # noqa: BLE001  (an error of a function at exit would leave the status 0, and so an interrupt)
         traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()

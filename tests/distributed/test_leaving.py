@@ -128,6 +128,29 @@ def test_a_rank_that_ends_early_is_named(end: str):
     assert "CollectiveError" in said
 
 
+INTERRUPTED = """
+import os, signal, threading, time
+import torch, torch.distributed as dist
+
+dist.init_process_group()
+if dist.get_rank() == 1:
+    time.sleep(200)
+dist.all_reduce(torch.ones(4, device="tpu"))
+timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+timer.daemon = True
+timer.start()
+"""
+
+
+def test_an_interrupt_of_the_wait_at_the_end_is_in_the_exit_status():
+    port = free_port()
+    ranks = [zygote.Process(["-c", INTERRUPTED], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
+    said = ranks[0].communicate(60)[1]
+    ranks[1].kill()
+    assert [rank.wait(60) for rank in ranks] == [1, -9]
+    assert "KeyboardInterrupt" in said
+
+
 LONGER = """
 import os, time
 import torch, torch.distributed as dist

@@ -210,8 +210,9 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         y.add_(added)
 
     def fail(group: Any) -> None:
-        """By itself, before what was cut before is launched."""
+        """By itself, before what was cut before is launched, which it needs: the interrupt waits for nothing more."""
         more(group)
+        y.mul_(x)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(World, "post", lambda world, calls: 1 // 0)
             with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
