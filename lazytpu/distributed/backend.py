@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cache, partial
 from typing import Any
 
@@ -12,11 +14,14 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import data_parallel, fsdp, pipelines, splitting, tensor_lists
+from lazytpu.distributed.common_store import answered
+from lazytpu.distributed.control import SETTLING, CollectiveError
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.interrupts import interruptible
 
 
 def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
@@ -40,7 +45,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     job.seconds[name] = min(seconds, job.patience)
     job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     job.seconds[name] = seconds
-    host = _gloo(asked, f"host/{job.token}/{name}")
+    host = _gloo(asked, f"host/{job.token}/{name}", min(seconds, job.patience))
     made = TpuGroup(job, name, members, asked.group_rank, host)
     made.store, made.make = asked.store, partial(create, start=start)
     return made
@@ -56,8 +61,21 @@ def _adapt_torch() -> None:
     when_imported("torch.distributed.pipelining._backward", pipelines.adapt)
 
 
-def _gloo(asked: Any, prefix: str) -> Any:
-    """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
+@interruptible
+def _made(backend: Future[Any], seconds: float) -> Any:
+    """The connected group, after at most so many seconds: gloo has no timeout for what it waits for in a store."""
+    try:
+        return backend.result(seconds)
+    except TimeoutError as error:
+        raise CollectiveError(
+            f"the store of this job has not given gloo the addresses of all ranks within {seconds:g} s, though they "
+            "are all here: it does not answer, or has lost what it was told"
+        ) from error
+
+
+def _gloo(asked: Any, prefix: str, seconds: float) -> Any:
+    """The group of CPU tensors, which listens on the address by which the job is reached, and on no other. It has to be
+    connected after so many seconds."""
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
@@ -69,7 +87,10 @@ def _gloo(asked: Any, prefix: str) -> Any:
     group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
-    backend = gloo(store, asked.group_rank, asked.group_size, options)
+    made = Future[Any]()
+    connect = partial(gloo, store, asked.group_rank, asked.group_size, options)
+    threading.Thread(target=answered, args=(made, connect), name="lazytpu gloo", daemon=True).start()
+    backend = _made(made, seconds + SETTLING)
     backend._set_sequence_number_for_group()
     group._register_backend(torch.device("cpu"), kind, backend)
     return group

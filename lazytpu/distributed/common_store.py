@@ -53,9 +53,12 @@ class CommonStore:
 
     def _work(self) -> None:
         while True:
-            answer, call = self._asked.get()
-            try:
-                answer.set_result(call())
-            except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
-                answer.set_exception(error)
-            del answer, call
+            answered(*self._asked.get())
+
+
+def answered(answer: Future[Any], call: Callable[[], Any]) -> None:
+    """Note what a call gives, or raises."""
+    try:
+        answer.set_result(call())
+    except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
+        answer.set_exception(error)
