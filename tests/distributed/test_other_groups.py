@@ -1,7 +1,13 @@
-"""Groups of gloo in processes that have lazytpu, and do not use it."""
+"""Gloo: groups of it in processes that have lazytpu, and do not use it, and the group inside each group."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
+import pytest
+
+from lazytpu.distributed import backend
+from lazytpu.distributed.control import CollectiveError
 from tests import zygote
 from tests.distributed.ranks import ROOT, environment, free_port
 
@@ -31,3 +37,9 @@ def test_groups_of_gloo_are_as_without_the_device():
     ranks = [zygote.Process(["-c", PLAIN], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
     texts = [rank.communicate(120) for rank in ranks]
     assert [rank.wait(60) for rank in ranks] == [0, 0], texts
+
+
+def test_gloo_is_not_waited_for_for_ever():
+    """The file of a FileStore is gone, or the process of a TCPStore has stopped: gloo itself has no timeout there."""
+    with pytest.raises(CollectiveError, match="has not given gloo the addresses of all ranks within"):
+        backend._made(Future(), 0.05)
