@@ -145,8 +145,9 @@ class Inflight:
     def _settle(self, count: int) -> None:
         """Wait for the oldest `count` runs, and for all before the last that guards its inputs. Note what failed."""
         runs = list(self.runs)
-        guarding = [i for i, run in enumerate(runs, 1) if run.lineage.guards]
-        runs = runs[: max(count, *guarding[-1:]) if guarding else count]
+        if count < len(runs):
+            guarding = [i for i, run in enumerate(runs, 1) if run.lineage.guards]
+            runs = runs[: max(count, *guarding[-1:]) if guarding else count]
         with self.metrics.waiting():
             try:
                 client.wait([run.status for run in runs])
