@@ -90,10 +90,12 @@ class Inflight:
         self.launched = number = self.launched + 1
         if checks:
             self._checking = number
-        try:
-            first = self.runs[0].number
-        except IndexError:  # there are none, perhaps since just now
-            first = number
+        first = number
+        if self.runs:  # an exception takes 0.5 us
+            try:
+                first = self.runs[0].number
+            except IndexError:  # there are none since just now
+                first = number
         doubtful = self._checking >= first or self.errors
         parents = list(outcomes_of(inputs)) if doubtful or alone or lineage.guards else ()
         return Run(number, checks, lineage, [RunOutcome(group) for group in lineage.groups], parents)
