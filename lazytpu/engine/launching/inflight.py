@@ -91,7 +91,7 @@ class Inflight:
         if checks:
             self._checking = number
         first = number
-        if self.runs:  # an exception takes 0.5 us
+        if self.runs:  # an exception takes 0.4 us
             try:
                 first = self.runs[0].number
             except IndexError:  # there are none since just now
