@@ -238,6 +238,10 @@ class EnginePort(Protocol):
         device."""
 
     @abstractmethod
+    def number(self, buffer: Any, dtype: torch.dtype, index: int) -> Any:
+        """One of these elements, as a Python number. Raises what failed on the device."""
+
+    @abstractmethod
     def share(self, buffer: Any) -> Any:
         """A jax array of a buffer's memory, which is not donated while the array lives. Raises what failed on the
         device."""

@@ -33,6 +33,17 @@ def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return tensor
 
 
+_PLAIN = frozenset(
+    {torch.float32, torch.float64, torch.float16, torch.bool, torch.int64, torch.int32, torch.int16, torch.int8}
+    | {torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128}
+)  # of which numpy makes the same Python numbers as torch
+
+
+def number(array: np.ndarray[Any, Any], dtype: torch.dtype, index: int) -> Any:
+    """The element with that index, in row-major order, of an array of `dtype`, as a Python number."""
+    return array.item(index) if dtype in _PLAIN else copied(array, dtype)[index].item()
+
+
 def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     """The inverse of `to_numpy`, sharing the array's memory."""
     if dtype is torch.bfloat16:

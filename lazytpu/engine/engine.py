@@ -188,6 +188,9 @@ class Engine(EnginePort):
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         return self.transfers.download(buffer, dtype)
 
+    def number(self, buffer: Any, dtype: torch.dtype, index: int) -> Any:
+        return self.transfers.number(buffer, dtype, index)
+
     def share(self, buffer: Any) -> Any:
         return self.transfers.share(buffer)
 

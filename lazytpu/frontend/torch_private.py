@@ -43,11 +43,18 @@ KeySet = torch._C.DispatchKeySet
 # key would allocate memory for our storages, which are empty, and leave them on the meta device.)
 META = KeySet(Key.Meta)
 
+
+def native(op: Any) -> Callable[..., Any]:
+    """(key set, arguments) -> what torch's own kernel of `op` for that key gives: `op.redispatch` without the Python
+    around it, which is a sixth of the time."""
+    return op._handle.redispatch_boxed
+
+
 # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
 storage_from_pointer = torch._C._construct_storage_from_data_pointer
-as_strided = torch.ops.aten.as_strided.default.redispatch
-set_storage = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
+as_strided = native(torch.ops.aten.as_strided.default)
+set_storage = native(torch.ops.aten.set_.source_Storage_storage_offset)
 
 stash_in_thread = torch._C._stash_obj_in_tls  # travels with torch's thread state into autograd's threads
 thread_stash = torch._C._get_obj_in_tls

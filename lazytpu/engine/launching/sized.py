@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -56,20 +55,30 @@ class AtSizes(Compiled):
 
     def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
         layouts = self.program.layouts
-        wanted = repeat(None) if layouts is None else layouts.arguments[len(arguments) :]
-        for i, memory, layout in zip(self.binding.inputs, self.arguments, wanted, strict=False):
-            arguments.append(_argument(buffers[i], memory, layout))
+        if layouts is None:
+            each = zip(self.binding.inputs, self.arguments)  # without `strict`, as in `Cutter`
+            arguments.extend([buffers[i].array if memory is None else fitted(buffers[i], memory) for i, memory in each])
+        else:
+            wanted = layouts.arguments[len(arguments) :]
+            each = zip(self.binding.inputs, self.arguments, wanted, strict=False)
+            arguments.extend([_argument(buffers[i], memory, layout) for i, memory, layout in each])
         arguments.append(self.queue.packs.upload(self.pack))
 
     def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
         layouts = self.program.layouts
-        given = repeat(None) if layouts is None else layouts.results
-        made = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes, given, strict=False)
+        each = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes)  # there is a status besides
+        if layouts is None:
+            return [
+                Buffer(array, nbytes, origin, outcome)
+                if padded is None
+                else PaddedBuffer(array, nbytes, padded, shape, origin, outcome)
+                for array, padded, shape, nbytes, origin, outcome in each
+            ]
         return [
             buffer_of(layout, array, nbytes, origin, outcome)
             if padded is None
             else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
-            for array, padded, shape, nbytes, origin, outcome, layout in made
+            for (array, padded, shape, nbytes, origin, outcome), layout in zip(each, layouts.results, strict=False)
         ]
 
 

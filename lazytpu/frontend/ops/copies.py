@@ -165,7 +165,11 @@ def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Te
 
 def local_scalar_dense(tensor: torch.Tensor) -> Any:
     """aten::_local_scalar_dense, which implements `.item()`."""
-    return to_cpu(tensor).item()
+    value = tensors.value_of(tensor)
+    dtype = value.layout.dtype
+    if tensor.dtype is not dtype or value.buffer is EMPTY:
+        return to_cpu(tensor).item()
+    return activation.engine().number(materialize(value), dtype, int(tensor.storage_offset()))
 
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:

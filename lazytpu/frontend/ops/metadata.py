@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.storage import storages, unwritten
-from lazytpu.frontend.torch_private import META, set_storage
+from lazytpu.frontend.torch_private import META, native, set_storage
+from lazytpu.frontend.torch_private import as_strided as native_as_strided
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major
 
 aten = torch.ops.aten
@@ -16,15 +18,7 @@ aten = torch.ops.aten
 
 def _native(op: Any) -> Any:
     """torch's own meta kernel, run on the tpu tensor itself: a true view, sharing the storage."""
-    redispatch = op.redispatch
-    return lambda *args, **kwargs: redispatch(META, *args, **kwargs)
-
-
-_as_strided_native = aten.as_strided.default.redispatch
-
-
-def _as_strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
-    return _as_strided_native(META, tensor, size, stride, offset)
+    return partial(native(op), META)
 
 
 _IN_BOUNDS: set[tuple[Any, ...]] = set()  # views that were checked: transposes and expands repeat in every step
@@ -35,7 +29,7 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
     """aten::as_strided, with the bounds check that the meta kernel leaves out."""
     offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
     _check_inside(tensor, size, stride, offset)
-    return _as_strided_native(META, tensor, size, stride, offset)
+    return native_as_strided(META, tensor, size, stride, offset)
 
 
 def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> None:
@@ -116,7 +110,7 @@ def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory
     needed = int(tensor.storage_offset()) + tensors.extent(shape, stride)
     if needed > held:
         grow_storage(tensor, held, needed)
-        unwritten.fill(_as_strided(tensor, [needed - held], [1], held))
+        unwritten.fill(native_as_strided(META, tensor, [needed - held], [1], held))
     return set_storage(META, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
 
 
@@ -126,9 +120,9 @@ def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
     if held == 0 or storage._value.buffer is EMPTY:
         storage._value = resident(tensors.layout(tensor.dtype, (needed,), (1,)), EMPTY)
         return
-    old = _as_strided(tensor, [held], [1], 0)
+    old = native_as_strided(META, tensor, [held], [1], 0)
     grown = tensors.empty((needed,), (1,), tensor.dtype)
-    _as_strided(grown, [held], [1], 0).copy_(old)
+    native_as_strided(META, grown, [held], [1], 0).copy_(old)
     storage._value = tensors.value_of(grown)
 
 
@@ -145,7 +139,9 @@ def new_zeros_with_same_feature_meta(
     for size in batch:
         total *= size
     zeros = torch.zeros(total, dtype=other.dtype, device=other.device)
-    return _as_strided(zeros, [*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset()))
+    return native_as_strided(
+        META, zeros, [*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset())
+    )
 
 
 def is_set_to(tensor: torch.Tensor, other: torch.Tensor) -> bool:
