@@ -126,13 +126,14 @@ def test_tokens_are_those_of_the_cpu_and_programs_are_few(family: str, way: str)
 
 
 @pytest.mark.long
-def test_prompts_of_other_lengths_share_the_programs() -> None:
+@pytest.mark.parametrize("how", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
+def test_prompts_of_other_lengths_share_the_programs(how: dict[str, Any]) -> None:
     host = model("Llama")
     device = copy.deepcopy(host).to("tpu")
     made = list[int]()
     for length in (7, 12, 9, 17, 5, 23):
-        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length)))
-        assert torch.equal(given, written(host, prompt("cpu", 1, length)))
+        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
+        assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
         made.append(new)
     assert sum(made[1:]) <= 8
     assert sum(made[2:]) <= 4

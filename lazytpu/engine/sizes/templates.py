@@ -35,6 +35,7 @@ MOST = 256  # templates that are remembered, the newest
 SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
 KINDS = 4  # forms of one template, the newest
+FEWER = 8  # sizes below a bound that are tried where views leave their tensors at it
 
 
 class OneSize(Exception):
@@ -264,16 +265,20 @@ class Template:
         def fits(others: Mapping[str, int]) -> bool:
             return views_fit(forms.at(others), here)
 
-        highest = {name: high for name, (_, high) in symbols.items()}
-        joint = fits(highest)
+        highest = _greatest(sizes, symbols, fits)
+        joint = highest is not None
+        if highest is None:
+            highest = {name: high for name, (_, high) in symbols.items()}
         lowest = {name: low for name, (low, _) in symbols.items()}
         beside = [sizes, lowest, highest] if joint and len(symbols) > 1 else [sizes]
         found: dict[str, Range] = {}
-        for name, (low, high) in symbols.items():
-            size = sizes[name]
+        for name, (low, _) in symbols.items():
+            size, high = sizes[name], highest[name]
 
-            def possible(other: int, name: str = name) -> bool:
-                return any(fits({**others, name: other}) for others in beside)
+            def possible(other: int, name: str = name, size: int = size) -> bool:
+                # All moved alike: of a table and of what is in it, both may be less.
+                moved = {x: max(LEAST, at + other - size) for x, at in sizes.items()}
+                return any(fits({**others, name: other}) for others in (*beside, moved))
 
             top = high if joint else size + bisect_left(range(size + 1, high + 1), True, key=lambda n: not possible(n))
             found[name] = low + bisect_left(range(low, size), True, key=possible), top
@@ -289,6 +294,21 @@ class Template:
             found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
             forms.buckets[key] = found
         return found
+
+
+def _greatest(
+    sizes: Mapping[str, int], symbols: Mapping[str, Range], fits: Callable[[Mapping[str, int]], bool]
+) -> dict[str, int] | None:
+    """The greatest sizes of all symbols at which views fit, where one of them may be a few less than its bound: of what
+    is written into a table, there is less than the table has room for. None if there are none."""
+    highest = {name: high for name, (_, high) in symbols.items()}
+    if fits(highest):
+        return highest
+    for name, high in highest.items() if len(symbols) > 1 else ():
+        for less in range(high - 1, max(sizes[name], high - FEWER) - 1, -1):
+            if fits(found := {**highest, name: less}):
+                return found
+    return None
 
 
 def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:

@@ -17,6 +17,8 @@ LITTLE = 1.25
 "The most that padding may cost, as a multiple of the work without it: what buckets with quarters cost at most."
 NOTHING = 262_144
 "Bytes that a run may read and write in any case: the host takes as long to launch it, some 50 us."
+OF_A_RECORD = 65_536
+"The same for each of its records: to record one takes the host, with the Python around it, some 15 us."
 PER_BYTE = 4
 "Products of a multiplication of matrices in the time of a byte, on a core of a CPU; a TPU makes far more."
 CONTRACTIONS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "mv", "dot")
@@ -33,7 +35,7 @@ def costs_little(most: Sequence[Record], least: Sequence[Record]) -> bool:
     if any(_family(record) not in ("aten", "lazytpu") or _name(record) in RECURRENT for record in most):
         return False
     greatest = work(most)
-    return greatest <= NOTHING or greatest <= LITTLE * work(least)
+    return greatest <= NOTHING + OF_A_RECORD * len(most) or greatest <= LITTLE * work(least)
 
 
 def work(records: Sequence[Record]) -> float:

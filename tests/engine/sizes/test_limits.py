@@ -63,3 +63,25 @@ def test_three_sizes_at_once_have_fewer_bounds() -> None:
 
     assert programs(partial(steps, firsts)) <= 4
     assert programs(partial(steps, more)) == 0
+
+
+def test_tables_of_texts_of_other_lengths() -> None:
+    """As of beam search: a table with room for the text and its new tokens, and one for these alone."""
+    new = 6
+
+    def write(length: int, device: str) -> torch.Tensor:
+        text, beams = torch.zeros(3, length + new).to(device), torch.zeros(3, new).to(device)
+        text[:, :length] = 1.0
+        for n in range(length, length + new):
+            text[:, n] = text[:, :n].mean(1) + beams[:, n - length]
+            beams[:, n - length] = text[:, n] * 0.5
+            lazytpu.mark_step()
+        return text.cpu()
+
+    def steps(*lengths: int) -> None:
+        for length in lengths:
+            torch.testing.assert_close(write(length, "tpu"), write(length, "cpu"))
+
+    assert programs(partial(steps, 7)) <= 3
+    assert programs(partial(steps, 12)) <= 3
+    assert programs(partial(steps, 9, 15)) == 0

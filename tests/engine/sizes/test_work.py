@@ -61,6 +61,26 @@ def test_rows_of_a_product_do_not() -> None:
     assert costs_little(step(512), step(449))
 
 
+def test_ops_cost_the_host_time_too() -> None:
+    """Where a step of small values has many ops, the host is as long with these as the device with padding."""
+
+    def step(rows: int, ops: int, width: int) -> list[Record]:
+        x = torch.ones(rows, width).to("tpu")
+
+        def run() -> Tensor:
+            y = x
+            for _ in range(ops):
+                y = y + 1
+            return y
+
+        return records(run)
+
+    many, few = step(64, 30, 64), step(64, 3, 640)
+    assert work(many) == work(few) > NOTHING
+    assert costs_little(many, step(5, 30, 64))
+    assert not costs_little(few, step(5, 3, 640))
+
+
 def test_of_what_is_not_known_nothing_is_said() -> None:
     layer, x = torch.nn.LSTM(4, 8).to("tpu"), torch.ones(5, 2, 4).to("tpu")
     found = records(lambda: layer(x))

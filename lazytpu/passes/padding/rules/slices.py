@@ -33,6 +33,7 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         return _slice_of_steps(w, op, stepped, first, last, steps)
     dims: list[Dim] = []
     moving: dict[int, Form] = {}
+    room = [0] * len(out)
     for i, (dim, low, high, stride) in enumerate(zip(operand.dims, first, last, strides, strict=True)):
         if (low, high, stride, out[i]) == (form(0), dim.total, 1, dim.size):
             dims.append(dim)
@@ -46,8 +47,10 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
             if stride != 1:
                 raise Refused(f"a slice with steps of {stride} starts at {low}")
             least, most = low.range(w.shared.symbols)
-            if least < 0 or most + out[i] > dim.size:
-                raise Refused(f"a slice of up to {out[i]} at {low} may begin before 0 or end behind {dim.size}")
+            if (most if len(low.symbols) > 1 else least) < 0:
+                raise Refused(f"a slice at {low} may begin before 0")
+            if (high - low).number != out[i]:  # its padding may end behind the bound
+                room[i] = max(0, min(most, dim.size) + out[i] - dim.size)
             moving[i] = low
         dims.append(w.dim(out[i], (high - low + (stride - 1)) // stride))
     if not moving:
@@ -56,6 +59,8 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     rest = [0 if i in moving else n for i, n in enumerate(starts)]
     ends = [n if i in moving else m for i, (n, m) in enumerate(zip(shape_of(op.operand), limits, strict=True))]
     value = b.slice(op.operand, rest, ends, [1 if i in moving else n for i, n in enumerate(strides)])
+    if any(room):
+        value = b.pad(value, w.zero(value), [0] * len(out), room)
     at = [w.number(moving[i]) if i in moving else b.constant(0, "i32") for i in range(len(dims))]
     w.replace(op, b.dynamic_slice(value, at, out), Padded(tuple(dims)))
     return None

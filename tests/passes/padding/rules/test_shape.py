@@ -82,3 +82,12 @@ def test_a_slice_to_another_size_is_for_sizes_that_fit() -> None:
     symbols = {"n": (2, 6), "m": (5, 9)}
     fitting = [{"n": n, "m": m} for n in range(2, 7) for m in range(5, 10) if n <= m]
     same_at_every_size(build, ["f32[m]"], symbols, sizes=fitting)
+
+
+def test_a_start_that_two_sizes_decide_is_for_sizes_that_fit() -> None:
+    """As of a table of a text's greatest length, whose end varies, too, in which the newest token is read."""
+    symbols = {"n": (2, 6), "m": (5, 9)}
+    fitting = [{"n": n, "m": m} for n in range(2, 7) for m in range(5, 10) if n <= m]
+    same_at_every_size(lambda b, x, n, m: b.slice(x, [m - n], [m - n + 1]), ["f32[8]"], symbols, sizes=fitting)
+    same_at_every_size(lambda b, x, n, m: b.slice(x, [m - n], [m]), ["f32[9]"], symbols, sizes=fitting)
+    same_at_every_size(lambda b, x, n, m: b.slice(x, [m - n], [m - n + 2]), ["f32[m]"], symbols, sizes=fitting)
