@@ -161,3 +161,11 @@ def test_a_count_that_torch_has_to_know_is_read(buckets: str):
         got, took = steps(f, x, m)
     assert took == 2
     torch.testing.assert_close(got.cpu(), x[m] if buckets == "auto" else x[m].sum())
+
+
+def test_compiled_classes_are_looked_at():
+    one_hot = torch.compile(lambda x: functional.one_hot(x, 3))
+    classes = torch.tensor([0, 2, 1])
+    assert torch.equal(one_hot(classes.to("tpu")).cpu(), functional.one_hot(classes, 3))
+    with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes"):
+        one_hot(torch.tensor([0, 3, 1]).to("tpu")).cpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -68,7 +69,12 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     does from then on if it is padded."""
     if isinstance(buffer, PaddedBuffer):
         buffer.ranges = {**buffer.ranges, **ranges}
-        return buffer
+        wanted = UPLOADS.memory(buffer.existing.dtype, buffer.shape, buffer.ranges)
+        plain = wanted is not None and all(type(n) is int for n in (*wanted, *buffer.memory))
+        if not plain or not _is_larger(wanted, buffer.memory):
+            return buffer
+        array = fitted(buffer, wanted)
+        return PaddedBuffer(array, array.nbytes, wanted, buffer.shape, buffer.origin, buffer.outcome, buffer.ranges)
     whole: Array = buffer.array
     shape = whole.shape
     memory = UPLOADS.memory(whole.dtype, shape, ranges) or shape
@@ -79,3 +85,8 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     buffer.pins += 1  # two buffers have its memory: no run may take that
     shared.pins += 1
     return shared
+
+
+def _is_larger(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether an array of plain sizes has room for all that another one holds, and more."""
+    return tuple(one) != tuple(other) and all(n >= m for n, m in zip(one, other, strict=True))
