@@ -87,8 +87,11 @@ FEW = 2
 def _holds(asserted: fx.Node) -> bool:
     """Whether an assertion of counts holds for all of them, or it is seen where it does not: for the greatest, or for
     few."""
-    said: Any = asserted.args[0]
-    return not isinstance(said, fx.Node) or _is_seen(getattr(said.meta.get("val"), "node", said).expr)
+    said = asserted.args[0]
+    if not isinstance(said, fx.Node):
+        return True
+    value = said.meta.get("val")
+    return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
 
 
 def _is_seen(said: Any) -> bool:

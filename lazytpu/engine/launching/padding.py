@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -70,8 +69,7 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     if isinstance(buffer, PaddedBuffer):
         buffer.ranges = {**buffer.ranges, **ranges}
         wanted = UPLOADS.memory(buffer.existing.dtype, buffer.shape, buffer.ranges)
-        plain = wanted is not None and all(type(n) is int for n in (*wanted, *buffer.memory))
-        if not plain or not _is_larger(wanted, buffer.memory):
+        if wanted is None or not _is_larger(wanted, buffer.memory):
             return buffer
         array = fitted(buffer, wanted)
         return PaddedBuffer(array, array.nbytes, wanted, buffer.shape, buffer.origin, buffer.outcome, buffer.ranges)
@@ -87,6 +85,7 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     return shared
 
 
-def _is_larger(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def _is_larger(one: Memory, other: Memory) -> bool:
     """Whether an array of plain sizes has room for all that another one holds, and more."""
-    return tuple(one) != tuple(other) and all(n >= m for n, m in zip(one, other, strict=True))
+    pairs = list(zip(one, other, strict=True))
+    return one != other and all(isinstance(n, int) and isinstance(m, int) and n >= m for n, m in pairs)
