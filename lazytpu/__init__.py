@@ -94,8 +94,8 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
     """Say that a dim of `tensor` will have other sizes, from `min` to `max`: where `options.buckets` is on, its data is
     padded to a bound within these when it comes to the device, or now if it is there, where it is computed for that.
 
-    This is torch's `torch._dynamo.mark_dynamic` as well, which has the same effect on what is moved to the device
-    later. Raises IndexError for a dim that the tensor lacks, and ValueError for a range without its size.
+    This is torch's `torch._dynamo.mark_dynamic` as well, which has the same effect. Raises IndexError for a dim that
+    the tensor lacks, and ValueError for a range without its size.
     """
     activate()
     from lazytpu.frontend.ops.marking import mark

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -79,13 +80,38 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     return _calling(graph, bound, body, len(args), tensors, len(names))
 
 
+FEW = 2
+"Smaller counts are tried one by one: what does not hold for them, or is refused, is seen."
+
+
 def _holds(asserted: fx.Node) -> bool:
-    """Whether an assertion holds for all counts, or does not hold for the greatest: x >= 0, or x <= some."""
+    """Whether an assertion of counts holds for all of them, or it is seen where it does not: for the greatest, or for
+    few."""
     said = asserted.args[0]
     if not isinstance(said, fx.Node):
         return True
-    limit = said.args[-1]
-    return isinstance(limit, int) and (said.target is operator.le or (said.target is operator.ge and limit == 0))
+    value = said.meta.get("val")
+    return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
+
+
+def _is_seen(said: Any) -> bool:
+    """The same of a comparison of sums and products of counts, or of several."""
+    if said.func.__name__ == "And":
+        return all(map(_is_seen, said.args))
+    if not said.is_Relational:
+        return False
+    more, counts = (said.lhs - said.rhs).expand(), sorted(said.free_symbols, key=str)
+    factors = [factor for term, factor in more.as_coefficients_dict().items() if not term.is_Number]
+    if not more.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
+        return False
+    grows = bool(factors) and factors[0] > 0
+    if said.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
+        return True
+    # Where one of them is not among the few, it has to hold, and then does for more of them.
+    beside = [dict(zip(counts, at, strict=True)) for at in product(range(FEW + 1), repeat=len(counts)) if FEW in at]
+    if said.func.__name__ == "Unequality":
+        return all((more.xreplace(at) > 0) == grows and more.xreplace(at) != 0 for at in beside)
+    return said.func.__name__ != "Equality" and all(bool(said.xreplace(at)) for at in beside)
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -95,10 +121,14 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
     return wrap(resident(kind, Placeholder()))
 
 
+COPIES = frozenset((torch.ops.aten.copy_.default, torch.ops.aten.clone.default))
+"Ops that are not recorded where there is nothing to copy."
+
+
 def _kinds(captured: Capture) -> Any:
     """What is the same at all counts."""
     results = [result if isinstance(result, Static | Input) else type(result) for result in captured.results]
-    return [record.op for record in captured.records], captured.numbers, results
+    return [record.op for record in captured.records if record.op not in COPIES], captured.numbers, results
 
 
 def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) -> Subtrace:

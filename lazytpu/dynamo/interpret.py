@@ -27,11 +27,12 @@ class GraphRun(fx.Interpreter):
         self.nodes = graph.graph
         self.inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.backward = backward
+        self.broken: RuntimeError | None = None
 
     def run(self, *args: Any) -> Any:
         """As torch's, without its progress bar: an interrupt in there leaves tqdm's lock taken, and the next run would
         wait for it for ever."""
-        self.arguments, self.env = args, {}
+        self.arguments, self.env, self.broken = args, {}, None
         self.args_iter = iter(self.nodes.process_inputs(*args))
         result = None
         with replaying() as self.replayed:
@@ -39,6 +40,8 @@ class GraphRun(fx.Interpreter):
                 self.env[node] = result = self.run_node(node)
                 for last_used in self.user_to_last_uses.get(node, ()):
                     del self.env[last_used]
+        if self.broken is not None:
+            raise self.broken
         return self.nodes.process_outputs(result)  # of the output, the last node
 
     def run_node(self, n: fx.Node) -> Any:
@@ -69,7 +72,16 @@ class GraphRun(fx.Interpreter):
         if target is with_random_state:
             state, op, *rest = args
             return self.in_state(state, op, rest, kwargs)
+        if target is torch.ops.aten._assert_scalar.default:
+            return self._assert(target, args)
         return super().call_function(target, args, kwargs)
+
+    def _assert(self, op: Any, args: tuple[Any, ...]) -> None:
+        """What torch asserts of a size comes before the op that needs it, whose own error is the one of eager code."""
+        try:
+            op(*args)
+        except RuntimeError as error:
+            self.broken = self.broken or error
 
     def save_state(self) -> Any:
         """The state of the device's generator, for `in_state`."""

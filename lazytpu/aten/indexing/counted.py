@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
@@ -22,19 +23,23 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
+Refused = tuple[tuple[tuple[int, int], ...], str, str]
+"Counts, by number, that torch refuses when they are so many together; the message, and the exception."
+
+
 @dataclass(frozen=True)
 class Counted:
     """The block of a function. Its arguments are packs of constants, with the numbers `packs`, the arguments of the
     subtrace by their numbers (`inputs`), and the pack of counts. It returns what the subtrace does, which gives all
-    counts in the end (`counts` of them), and whether its checks passed: of each its message and the exception. Of the
-    counts in `positive` none may be 0."""
+    counts in the end (`counts` of them), and whether its checks passed: of each its message and the exception. Some
+    counts are `refused`."""
 
     block: Block
     packs: Sequence[Any]
     inputs: Sequence[int]
     counts: int
     checks: Sequence[tuple[str, str]]
-    positive: Sequence[tuple[int, str]]
+    refused: Sequence[Refused]
 
 
 COUNTED: dict[str, Counted] = {}
@@ -71,8 +76,8 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
         if sizes in op.operands:  # for the regions of the op
             known[sizes] = b.concatenate([b.reshape(count(i), (1,)) for i in range(of.counts)], 0)
         b.insert(op.clone(known))
-    for number, message in of.positive:
-        b.check(b.compare("GT", count(number), b.constant(0, "i32")), message, error="RuntimeError")
+    for few, message, error in of.refused:
+        b.check(reduce(b.or_, [b.compare("NE", count(n), b.constant(size, "i32")) for n, size in few]), message, error)
     for i, (message, error) in enumerate(of.checks):
         b.check(b.slice(known[status], [i], [i + 1]), message, error)
     outs = zip(function.outs, values, strict=True)

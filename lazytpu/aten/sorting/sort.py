@@ -150,12 +150,14 @@ def nanmedian(b: Builder, self: SSAValue) -> SSAValue:
 
 def _flat_median(b: Builder, x: SSAValue, *, skip_nan: bool) -> SSAValue:
     """The median of all elements. Of none it is NaN; for integers the least number, as on the CPU."""
-    size = prod(shape_of(x))
+    size, dtype = prod(shape_of(x)), dtype_of(x)
+    of_none = float("nan") if is_float(dtype) else 0 if dtype.startswith("ui") else -(1 << (bitwidth(dtype) - 1))
     if size == 0:
-        dtype = dtype_of(x)
-        empty = float("nan") if is_float(dtype) else 0 if dtype.startswith("ui") else -(1 << (bitwidth(dtype) - 1))
-        return b.constant(empty, dtype)
-    return _median(b, b.reshape(x, [size]), 0, False, skip_nan=skip_nan)[0]
+        return b.constant(of_none, dtype)
+    median = _median(b, b.reshape(x, [size]), 0, False, skip_nan=skip_nan)[0]
+    # A program for many sizes may have none.
+    some = b.compare("GT", b.constant(size, "i64"), b.constant(0, "i64"))
+    return b.select(some, median, b.constant(of_none, dtype))
 
 
 @rule("aten.mode.default")

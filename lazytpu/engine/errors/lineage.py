@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import torch
+
 from lazytpu.aten.errors import Check
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
@@ -19,6 +21,8 @@ from lazytpu.trace.value import again
 
 ALL = -1  # in place of a check's number: that the run succeeds at all, which all of its results depend on
 FINE = 8  # most groups with a RunOutcome each; if there are more, those that differ in inputs alone become one
+ASSERTIONS = frozenset((torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg))
+"Ops that say what has to hold for all that follows."
 SMALL = 64  # records; in a larger trace without checks every result may depend on every input
 
 
@@ -87,8 +91,11 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
             guarded = tuple([known.inputs[slot] for slot in read if slot in known.inputs])
             guards.extend((number, guarded) for number in _bits(own[index]) if guarded)
     depends = {slot: (0, 1 << number) for slot, number in known.inputs.items()}
+    asserted = 0
     for index, record in enumerate(records):
-        checked, inputs = own[index], 0
+        if record.op in ASSERTIONS:
+            asserted |= own[index]
+        checked, inputs = own[index] | asserted, 0
         for slot in _read(record):
             before = depends.get(slot, (0, 0))
             checked |= before[0]

@@ -68,7 +68,11 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     does from then on if it is padded."""
     if isinstance(buffer, PaddedBuffer):
         buffer.ranges = {**buffer.ranges, **ranges}
-        return buffer
+        wanted = UPLOADS.memory(buffer.existing.dtype, buffer.shape, buffer.ranges)
+        if wanted is None or not _is_larger(wanted, buffer.memory):
+            return buffer
+        array = fitted(buffer, wanted)
+        return PaddedBuffer(array, array.nbytes, wanted, buffer.shape, buffer.origin, buffer.outcome, buffer.ranges)
     whole: Array = buffer.array
     shape = whole.shape
     memory = UPLOADS.memory(whole.dtype, shape, ranges) or shape
@@ -79,3 +83,9 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     buffer.pins += 1  # two buffers have its memory: no run may take that
     shared.pins += 1
     return shared
+
+
+def _is_larger(one: Memory, other: Memory) -> bool:
+    """Whether an array of plain sizes has room for all that another one holds, and more."""
+    pairs = list(zip(one, other, strict=True))
+    return one != other and all(isinstance(n, int) and isinstance(m, int) and n >= m for n, m in pairs)

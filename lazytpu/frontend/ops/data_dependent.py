@@ -32,7 +32,7 @@ def nonzero(tensor: torch.Tensor) -> torch.Tensor:
         return kernel(OPS.nonzero.default).call(tensor, graph.of(tensor))
     count = int((tensor != 0).sum().item()) if tensor.numel() else 0
     if tensor.dim() == 0 or count == 0:
-        return torch.empty((tensor.dim(), count), dtype=torch.int64, device=tensor.device).t()
+        return torch.empty_strided((count, tensor.dim()), (1, count), dtype=torch.int64, device=tensor.device)
     return kernel(OPS.nonzero.default).call(tensor, count)
 
 

@@ -25,8 +25,13 @@ def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) ->
     if (least is not None and not 0 <= least <= size) or (most is not None and most < size):
         raise ValueError(f"mark_dynamic got min={least} and max={most} for a dim of size {size}, which is outside")
     mark_dynamic(tensor, dim, least, most)
-    if tensor.device.type == "tpu" and options.buckets != "off":
-        value = tensors.value_of(tensor)
-        if tensors.is_natural(tensor, value.layout) and value.buffer is not EMPTY:
-            materialize(value)
-            value.buffer = activation.engine().mark(value.buffer, value.layout, ranges_of(tensor))
+
+
+def pad(tensor: torch.Tensor) -> None:
+    """Pad a tensor of the device that was marked. What torch only traces has no memory, and a view is not padded."""
+    value = getattr(tensor.untyped_storage(), "_value", None)
+    if value is None or options.buckets == "off" or value.buffer is EMPTY:
+        return
+    if tensors.is_natural(tensor, value.layout):
+        materialize(value)
+        value.buffer = activation.engine().mark(value.buffer, value.layout, ranges_of(tensor))

@@ -33,8 +33,10 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
 
 
 def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> None:
-    storage: Any = tensor.untyped_storage()
-    kind = storage._value.layout
+    value = getattr(tensor.untyped_storage(), "_value", None)
+    if value is None:  # not in our memory: torch traces, and moves the sizes of a wrapper along with what it wraps
+        return
+    kind = value.layout
     key = (kind, tensor.dtype, offset, *size, None, *stride)
     if key not in _IN_BOUNDS:
         _check_bounds(kind, tensor.dtype, size, stride, offset)

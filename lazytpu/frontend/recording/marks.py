@@ -10,4 +10,5 @@ from lazytpu.ports import Ranges
 
 def ranges_of(tensor: Any) -> Ranges:
     """The marked dims of a tensor, with the least and the greatest size of each."""
-    return {dim % tensor.dim(): (low or 0, high) for dim, low, high in dynamic_dims(tensor)}
+    rank = tensor.dim()
+    return {dim % rank: (low or 0, high) for dim, low, high in dynamic_dims(tensor) if -rank <= dim < rank}

@@ -55,6 +55,19 @@ def test_a_tensor_on_the_device_is_padded_at_once():
     assert_close(y.cpu(), x + 1)
 
 
+def test_torchs_own_mark_pads_a_tensor_on_the_device():
+    mark = torch._dynamo.mark_dynamic  # pyright: ignore[reportAttributeAccessIssue]
+    x = torch.arange(26.0).reshape(2, 13)
+    y = x.to("tpu") + 1
+    with lazytpu.options(buckets="auto"):
+        mark(y, [0, 1], max=64)
+        mark(y[:, 1:], 1)  # no memory of its own
+        mark(torch.ones(3, 3), 0)
+        mark(torch.empty(3, device="tpu"), 5)  # torch itself looks at no dim
+    assert sizes(y) == (2, 14) and buffer_of(y).ranges == {0: (0, 64), 1: (0, 64)}
+    assert_close(y.cpu(), x + 1)
+
+
 def test_a_size_that_is_a_bound_shares_memory_that_nothing_takes():
     y = torch.ones(2, 8).to("tpu") + 1
     z = y * 3

@@ -1,0 +1,56 @@
+"""Nested tensors of the jagged layout, whose rows lie one behind the other, as padded tensors and back: rows are taken
+from places that the device computes of the offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _offsets(offsets: list[Tensor], name: str) -> Tensor:
+    """Where each sequence begins, and in the end the number of rows. Raises RuntimeError for other offsets."""
+    if len(offsets) != 1:
+        raise RuntimeError(f"{name}(): only a single jagged dim is supported for now")
+    if offsets[0].dim() != 1:
+        raise RuntimeError(f"{name}(): expected 1D offsets, but got offsets.dim() == {offsets[0].dim()}")
+    return offsets[0]
+
+
+def jagged_to_padded(
+    values: Tensor, offsets: list[Tensor], max_lengths: list[int], padding_value: float = 0.0
+) -> Tensor:
+    """aten::_jagged_to_padded_dense_forward: [B, max_lengths[0], ·] of rows [N, ·], with padding behind the ends of
+    sequences; of longer ones the first rows."""
+    starts, length = _offsets(offsets, "_jagged_to_padded_dense_forward"), max_lengths[0]
+    batch, rest = len(starts) - 1, values.shape[1:]
+    if not len(values):
+        return values.new_full((batch, length, *rest), padding_value)
+    steps = torch.arange(length, device=values.device)
+    inside = steps < (starts[1:] - starts[:-1])[:, None]
+    places = torch.where(inside, starts[:-1, None] + steps, 0)
+    rows = values.index_select(0, places.reshape(-1)).reshape(batch, length, *rest)
+    inside = inside.reshape(batch, length, *[1] * len(rest))
+    return torch.where(inside, rows, torch.full((), padding_value, dtype=values.dtype, device=values.device))
+
+
+def padded_to_jagged(dense: Tensor, offsets: list[Tensor], total_L: int | None = None) -> Tensor:
+    """aten::_padded_dense_to_jagged_forward: rows [total_L, ·] of [B, T, ·]. Without a total it is read.
+
+    Raises RuntimeError for a tensor without these two dims, and where a value is read if the offsets have another
+    total, IndexError if a sequence is longer than T."""
+    name = "_padded_dense_to_jagged_forward"
+    starts = _offsets(offsets, name)
+    if dense.dim() < 2:
+        raise RuntimeError(f"{name}(): expected padded dim >= 2, but padded.dim() == {dense.dim()}")
+    lengths = starts[1:] - starts[:-1]
+    sequence = torch.repeat_interleave(lengths, output_size=total_L)
+    step = torch.arange(len(sequence), device=dense.device) - starts[sequence]
+    return dense[sequence, step]
+
+
+KERNELS: dict[str, Any] = {
+    "_jagged_to_padded_dense_forward": jagged_to_padded,
+    "_padded_dense_to_jagged_forward": padded_to_jagged,
+}

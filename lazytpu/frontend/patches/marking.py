@@ -1,0 +1,31 @@
+"""torch's own `torch._dynamo.mark_dynamic` of a tensor that is on the device says what `lazytpu.mark_dynamic` does: its
+memory is padded. Nothing is imported for it: it acts when dynamo is."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.libraries.on_import import when_imported
+
+
+def install() -> None:
+    """Wrap it once dynamo is imported."""
+    when_imported(private.DYNAMO, _wrap)
+
+
+def _wrap(dynamo: Any) -> None:
+    marks = dynamo.decorators.mark_dynamic
+
+    @functools.wraps(marks)  # with what forbids it in graphs
+    def mark_dynamic(t: Any, index: Any, **limits: Any) -> None:
+        marks(t, index, **limits)
+        if isinstance(t, torch.Tensor) and type(index) is int and t.device.type == "tpu":
+            from lazytpu.frontend.ops.marking import pad
+
+            pad(t)
+
+    dynamo.mark_dynamic = dynamo.decorators.mark_dynamic = mark_dynamic
