@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeGuard, TypeVar
@@ -34,6 +35,8 @@ _OURS = (os.path.dirname(__file__) + os.sep, "<kernel of ")
 _DROPPED = {("weakref.py", "remove"), ("_weakrefset.py", "_remove"), ("weak.py", "remove")}
 
 _signal: Any = sys.modules["_signal"]  # the C module behind `signal`
+
+LOOKS = 1.0  # seconds between looks for signals, in a wait
 
 _interruptible: set[CodeType] = set()
 _finished: list[str] = []
@@ -53,6 +56,17 @@ def interruptible(function: F) -> F:
     exception."""
     _interruptible.add(function.__code__)
     return function
+
+
+@interruptible
+def wait_for(changed: threading.Condition, condition: Callable[[], object], seconds: float | None = None) -> bool:
+    """As `changed.wait_for(condition, seconds)`, in which a handler may raise. CPython does not see a signal that comes
+    just before a lock blocks it, so this never blocks for long."""
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    while not changed.wait_for(condition, max(0.0, min(LOOKS, end - time.monotonic()))):
+        if time.monotonic() >= end:
+            return False
+    return True
 
 
 def finished_first(folder: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from lazytpu.interrupts import interruptible
+from lazytpu.interrupts import interruptible, wait_for
 
 SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 
@@ -160,7 +160,7 @@ class Control:
             self._sought.pop(name, None)  # an answer to an earlier question that came too late
             self._send({"seek": {"name": name, "of": of}})
             with self._changed:
-                self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
+                wait_for(self._changed, lambda: name in self._sought or self._lost, seconds)
         return self._sought.pop(name, False)
 
     def wait(self, group: str, number: int, seconds: float, before: float = 0) -> None:
@@ -184,8 +184,10 @@ class Control:
     def _is_agreed(self, group: str, number: int, seconds: float) -> bool:
         """Whether it is, after waiting for that at most so many seconds."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._agreed.get(group, 0) > number or group in self._broken or self._lost, max(0.0, seconds)
+            wait_for(
+                self._changed,
+                lambda: self._agreed.get(group, 0) > number or group in self._broken or self._lost,
+                max(0.0, seconds),
             )
             if self._agreed.get(group, 0) > number:
                 return True
@@ -203,7 +205,7 @@ class Control:
     def why_soon(self, group: str, seconds: float) -> str | None:
         """The same, which may come to be known within so many seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: group in self._broken or self._lost, seconds)
+            wait_for(self._changed, lambda: group in self._broken or self._lost, seconds)
         return self.why_broken(group)
 
     def is_connected(self) -> bool:

@@ -111,7 +111,8 @@ class Buffer:
 
     def taken(self) -> bool:
         """Whether a run that failed has taken the memory of a value that is not released yet."""
-        return self.array is not None and client.is_deleted(self.array)
+        array = self.array  # once: another thread may release it meanwhile
+        return array is not None and client.is_deleted(array)
 
     def count(self, nbytes: int) -> None:
         """Counts as many bytes more, or less if negative."""

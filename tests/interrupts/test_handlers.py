@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+from lazytpu import interrupts
 from lazytpu.frontend.recording import miss
 
 Ring = Callable[[], None]
@@ -267,3 +268,26 @@ def test_functions_of_signal_that_were_imported_before(ring_inside: Ring, bell: 
     ring_inside()
     with pytest.raises(KeyError, match="test_functions_of_signal"):
         torch.ones(3, 9, device="tpu").exp2()
+
+
+def test_a_signal_that_wakes_nobody_is_seen_in_a_wait(monkeypatch: pytest.MonkeyPatch):
+    """As one that comes just before the main thread blocks: here another thread gets it."""
+    monkeypatch.setattr(interrupts, "LOOKS", 0.05)
+    changed = threading.Condition()
+
+    def send() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    timer = threading.Timer(0.2, send)
+    timer.start()
+    try:
+        with changed:
+            with pytest.raises(Bell):
+                interrupts.wait_for(changed, lambda: False, 20)
+            assert not interrupts.wait_for(changed, lambda: False, 0)
+            assert interrupts.wait_for(changed, lambda: True, 0)
+    finally:
+        timer.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from lazytpu.interrupts import interruptible
+from lazytpu.interrupts import interruptible, wait_for
 from lazytpu.runtime.promised import PromisedBuffer, is_waiting
 
 MOST = 4  # cuts that wait, or are being launched: each holds its inputs
@@ -87,7 +87,7 @@ class Launcher:
     @interruptible
     def _wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: condition() or self._closed, seconds)
+            return wait_for(self._changed, lambda: condition() or self._closed, seconds)
 
     def close(self, end: float) -> bool:
         """Launch nothing more, and wait for what is just being launched until `end` (time.monotonic()). Returns whether

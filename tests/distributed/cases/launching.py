@@ -300,13 +300,12 @@ def handles_wait_for_some_time() -> list[str]:
 def a_failure_is_raised_once() -> None:
     """Though a cut that was waiting when it was raised fails only then, since the group is broken."""
     rank, group = dist.get_rank(), dist.new_group([0, 1])
-    told = threading.Event()
+    both_cut, told = threading.Event(), threading.Event()
     fail = promising.PromisingCutter.failed
     numbers = count()
 
     def late(self: Any, cut: Any, reason: Any) -> Any:
-        if next(numbers) == 1:
-            assert told.wait(60)
+        assert (told if next(numbers) else both_cut).wait(60)
         return fail(self, cut, reason)
 
     def step(n: int) -> torch.Tensor:
@@ -329,6 +328,7 @@ def a_failure_is_raised_once() -> None:
             else:
                 store.wait([name])
                 lost = [step(5), step(5)]
+            both_cut.set()
             cutter: Any = activation.engine().cutter
             while not cutter.has_untold():
                 time.sleep(0.01)
