@@ -64,11 +64,11 @@ class PromisedBuffer(Buffer):
 
     def gone(self) -> bool:
         """Whether it is known that it is never computed. This waits for nothing, unlike what asks for the array."""
-        return not is_waiting(self) and super().gone()
+        return not is_waiting(self) and Buffer.gone(self)  # no super(): it may become a plain one at any time
 
     def taken(self) -> bool:
         """A run that waits has taken nothing."""
-        return not is_waiting(self) and super().taken()
+        return not is_waiting(self) and Buffer.taken(self)
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazytpu.runtime import client
+from lazytpu.runtime import client, promised
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
 
@@ -62,3 +62,18 @@ def test_one_that_failed_says_why():
     assert lost.times == 0
     assert str(promised.error) == "lost"
     assert lost.times == 1
+
+
+@pytest.mark.parametrize("asked", ["gone", "taken"])
+def test_it_may_be_kept_while_it_is_asked(asked: str, monkeypatch: pytest.MonkeyPatch):
+    """By the thread that launches: it is a plain buffer from one line to the next."""
+    made: Any = Buffer(client.to_device(np.ones(3, np.float32)), 12)
+    buffer: Any = PromisedBuffer(Launching(made))
+
+    def kept_meanwhile(of: Buffer) -> bool:
+        buffer.keep(made)
+        return False
+
+    monkeypatch.setattr(promised, "is_waiting", kept_meanwhile)
+    assert not getattr(buffer, asked)()
+    assert type(buffer) is Buffer
