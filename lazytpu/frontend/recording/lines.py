@@ -21,6 +21,8 @@ _OURS = tuple(
     for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "__init__.py"))
 )
 _OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
+# Modules whose decorators and context managers pass a call on: torch wraps what is deprecated in one of them.
+_PASSING_ON = ("contextlib.py", "functools.py", "typing_extensions.py", "warnings.py", "_py_warnings.py")
 _FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first
 
 
@@ -40,7 +42,7 @@ class SourceLine:
 @cache
 def is_library(filename: str) -> bool:
     """Whether a file belongs to torch, to lazytpu, or to no user."""
-    return filename.startswith(("<", *_OURS)) or os.sep + "contextlib.py" in filename
+    return filename.startswith(("<", *_OURS)) or os.path.basename(filename) in _PASSING_ON
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:

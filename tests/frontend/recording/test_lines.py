@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
+import pytest
 import torch
 from torch import nn
+from typing_extensions import deprecated
 
 import lazytpu
 from lazytpu.frontend.recording.tensors import recorder
@@ -37,3 +40,16 @@ def test_ops_without_a_gradient_take_no_lines_from_those_that_have_one() -> None
     assert forward["aten.embedding.default"] == line
     assert forward["aten.flip.default"] == line + 1
     assert flags.item() == 5
+
+
+def test_a_decorator_of_another_library_is_no_line_of_the_user() -> None:
+    """torch wraps what it deprecates, as `all_gather_into_tensor`, by `typing_extensions`."""
+    sine = deprecated("it is old", category=FutureWarning)(functools.partial(torch.sin))
+    x = torch.ones(3).to("tpu")
+    lazytpu.sync()
+    with lazytpu.mode("lazy"):
+        with pytest.warns(FutureWarning, match="it is old"):
+            y, line = sine(x), line_here()
+        (record,) = recorder().state.records()
+        assert torch.equal(y.cpu(), torch.ones(3).sin())
+    assert (record.line.file, record.line.line) == (__file__, line)
