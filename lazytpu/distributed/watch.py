@@ -148,6 +148,8 @@ class Watch:
         self._closed.set()
         self._busy.set()
         self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        for links in list(self._links.values()):
+            links.close()
         return not self._thread.is_alive()
 
     def dump(self, group: str, text: str) -> None:

@@ -1,5 +1,10 @@
-"""The sockets by which XLA's collectives reach the other processes: closing them is the only way to end a collective
-that waits for a process that has stopped (XLA's gloo has no timeout)."""
+"""The sockets by which XLA's collectives reach the other processes: shutting them down is the only way to end a
+collective that waits for a process that has stopped (XLA's gloo waits for half an hour).
+
+They are shut down for reading alone, and stay open: gloo tells what waits to receive that a connection has ended, but
+forgets what it has still to send (`gloo/transport/tcp/pair.cc`: `signalException` passes over sends of unbound
+buffers), so a process that sends to a socket that its peer has closed may wait for ever.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,7 @@ class Links:
     def __init__(self) -> None:
         self._before = connections().keys()
         self._own: set[str] | None = None
+        self._kept: list[int] = []
 
     @property
     def is_complete(self) -> bool:
@@ -42,9 +48,17 @@ class Links:
             self._own = set(connections()) - self._before
 
     def cut(self) -> None:
-        """Shut the connections down: what waits for them fails at once, here and, when it next uses one, there."""
+        """Shut the connections down: what waits for them fails at once. The other ends see nothing of it before
+        `close`."""
         for name, number in connections().items():
             if name in self._own if self._own is not None else name not in self._before:
-                with suppress(OSError), socket.socket(fileno=os.dup(number)) as duplicate:
-                    if duplicate.family in (socket.AF_INET, socket.AF_INET6):
-                        duplicate.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):  # closed since
+                    self._kept.append(os.dup(number))
+                    with socket.socket(fileno=os.dup(number)) as duplicate:
+                        if duplicate.family in (socket.AF_INET, socket.AF_INET6):
+                            duplicate.shutdown(socket.SHUT_RD)
+
+    def close(self) -> None:
+        """Let go of what was cut."""
+        while self._kept:
+            os.close(self._kept.pop())
