@@ -24,10 +24,7 @@ def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
     of = op.attention
     batch, query, key = _lengths(w, of)
     width = w.dims(of.value)[3]
-    if key.padded:
-        for index in (1, 2):
-            w.mask_operand(op, index, [2], 0)
-        _hide(w, op, of, query, key, first=0)
+    _clean(w, op, of, query, key, first=0)
     return [Padded((batch, w.dims(of.query)[1], query, width))]
 
 
@@ -40,20 +37,30 @@ def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
     merged(w.dims(op.operands[0])[2], query)
     if integer(op.of_bias) and (query.padded or key.padded or batch.padded):
         raise Refused(f"the gradient of a bias is summed over a sized dimension; {DECOMPOSE}")
-    if query.padded or key.padded:
-        for index in range(4):
-            w.mask_operand(op, index, [2], 0)
     if query.padded and of.hidden == "nan" and (of.bias is not None or not _sees_itself(w, of, query, key)):
         raise Refused(f"queries in the padding may see no key, which gives NaN; {DECOMPOSE}")
-    if query.padded and of.bias is not None and dtype_of(of.bias) != "i1":
-        w.mask_operand(op, 4, range(len(w.dims(of.bias))), 0)
-    if key.padded:
-        _hide(w, op, of, query, key, first=1)
+    if query.padded or key.padded:
+        w.mask_operand(op, 0, [2], 0)
+    _clean(w, op, of, query, key, first=1)
     heads = [w.dims(x)[1] for x in (of.query, of.key)]
     q = (batch, heads[0], query, w.dims(of.query)[3])
     k, v = ((batch, heads[1], key, w.dims(x)[3]) for x in (of.key, of.value))
     bias = [w.dims(of.bias)] if of.bias is not None and len(op.results) > 3 else []
     return [Padded(dims) for dims in (q, k, v, *bias)]
+
+
+def _clean(
+    w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
+) -> None:
+    """Let the padding of query, key and value be 0, and that of what is added to the scores, so that all probabilities
+    are finite; and hide that of the keys. Both ops do it alike: what they compute is shared then."""
+    if query.padded or key.padded:
+        for index in range(first, first + 3):
+            w.mask_operand(op, index, [2], 0)
+    if query.padded and of.bias is not None and dtype_of(of.bias) != "i1":
+        w.mask_operand(op, first + 3, range(len(w.dims(of.bias))), 0)
+    if key.padded:
+        _hide(w, op, of, query, key, first)
 
 
 def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lazytpu.ir.attention import Attention
+from lazytpu.ir.contractions import DotGeneralOp
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.pipeline import run_pipeline
@@ -49,6 +50,22 @@ def test_attention_and_its_gradients(name: str) -> None:
 
     gradient = q.replace(",8]", ",3]")
     same_at_every_size(build, [gradient, q, k, v], ONE, tolerance=1e-5, sizes=SOME, run=decomposed)
+
+
+@pytest.mark.parametrize("bias", [None, "i1[n,n]", "f32[2,1,1,n]"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_are_computed_once(bias: str | None, causal: bool) -> None:
+    """The backward op shares those of the forward one, as in a program of one size."""
+
+    def build(b, g, q, k, v, *bias, n):
+        of = Attention(q, k, v, *bias, causal=causal)
+        return [b.attention(of), *b.attention_backward(g, of)]
+
+    module = annotated(build, [*["f32[2,2,n,8]"] * 4, *([bias] if bias else [])], ONE)
+    pad_sizes(module)
+    run_pipeline(module, passes="decompose-attention,cse", verify=False)
+    products = [op for op in module.walk() if isinstance(op, DotGeneralOp)]
+    assert len(products) == 6, "scores, output, and one for each gradient and that of the probabilities"
 
 
 def test_gradients_with_a_bias_that_is_padded_along_queries() -> None:
