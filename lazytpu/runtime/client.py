@@ -200,6 +200,8 @@ def compile_module(
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
     devices, chosen = _target(device, options, members)
+    # At its end, Python destroys what belongs to modules, but nothing that a thread holds that is still compiling.
+    pool = jax_mlir.global_thread_pool  # noqa: F841  (all contexts use it)
     try:
         return client().compile_and_load(module, devices, chosen)
     except (XlaError, ValueError) as error:

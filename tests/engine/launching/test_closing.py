@@ -131,6 +131,24 @@ def test_who_asks_again_that_it_ends_does_not_wait() -> None:
         assert (out, err) == ("the end\n", "")
 
 
+def test_what_a_thread_compiles_with_is_there_until_it_ends() -> None:
+    """The end of Python destroys what belongs to modules, as the pool of threads of all contexts does to jax's."""
+    out, err = run(
+        """
+        from jax._src.interpreters import mlir
+        module = endless()
+        thread = threading.Thread(target=client.compile_module, args=[module], daemon=True)
+        thread.start()
+        mlir.global_thread_pool = None
+        thread.join(2)
+        print(thread.is_alive(), flush=True)
+        os._exit(7)
+        """,
+        status=7,
+    )
+    assert (out, err) == ("True\n", "")
+
+
 def test_a_forked_child_does_not_wait_for_its_parents_compilations() -> None:
     out, err = run(
         """
