@@ -3,7 +3,7 @@
 A thread looks at what was launched. What takes longer than the timeout of its group is told to the helper, which asks
 all members how far they are, and breaks the group. When a group is broken while one of its collectives runs, its
 connections are cut, so that it fails here at once; XLA itself would wait for ever. On a TPU nothing takes a collective
-back, so the process ends, as it does by NCCL's watchdog.
+back, so the process ends, as it does by NCCL's watchdog; and so it does where XLA goes on to wait (see `links`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lazytpu.runtime.links import Links
 
 TICK = 0.2  # seconds
 ANSWER = 3.0  # seconds in which the helper has to say why a group is broken
+LOOKS = 50  # after so many, each a TICK, a collective without connections that the device is at will not end
 
 
 class Watch:
@@ -37,6 +38,8 @@ class Watch:
         self.text = text
         self.rank = rank
         self.control: Control | None = None
+        self.oldest: Callable[[], Any] = object  # the status of the run that the device is at: of none yet
+        self._looks = 0
         self._links: dict[frozenset[int], Links] = {}
         self._cut: dict[frozenset[int], tuple[str, str]] = {}  # the group that was broken, and why
         self._has_failed = False  # a collective that was launched
@@ -180,6 +183,20 @@ class Watch:
                     self._too_long(entry)
             if self.flight.flying:
                 self._busy.set()
+            self._end_if_left()
+
+    def _end_if_left(self) -> None:
+        """End the process when a collective whose connections are cut goes on to wait for others."""
+        oldest = self.oldest()
+        for entry in list(self.flight.flying):
+            text = self.why_cut(entry.group, entry.members)
+            if entry.status is oldest and text is not None and not is_done(entry):
+                self._looks += 1  # no clock: it goes on while this process is stopped
+                if self._looks > LOOKS:
+                    _tell(f"lazytpu: {entry.signature} at {entry.line} does not end: this process ends. {text}")
+                    os._exit(1)
+                return
+        self._looks = 0
 
     def _too_long(self, entry: Entry) -> None:
         assert self.control is not None

@@ -365,6 +365,7 @@ def _enter(joined: World, engine: Engine) -> None:
         engine.cutter = PromisingCutter(engine.cutter, joined.launcher)
     joined.cutter = engine.cutter
     joined.cutter.agreement, joined.cutter.launcher = joined, joined.launcher
+    joined.watch.oldest = joined.cutter.inflight.oldest
     if before is None:
         atexit.register(_leave, os.getpid(), engine)
     else:

@@ -124,6 +124,29 @@ def test_what_runs_on_a_tpu_ends_with_its_process():
     assert "all_reduce of group at line cannot be taken back: this process ends" in done.stderr
 
 
+LEFT = """
+import time
+from lazytpu.distributed import watch as module
+from lazytpu.distributed.flight import Flight
+from tests.distributed.test_watch import _launched
+module.TICK, module.LOOKS = 0.01, 20
+watch = module.Watch(Flight(), {"group": 60.0}, str, 0)
+entry = _launched(watch)
+watch.broken("group", "rank 1 is gone")
+time.sleep(1)
+print("the device is at another run", flush=True)
+watch.oldest = lambda: entry.status
+time.sleep(60)
+print("not here", flush=True)
+"""
+
+
+def test_what_waits_without_connections_ends_with_its_process():
+    done = zygote.run(["-c", LEFT], cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "the device is at another run\n")
+    assert "all_reduce of group at line does not end: this process ends. rank 1 is gone" in done.stderr
+
+
 def test_the_reason_is_that_of_the_group_whose_collective_fails():
     """Though another is broken, too, and one of its collectives never ended."""
     watch = Watch(Flight(), dict.fromkeys(("first", "second", "third"), 60.0), str, 0)

@@ -178,7 +178,11 @@ class Inflight:
 
     def idle(self) -> bool:
         """Whether the device is done with all runs."""
-        return all(client.is_ready(run.status) for run in list(self.runs))
+        return self.oldest() is None
+
+    def oldest(self) -> Any:
+        """The status of the run that the device is at; None when it is done with all."""
+        return next((run.status for run in list(self.runs) if not client.is_ready(run.status)), None)
 
     def close(self, end: float) -> bool:
         """At the end of the process: wait for the device until `end` (time.monotonic()). Returns whether it is done
