@@ -48,7 +48,7 @@ TESTED := $(VENV)/.installed-test
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
-	@echo 'make test         lint, types, and the tests of the gate, about 10 minutes on two cores'
+	@echo 'make test         lint, types, and the tests of the gate, 15 to 30 minutes on two cores'
 	@echo 'make tests        the tests alone (SELECT= for those marked long, too)'
 	@echo 'make test-all     all tests, compiled as users compile, and some of the random ones, about 40 minutes'
 	@echo 'make test-release make test-all, and the long forms of the random ones, another two hours'
