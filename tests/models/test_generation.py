@@ -149,5 +149,5 @@ def test_a_window_of_the_text_may_begin_anywhere() -> None:
         given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
         assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
         made.append(new)
-    assert max(made) <= MOST
-    assert made[2] <= 5
+    assert made[0] <= MOST
+    assert sum(made[1:]) <= 16
