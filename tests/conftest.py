@@ -111,7 +111,8 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     UPLOADS.forget()
     if wiring.ENGINE is not None:
-        monkeypatch.setattr(wiring.ENGINE.compiler, "templates", Templates())
+        compiler = wiring.ENGINE.compiler
+        monkeypatch.setattr(compiler, "templates", Templates(compiler.inference))
 
 
 def pytest_unconfigure() -> None:
@@ -158,7 +159,7 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mine = tensors.recorder()
     before, fresh = mine.roots, (State(None, None, None, 0, 0, 0), State(None, None, None, 0, 0, 0))
     monkeypatch.setattr(engine.compiler, "recompiles", Recompiles(slot_names))
-    monkeypatch.setattr(engine.compiler, "templates", Templates())
+    monkeypatch.setattr(engine.compiler, "templates", Templates(engine.compiler.inference))
     monkeypatch.setattr(tensors, "ROOT", fresh[0])  # those of threads
     monkeypatch.setattr(tensors, "LAZY_ROOT", fresh[1])
     begin_at(fresh)

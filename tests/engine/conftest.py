@@ -25,7 +25,8 @@ def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.engine.sizes.templates import Templates
     from lazytpu.engine.sizes.uploads import UPLOADS
 
-    monkeypatch.setattr(wiring.start().compiler, "templates", Templates())
+    compiler = wiring.start().compiler
+    monkeypatch.setattr(compiler, "templates", Templates(compiler.inference))
     UPLOADS.forget()
 
 

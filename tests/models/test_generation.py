@@ -137,3 +137,17 @@ def test_prompts_of_other_lengths_share_the_programs(how: dict[str, Any]) -> Non
         made.append(new)
     assert sum(made[1:]) <= 8
     assert sum(made[2:]) <= 4
+
+
+@pytest.mark.long
+def test_a_window_of_the_text_may_begin_anywhere() -> None:
+    """Tokens that were guessed wrong are taken back from a cache of the last ones: they begin anywhere in it."""
+    host, how = model("Mistral"), {"prompt_lookup_num_tokens": 4}
+    device = copy.deepcopy(host).to("tpu")
+    made = list[int]()
+    for length in (7, 12, 9):
+        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
+        assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
+        made.append(new)
+    assert made[0] <= MOST
+    assert sum(made[1:]) <= 16

@@ -103,7 +103,7 @@ class Compiler:
         self.estimator = Estimator()
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.recompiles = Recompiles(slot_names)
-        self.templates = Templates()
+        self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
         self._building: dict[str, Future[Program]] = {}
 

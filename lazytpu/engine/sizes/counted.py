@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, product
 from typing import Any
@@ -13,7 +13,6 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.importer import import_trace
 from lazytpu.aten.indexing.counted import COUNTED, Counted, Refused
 from lazytpu.engine.sizes.padded import padded_for
-from lazytpu.engine.sizes.samples import more_samples, samples
 from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.ir.forms import Range
@@ -43,11 +42,8 @@ class _AtCounts:
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         return list(self.subtrace(sizes).records)
 
-    def samples(self) -> list[dict[str, int]]:
-        return samples(self.symbols)
-
-    def more_samples(self) -> list[dict[str, int]]:
-        return more_samples(self.symbols)
+    def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+        return list(samples)
 
 
 def counted(bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, permutations
 
 import numpy as np
 
-from lazytpu.engine.sizes.skeletons import COUNT, LEAST, OTHER, SIZE
+from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, LEAST, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 
-NAMES = ("n", "m", "k")
+NAMES = ("n", "m", "k", "j")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
+SURE = 5
+"Samples of which the place where a view begins may be any form."
+FAR = 3 << 16
+ORDER = (COUNT, SIZE, BEGIN, OTHER)
+LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0}
+"The least that a symbol of a kind stands for."
 
 
 @dataclass(frozen=True)
@@ -52,19 +58,20 @@ class Varying:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
 
 
-def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
+def fit(samples: Sequence[np.ndarray], kinds: np.ndarray, rising: bool = False) -> Varying | None:
     """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
 
     The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
     smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
-    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2. Sums come before
-    differences, which are no size at all for some sizes of a bucket."""
+    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views
+    begin, if they are no forms of sizes. Sums come before differences, which are no size at all for some sizes of a
+    bucket. With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all."""
     table = np.stack(samples)
     differs = (table != table[0]).any(axis=0)
-    counts, sizes, others = (np.flatnonzero(differs & (kinds == kind)) for kind in (COUNT, SIZE, OTHER))
+    counts, sizes, *others = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
-    found = [made for order in orders if (made := _fit(table, ~differs, counts, order, others)) is not None]
+    found = [made for order in orders if (made := _fit(table, ~differs, rising, counts, order, *others)) is not None]
     return min(found, key=_complexity, default=None)
 
 
@@ -73,21 +80,21 @@ def _complexity(made: Varying) -> tuple[int, int, int]:
     return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
 
 
-def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Varying | None:
-    """The same with symbols in the order of these positions: those of counts, of sizes, and of other integers."""
+def _fit(table: np.ndarray, constant: np.ndarray, rising: bool, *positions: np.ndarray) -> Varying | None:
+    """The same with symbols in the order of these positions: those of each kind in `ORDER`."""
     symbols: dict[str, int] = {}
     columns: dict[str, np.ndarray] = {}
     known: dict[tuple[int, ...], Form] = {}
     found: dict[Form, list[int]] = {}
-    for kind, each in zip((COUNT, SIZE, OTHER), positions, strict=True):
+    for kind, each in zip(ORDER, positions, strict=True):
         for position in each.tolist():
             column = table[:, position]
             key = tuple(column.tolist())
             size = known.get(key)
             if size is None and kind != COUNT:
-                size = _form(column, columns, known, kind == SIZE)
+                size = _form(column, columns, known, kind, rising)
             if size is None:
-                if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LEAST:
+                if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LOWEST[kind]:
                     return None
                 name = NAMES[len(symbols)]
                 symbols[name], columns[name], size = position, column, symbol(name)
@@ -98,20 +105,33 @@ def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Var
 
 
 def _form(
-    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], is_size: bool
+    column: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    known: Mapping[tuple[int, ...], Form],
+    kind: int,
+    rising: bool,
 ) -> Form | None:
     """The simplest form of the symbols that is this column of numbers. `known` are the columns that have forms."""
-    for size in _candidates(column, columns, known, is_size):
+    for size in _candidates(column, columns, known, kind):
+        if rising and kind == SIZE and _falls(size):
+            continue
         values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
         if values == column.tolist():
             return size
     return None
 
 
+def _falls(size: Form) -> bool:
+    """Whether it is less where one of its symbols is more."""
+    far = dict.fromkeys(size.symbols, FAR)
+    return any(size.at({**far, name: FAR - FAR // 4}) > size.at(far) for name in far)
+
+
 def _candidates(
-    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], is_size: bool
+    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], kind: int
 ) -> Iterator[Form]:
     samples = len(column)
+    columns = {name: sizes for name, sizes in columns.items() if sizes[0]}  # nothing is no multiple
     if not columns:
         return
     for name, sizes in columns.items():
@@ -129,11 +149,14 @@ def _candidates(
         yield symbol(other) - symbol(one)
     yield from _beside(column, known)
     # Two samples fit an affine form of any size by chance.
-    if samples > 2 or not is_size:
+    if samples > (3 if kind == BEGIN else 2) or kind == OTHER:
         yield from _affine(column, columns)
     else:
         yield from (symbol(name) * -1 + int(column[0] + sizes[0]) for name, sizes in columns.items())
     if samples > 2:
+        for one, other in permutations(columns, 2):
+            yield symbol(one) - symbol(other) + int(column[0] - columns[one][0] + columns[other][0])
+    if samples > (SURE if kind == BEGIN else 2):  # what is no form of these is a symbol
         yield from _polynomials(column, columns)
         yield from _quotients(column, columns)
 

@@ -13,7 +13,7 @@ from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.kernels import with_kernels
-from lazytpu.engine.sizes.samples import greatest
+from lazytpu.engine.sizes.samples import greatest, more_samples, samples
 from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
@@ -54,8 +54,7 @@ class ManySizes(Protocol):
     @property
     def notes(self) -> dict[Any, Any]: ...
     def at(self, sizes: Mapping[str, int]) -> list[Record]: ...
-    def samples(self) -> list[dict[str, int]]: ...
-    def more_samples(self) -> list[dict[str, int]]: ...
+    def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]: ...
 
 
 def pad(
@@ -144,7 +143,7 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
             _decompose(module)
         return read(module)
 
-    _read_at(read_at, many.samples(), readings, at)
+    _read_at(read_at, many.with_room(samples(many.symbols)), readings, at)
     beside = greatest(many.symbols, PERIOD)
     looked_at_more = False
     while True:
@@ -153,12 +152,12 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
         except OtherOps:
             raise
         except Unsettled as error:
-            _read_at(read_at, [beside.pop(error.number), at[-1]], readings, at)
+            _read_at(read_at, [*many.with_room([beside.pop(error.number)]), at[-1]], readings, at)
         except Refused:
             if looked_at_more:
                 raise
             looked_at_more = True
-            _read_at(read_at, [*many.more_samples(), at[-1]], readings, at)
+            _read_at(read_at, [*many.with_room(more_samples(many.symbols)), at[-1]], readings, at)
 
 
 def _read_at(

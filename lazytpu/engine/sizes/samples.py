@@ -8,6 +8,7 @@ from itertools import combinations
 from lazytpu.engine.sizes.skeletons import LEAST
 from lazytpu.ir.forms import Range
 
+FEW = 4  # sizes of each symbol that show a form
 MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
 
 
@@ -24,10 +25,11 @@ def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
 
 
 def more_samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
-    """More of them: a row of sizes of each symbol, with all remainders of usual strides."""
+    """More of them: a row of sizes of each symbol, with all remainders of usual strides; of few sizes, some that are
+    larger."""
     high = {name: top for name, (_, top) in symbols.items()}
-    rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
-    return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+    rows = {name: range(max(LEAST, top - MORE), max(top, LEAST + FEW)) for name, top in high.items()}
+    return [*({**high, name: size} for name, row in rows.items() for size in row if size != high[name]), high]
 
 
 def greatest(symbols: Mapping[str, Range], count: int) -> list[dict[str, int]]:

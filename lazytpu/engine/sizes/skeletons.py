@@ -4,13 +4,14 @@ Traces whose skeletons are equal differ in sizes alone, and what is a number in 
 them. Strides that follow from the sizes, those of a dense tensor, are no integers of the record: the skeleton has the
 order of its dimensions. Of a custom kernel it has the family.
 
-In a trace, a whole tensor and its first part are one skeleton, as a cache is that is sometimes cut to fewer tokens: the
-part has the tensor's strides, and all of its sizes are integers.
+In a trace, a whole tensor and a part of it are one skeleton, as a cache is that is sometimes cut to fewer tokens: the
+part has the tensor's strides, and all of its sizes are integers. So is the place where a view begins, in each dimension
+of its tensor. Strides of dimensions of one element, which torch sets as it likes, are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -20,9 +21,9 @@ from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
-OTHER, SIZE, COUNT = range(3)
-"""Kinds of integers: of which nothing is known, sizes of tensors, and numbers of elements that were counted on the
-device, which are no form of sizes even where they look like one."""
+OTHER, SIZE, COUNT, BEGIN = range(4)
+"""Kinds of integers: of which nothing is known, sizes of tensors, numbers of elements that were counted on the device,
+which are no form of sizes even where they look like one, and where views begin."""
 LEAST = 2
 """The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else, so they are part of the
 skeleton."""
@@ -44,24 +45,31 @@ class Integers:
 
 Layouts = dict[int, Layout]
 "Those of the slots of a trace, as far as it is known."
+Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
 
 
-def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
-    """The skeletons of a trace's records; their integers are added to `into`."""
+def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | None = None) -> list[Skeleton]:
+    """The skeletons of a trace's records; their integers are added to `into`, and how many these are after each record
+    to `ends`."""
     layouts, skeletons = Layouts(), list[Skeleton]()
     for record in records:
         layouts.update((slot, layout) for slot, layout, _ in record.admitted)
         skeletons.append(take_apart(record, into, layouts))
+        if ends is not None:
+            ends.append(len(into.values))
         _note_made(record, layouts)
     return skeletons
 
 
-def trace_together(records: Sequence[Record], integers: Iterator[int]) -> list[Record]:
-    """Records of the same skeletons with other integers, in the order of `trace_apart`."""
+def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Outs | None = None) -> list[Record]:
+    """Records of the same skeletons with other integers, in the order of `trace_apart`. With `outs` the layouts of
+    results are what this says of a record and of the layouts that it reads."""
     old, new, made = Layouts(), Layouts(), list[Record]()
     for record in records:
         old.update((slot, layout) for slot, layout, _ in record.admitted)
         made.append(put_together(record, integers, (old, new)))
+        if outs is not None:
+            made[-1] = replace(made[-1], outs=tuple(outs(made[-1], new)))
         _note_made(record, old)
         _note_made(made[-1], new)
     return made
@@ -96,14 +104,15 @@ def _note_made(record: Record, layouts: Layouts) -> None:
 
 
 def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -> Skeleton:
-    """The skeleton of a record, hashable; its integers are added to `into`. With the `layouts` of what it reads, first
-    parts of these are told from other views."""
+    """The skeleton of a record, hashable; its integers are added to `into`. Without the `layouts` of what it reads,
+    views are as they are."""
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
+    plain = _as_it_is if layouts is None else _plain
     return (
         record.op,
-        tuple([(slot, layout_apart(layout, into), empty) for slot, layout, empty in record.admitted]),
+        tuple([(slot, layout_apart(plain(layout), into), empty) for slot, layout, empty in record.admitted]),
         tuple([(n, _argument(value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments]),
-        tuple([None if layout is None else layout_apart(layout, into) for layout in record.outs]),
+        tuple([None if layout is None else layout_apart(plain(layout), into) for layout in record.outs]),
         record.out_slots,
         tuple(record.written.items()),
         record.rng,
@@ -116,14 +125,15 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
 def put_together(record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None) -> Record:
     """A record of the same skeleton with other integers, in the order of `take_apart`. `layouts` are those of what it
     reads, and the new ones, to which what it admits is added."""
-    admitted = tuple([(slot, _new_layout(layout, integers), empty) for slot, layout, empty in record.admitted])
+    plain = _as_it_is if layouts is None else _plain
+    admitted = tuple([(slot, _new_layout(plain(layout), integers), empty) for slot, layout, empty in record.admitted])
     if layouts is not None:
         layouts[1].update((slot, layout) for slot, layout, _ in admitted)
     return replace(
         record,
         admitted=admitted,
         arguments={name: _new_argument(value, integers, layouts) for name, value in record.arguments.items()},
-        outs=tuple([None if layout is None else _new_layout(layout, integers) for layout in record.outs]),
+        outs=tuple([None if layout is None else _new_layout(plain(layout), integers) for layout in record.outs]),
     )
 
 
@@ -156,19 +166,83 @@ def _new_argument(value: Any, integers: Iterator[int], layouts: tuple[Layouts, L
     return value
 
 
-def is_first_part(operand: Operand, layout: Layout) -> bool:
-    """Whether an operand is all of a tensor with this layout, or the first elements of some of its dimensions."""
+def is_part(operand: Operand, layout: Layout) -> bool:
+    """Whether an operand is all of a tensor with this layout, or some neighbours along each of its dimensions."""
     if operand.view is None:
         return True
-    _, stride, offset, dtype = operand.view
-    return offset == 0 and dtype == layout.dtype and tuple(stride) == tuple(layout.stride)
+    size, stride = operand.view[:2]
+    alike = len(stride) == len(layout.stride) and all(map(_steps_alike, size, stride, layout.stride))
+    return alike and _has_begins(operand.view, layout)
+
+
+def _steps_alike(n: int, step: int, other: int) -> bool:
+    return n == 1 or step == other
+
+
+def _has_begins(view: tuple[Any, ...], layout: Layout) -> bool:
+    """Whether the place where a view begins is one in each dimension of its tensor."""
+    offset, dtype = view[2:]
+    return dtype == layout.dtype and 0 not in layout.shape and _offset(_begins(offset, layout), layout) == offset
+
+
+def _begins(offset: int, layout: Layout) -> list[int]:
+    """The places of an element in the dimensions of its tensor, the outermost first."""
+    found: list[int] = []
+    for dim in layout.memory_order:
+        begin, offset = (0, offset) if layout.shape[dim] == 1 else divmod(offset, layout.stride[dim])
+        found.append(begin)
+    return found
+
+
+def _offset(begins: Sequence[int], layout: Layout) -> int:
+    return sum(begin * layout.stride[dim] for begin, dim in zip(begins, layout.memory_order, strict=True))
+
+
+def _without_ones(
+    size: tuple[int, ...], stride: tuple[int, ...], order: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """Strides where dimensions of one element have those that follow from the others: of a dense tensor those of the
+    outermost dimensions, or of its memory `order`; else 0."""
+    if 1 not in size:
+        return stride
+    if order is not None:
+        dense = dense_strides(size, order)
+        return dense if all(map(_steps_alike, size, stride, dense)) and _order(dense) == order else stride
+    whole = max([n * step for n, step in zip(size, stride, strict=True) if n != 1], default=1)
+    outer = tuple([whole if n == 1 else step for n, step in zip(size, stride, strict=True)])
+    if dense_order(size, outer) is not None:
+        return outer
+    return tuple([0 if n == 1 else step for n, step in zip(size, stride, strict=True)])
+
+
+def _order(stride: Sequence[int]) -> list[int]:
+    return sorted(range(len(stride)), key=lambda dim: -stride[dim])
+
+
+def _as_it_is(layout: Layout) -> Layout:
+    return layout
+
+
+def _plain(layout: Layout) -> Layout:
+    """The same array, with strides of dimensions of one element that follow from the others."""
+    stride = _without_ones(layout.shape, layout.stride, layout.memory_order)
+    return layout if stride == layout.stride else Layout(layout.dtype, layout.shape, stride)
 
 
 def _operand(operand: Operand, into: Integers, layouts: Layouts | None) -> Skeleton | None:
-    if layouts is None or not is_first_part(operand, layout := layouts[operand.slot]):
+    if layouts is None:
         return None if operand.view is None else _view(operand.view, into)
-    size = layout.shape if operand.view is None else tuple(operand.view[0])
+    view, layout = operand.view, layouts[operand.slot]
+    if not is_part(operand, layout):
+        assert view is not None
+        size, stride, offset, dtype = tuple(view[0]), tuple(view[1]), view[2], view[3]
+        skeleton = strided(size, _without_ones(size, stride), into)
+        placed = _has_begins(view, layout)
+        into.add(_begins(offset, layout) if placed else (offset,), BEGIN if placed else OTHER)
+        return dtype, placed, *skeleton
+    size = layout.shape if view is None else tuple(view[0])
     into.add(size, SIZE)
+    into.add([0] * len(size) if view is None else _begins(view[2], layout), BEGIN)
     return tuple([n if n < LEAST else LEAST for n in size])
 
 
@@ -176,10 +250,27 @@ def _new_view_of(
     operand: Operand, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None
 ) -> tuple[Any, ...] | None:
     view, slot = operand.view, operand.slot
-    if layouts is None or not is_first_part(operand, layouts[0][slot]):
+    if layouts is None:
         return None if view is None else _new_view(view, integers)
-    size = tuple([next(integers) for _ in (layouts[0][slot].shape if view is None else view[0])])
-    return None if view is None else (size, layouts[1][slot].stride, 0, view[3])
+    before, after = layouts[0][slot], layouts[1][slot]
+    if not is_part(operand, before):
+        assert view is not None
+        size, stride, dtype = tuple(view[0]), tuple(view[1]), view[3]
+        new = _new_strided(size, _without_ones(size, stride), integers)
+        return *new, _new_offset(view, integers, before, after), dtype
+    size = tuple([next(integers) for _ in (before.shape if view is None else view[0])])
+    if view is None:
+        _new_begins(integers, before)
+        return None
+    return size, after.stride, _offset(_new_begins(integers, before), after), view[3]
+
+
+def _new_offset(view: tuple[Any, ...], integers: Iterator[int], before: Layout, after: Layout) -> int:
+    return _offset(_new_begins(integers, before), after) if _has_begins(view, before) else next(integers)
+
+
+def _new_begins(integers: Iterator[int], layout: Layout) -> list[int]:
+    return [next(integers) for _ in layout.shape]
 
 
 def layout_apart(layout: Layout, into: Integers) -> Skeleton:

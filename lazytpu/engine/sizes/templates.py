@@ -7,7 +7,6 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,14 +19,16 @@ import numpy as np
 
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.elsewhere import elsewhere
-from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
-from lazytpu.engine.sizes.samples import more_samples, samples
-from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, trace_apart, trace_together, with_parts
+from lazytpu.engine.sizes.ranges import bucketed, with_room, within_tables
+from lazytpu.engine.sizes.shown import fit_shown
+from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
-from lazytpu.ir.forms import Form, Range, symbol
+from lazytpu.ir.forms import Range, symbol
+from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
@@ -35,7 +36,6 @@ MOST = 256  # templates that are remembered, the newest
 SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
 KINDS = 4  # forms of one template, the newest
-FEWER = 8  # sizes below a bound that are tried where views leave their tensors at it
 
 
 class OneSize(Exception):
@@ -75,13 +75,10 @@ class Bucket:
         """The records at other sizes, with the custom kernels of the template."""
         return self.forms.at(sizes)
 
-    def samples(self) -> list[dict[str, int]]:
-        """Sizes at which the program is looked at for its forms."""
-        return samples(self.symbols)
-
-    def more_samples(self) -> list[dict[str, int]]:
-        """More of them."""
-        return more_samples(self.symbols)
+    def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+        """Those of some sizes at which the program can be looked at: its views fit, where these may begin earlier."""
+        records = self.records()
+        return with_room(samples, self.symbols, self.begins, lambda sizes: views_fit(self.at(sizes), records))
 
     @property
     def notes(self) -> dict[Any, Any]:
@@ -92,6 +89,11 @@ class Bucket:
     def spacious(self) -> bool:
         """Whether a run at the greatest sizes costs little more than one at the least."""
         return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
+
+    @cached_property
+    def begins(self) -> frozenset[str]:
+        """The symbols that are no sizes, but say where a view begins."""
+        return self.template.begins(self.forms.varying)
 
     @property
     def single(self) -> bool:
@@ -116,7 +118,8 @@ class Sized:
         """The part of a run that padding takes: of its work where that is known, else of a value with all sizes."""
         if self.bucket.spacious:
             return 1 - work(self.bucket.at(self.sizes)) / max(1.0, work(self.bucket.records()))
-        return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items())
+        begins = self.bucket.begins
+        return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items() if name not in begins)
 
     @property
     def text(self) -> str:
@@ -124,6 +127,9 @@ class Sized:
         parts: list[str] = []
         for name, (low, top) in self.bucket.symbols.items():
             size = self.sizes[name]
+            if name in self.bucket.begins:
+                parts.append(f"{name} {low}..{top}, where a view begins, now {size}")
+                continue
             parts.append(f"{name} {low}..{top}, now {size}, {round(100 * (top - size) / top)} % padding")
         return "one program for sizes " + "; ".join(parts)
 
@@ -160,6 +166,7 @@ class Template:
     records: list[Record]
     kinds: np.ndarray
     samples: list[np.ndarray]
+    inference: Inference | None = None
     forms: list[Forms] = field(default_factory=list[Forms])
     limits: dict[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, "int | None"]])
     "The least and the greatest size that somebody said the integers at some positions will have."
@@ -181,7 +188,7 @@ class Template:
             if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
                 self.samples.append(np.array(integers.values, dtype=np.int64))
                 self.records = with_parts(self.records, records)
-        varying = fit(self.samples, self.kinds) if len(self.samples) > 1 else None
+        varying = self._fit(self.samples) if len(self.samples) > 1 else None
         if varying is not None and varying.symbols:
             self.forms = [Forms(varying, self.records)]
 
@@ -196,6 +203,10 @@ class Template:
                         low, high = marked.limits[number]
                         self.limits[at] = low - shift, None if high is None else high - shift
 
+    def begins(self, varying: Varying) -> frozenset[str]:
+        """The symbols of forms that are places where views begin."""
+        return frozenset(name for name, at in varying.symbols.items() if self.kinds[at] == BEGIN)
+
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
         for forms in self.forms:
             sizes = forms.varying.solved(integers)
@@ -203,9 +214,16 @@ class Template:
                 return forms, sizes
         return None
 
+    def _fit(self, samples: Sequence[np.ndarray]) -> Varying | None:
+        return fit_shown(samples, self.kinds, self.records, self.inference)
+
     def _settled(self, varying: Varying) -> bool:
         """What two samples show as two symbols may be one and a form of it, such as half: a third one tells."""
-        return len(varying.symbols) == 1 or len(self.samples) == SAMPLES
+        return self._sizes(varying) < 2 or len(self.samples) == SAMPLES
+
+    def _sizes(self, varying: Varying) -> int:
+        """The number of symbols that are sizes: the others make no padding."""
+        return len(varying.symbols) - len(self.begins(varying))
 
     def _learned(
         self, integers: np.ndarray, known: tuple[Forms, dict[str, int]] | None, state: State
@@ -213,14 +231,16 @@ class Template:
         """Forms that these integers show, if those that are `known` do not fit them or have more symbols."""
         self.samples = [*self.samples, integers][-SAMPLES:]
         self.records = with_parts(self.records, state.records())
-        varying, others = fit(self.samples, self.kinds), list[Forms]()
+        varying, others = self._fit(self.samples), list[Forms]()
         if varying is None and known is None:  # not a form yet: what came first may be another kind
-            varying, others = fit(self.samples[-2:], self.kinds), self.forms
+            varying, others = self._fit(self.samples[-2:]), self.forms
         sizes = None if varying is None else varying.solved(integers)
         if varying is None or sizes is None:
             return known
-        if known is not None and len(varying.symbols) >= len(known[0].varying.symbols):
-            return known
+        if known is not None:
+            if self._sizes(varying) >= self._sizes(known[0].varying):
+                return known
+            others = self.forms
         self.forms = [Forms(varying, self.records), *others][:KINDS]
         return self.forms[0], sizes
 
@@ -240,50 +260,12 @@ class Template:
         return None
 
     def _ranges(self, forms: Forms, sizes: Mapping[str, int], spreads: Sequence[int]) -> dict[str, Range] | None:
-        """The sizes of the bucket that these are in; None where one is too small for any."""
-        symbols: dict[str, Range] = {}
-        for (name, size), spread in zip(sizes.items(), spreads, strict=True):
-            own = _sizes_of(forms.varying, self.kinds, name)
-            shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
-            low, high = _range(size, max(shifts), min(shifts), spread)
-            while low <= size and any(form.at({name: low}) < LEAST for form in own):
-                low += 1
-            if not low <= size <= high:
-                return None
-            least, most = self.limits.get(forms.varying.symbols[name], (0, None))
-            symbols[name] = max(low, min(least, size)), high if most is None else min(high, max(most, size))
-        return self._within_tables(forms, sizes, symbols)
-
-    def _within_tables(
-        self, forms: Forms, sizes: Mapping[str, int], symbols: Mapping[str, Range]
-    ) -> dict[str, Range] | None:
-        """The ranges without the sizes at which a view leaves its tensor, as where the script writes to a table of the
-        greatest length. Where views fit at the greatest sizes of all, only what fits at no size of the others is left
-        out: of a cache that is cut to some of its tokens, both numbers vary. None where there are such sizes still."""
+        """The sizes of the bucket that these are in; None where one is too small for any, or views do not fit."""
+        symbols = bucketed(forms.varying, self.kinds, sizes, spreads, self.limits)
+        if symbols is None:
+            return None
         here = forms.at(sizes)
-
-        def fits(others: Mapping[str, int]) -> bool:
-            return views_fit(forms.at(others), here)
-
-        highest = _greatest(sizes, symbols, fits)
-        joint = highest is not None
-        if highest is None:
-            highest = {name: high for name, (_, high) in symbols.items()}
-        lowest = {name: low for name, (low, _) in symbols.items()}
-        beside = [sizes, lowest, highest] if joint and len(symbols) > 1 else [sizes]
-        found: dict[str, Range] = {}
-        for name, (low, _) in symbols.items():
-            size, high = sizes[name], highest[name]
-
-            def possible(other: int, name: str = name, size: int = size) -> bool:
-                # All moved alike: of a table and of what is in it, both may be less.
-                moved = {x: max(LEAST, at + other - size) for x, at in sizes.items()}
-                return any(fits({**others, name: other}) for others in (*beside, moved))
-
-            top = high if joint else size + bisect_left(range(size + 1, high + 1), True, key=lambda n: not possible(n))
-            found[name] = low + bisect_left(range(low, size), True, key=possible), top
-        highest = {name: high for name, (_, high) in found.items()}
-        return found if joint or len(found) == 1 or fits(highest) else None
+        return within_tables(sizes, symbols, self.begins(forms.varying), lambda at: views_fit(forms.at(at), here))
 
     def _bucket(self, forms: Forms, symbols: dict[str, Range], state: State) -> Bucket:
         key = tuple(symbols.items())
@@ -296,39 +278,11 @@ class Template:
         return found
 
 
-def _greatest(
-    sizes: Mapping[str, int], symbols: Mapping[str, Range], fits: Callable[[Mapping[str, int]], bool]
-) -> dict[str, int] | None:
-    """The greatest sizes of all symbols at which views fit, where one of them may be a few less than its bound: of what
-    is written into a table, there is less than the table has room for. None if there are none."""
-    highest = {name: high for name, (_, high) in symbols.items()}
-    if fits(highest):
-        return highest
-    for name, high in highest.items() if len(symbols) > 1 else ():
-        for less in range(high - 1, max(sizes[name], high - FEWER) - 1, -1):
-            if fits(found := {**highest, name: less}):
-                return found
-    return None
-
-
-def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
-    """The sizes that are forms of one symbol. The greatest of those n + b decides the bucket, and each must be a size
-    that a symbol may stand for."""
-    return [form for form, at in varying.varying.items() if form.symbols == {name} and (kinds[at] != OTHER).any()]
-
-
-def _range(size: int, most: int, least: int, spread: int) -> Range:
-    """The sizes of a bucket: those for which the greatest of them has the same bound."""
-    bound = buckets.bound(size + most, spread)
-    sizes = range(LEAST, size)
-    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most, spread))
-    return max(low, LEAST - least), bound - most
-
-
 class Templates:
     """All templates, and the sizes of the states that were looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
         self._templates: dict[tuple[Any, ...], Template] = {}
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
@@ -359,7 +313,8 @@ class Templates:
         if template is None:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
-            template = self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
+            kinds = np.array(integers.kinds, dtype=np.int8)
+            template = self._templates[key] = Template(records, kinds, [numbers], self._inference)
             template.show(elsewhere(state))
             if not template.forms and (said := marked()) is not None:
                 template.mark(said)

@@ -162,10 +162,11 @@ def read(module: ModuleOp) -> Reading:
 def notes_of(readings: Sequence[Reading], at: Sequence[Sizes], beside: Sequence[Sizes] = ()) -> Notes:
     """The notes of one program whose modules at these sizes are given, each with other sizes of the same symbols.
 
-    Raises Refusal where the program differs in more than integers, or one is no form, and Unsettled where an integer is
-    several forms that differ at some of the sizes `beside`."""
+    Raises Refusal where the program differs in more than integers, or one is no form, Unsettled where an integer is
+    several forms that differ at some of the sizes `beside`, and Refused where the sizes are too few to tell."""
     for reading in readings[1:]:
         _same_structure(readings[0], reading.structure, at)
+    _check_enough(at)
     table = np.array([reading.integers for reading in readings])
     columns, back = np.unique(table, axis=1, return_inverse=True)
     fits = [fitted(column.tolist(), at) for column in columns.T]
@@ -184,6 +185,15 @@ def notes_of(readings: Sequence[Reading], at: Sequence[Sizes], beside: Sequence[
     row = [dict.fromkeys(at[0], size) for size in range(PERIOD)]
     alone = any(_told_apart(each, row).any() for each in several)
     return Notes(tuple(readings[0].structure), tuple([f for f in forms if f is not None]), least, alone)
+
+
+def _check_enough(at: Sequence[Sizes]) -> None:
+    """Refuse sizes that leave forms undetermined, or determine them without one size more that checks them: some fit
+    by chance."""
+    matrix = np.array([[1, *sizes.values()] for sizes in at])
+    unknowns = matrix.shape[1]
+    if len(at) <= unknowns or np.linalg.matrix_rank(matrix) < unknowns:
+        raise Refused(f"the program is known at the sizes {[dict(sizes) for sizes in at]} alone, which show no forms")
 
 
 def _told_apart(forms: Sequence[Form], at: Sequence[Sizes]) -> np.ndarray:

@@ -73,7 +73,7 @@ def test_threads_share_buckets_and_sizes_that_are_made() -> None:
 
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "forms are found": (templates, "fit"),
+    "forms are found": (templates, "fit_shown"),
     "forms of states are found": (growth, "fit"),
     "a bucket is made": (Template, "_sized"),
     "records are put together": (templates, "trace_together"),

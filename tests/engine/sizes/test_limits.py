@@ -85,3 +85,17 @@ def test_tables_of_texts_of_other_lengths() -> None:
     assert programs(partial(steps, 7)) <= 3
     assert programs(partial(steps, 12)) <= 3
     assert programs(partial(steps, 9, 15)) == 0
+
+
+def test_parts_that_begin_anywhere() -> None:
+    """As of a cache of the last tokens, of which some are taken back: the tensor, how many are taken and where they
+    begin all vary, and the last part fills the tensor."""
+
+    def steps() -> None:
+        for begin, n, of in ((2, 9, 13), (7, 12, 31), (3, 20, 25), (0, 11, 40), (30, 5, 44), (50, 14, 64), (1, 2, 3)):
+            host = torch.randn(3, of, 4)
+            part = host.to("tpu")[:, begin : begin + n]
+            torch.testing.assert_close((part * 2.5).sum(1).cpu(), (host[:, begin : begin + n] * 2.5).sum(1))
+
+    assert programs(steps) <= 4
+    assert "where a view begins, now" in str([made.notes for made in lazytpu.explain()])

@@ -74,8 +74,49 @@ def test_a_whole_tensor_and_its_first_part_are_one_skeleton() -> None:
     (all_of_it,) = with_parts([read(9, 9)], [read(7, 8)])
     assert all_of_it.arguments == {"self": Operand(0, ((4, 9), (9, 1), 0, torch.float32))}
     assert trace_together([all_of_it], iter(part.values))[0].arguments == read(7, 9).arguments
-    assert trace_together([read(7, 9)], iter([4, 12, 4, 5]))[0].arguments == read(5, 12).arguments
+    assert trace_together([read(7, 9)], iter([4, 12, 4, 5, 0, 0]))[0].arguments == read(5, 12).arguments
     assert trace_together([read(9, 9)], iter(whole.values))[0].arguments == read(9, 9).arguments
+
+
+def begun(begin: int, of: int) -> Record:
+    """`x[:, begin : begin + 3].sum()` of 4 rows of some elements."""
+    admitted = ((0, layout(4, of), False),)
+    part = Operand(0, ((4, 3), (of, 1), begin, torch.float32))
+    return Record(torch.ops.aten.sum.default, {"self": part}, (layout(),), (1,), {}, admitted, None)
+
+
+def test_a_part_that_begins_anywhere_is_of_the_same_skeleton() -> None:
+    first, other = Integers([], []), Integers([], [])
+    assert trace_apart([begun(0, 9)], first) == trace_apart([begun(5, 12)], other)
+    assert trace_together([begun(0, 9)], iter(other.values))[0].arguments == begun(5, 12).arguments
+    assert trace_apart([begun(5, 12)], Integers([], [])) == trace_apart([read(9, 9)], Integers([], []))
+    rows = [(begin, of) for begin, of in ((0, 9), (5, 12), (2, 30))]
+    samples = list[np.ndarray]()
+    for begin, of in rows:
+        into = Integers([], [])
+        trace_apart([begun(begin, of)], into)
+        samples.append(np.array(into.values))
+    varying = fit(samples, np.array(into.kinds), rising=True)
+    assert varying is not None
+    assert list(map(str, varying.varying)) == ["n", "m"]
+    assert varying.solved(samples[0]) == {"n": 9, "m": 0}
+
+
+def test_strides_of_one_element_are_no_integers() -> None:
+    def one(step: int, made: int) -> Record:
+        """`x[:1] * 2` of a transposed tensor, and a result of one row."""
+        admitted = ((0, layout(5, 4), False),)
+        row = Operand(0, ((1, 4), (step, 1), 8, torch.float32))
+        out = Layout(torch.float32, (1, 4), (made, 1))
+        return Record(torch.ops.aten.mul.Tensor, {"self": row, "other": 2}, (out,), (1,), {}, admitted, None)
+
+    first, other = Integers([], []), Integers([], [])
+    assert trace_apart([one(4, 4)], first) == trace_apart([one(20, 12)], other)
+    assert first == other
+    (made,) = trace_together([one(20, 12)], iter(first.values))
+    assert made.arguments == one(4, 4).arguments
+    assert [out.key for out in made.outs if out is not None] == [layout(1, 4).key]
+    assert parts(one(4, 4)) != parts(one(20, 12))  # states of the trie are made of all strides
 
 
 def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
@@ -185,3 +226,16 @@ def test_what_varies_but_is_no_size_is_no_symbol() -> None:
 def test_quotients_need_three_samples() -> None:
     rows = columns((8, 4), (11, 6), (15, 8))
     assert forms(rows, (True, True)) == ["n", "(n+1)/2"]
+
+
+def test_no_size_of_an_array_falls() -> None:
+    rows = columns((4, 20), (6, 18))
+    assert forms(rows, (SIZE, SIZE)) == ["n", "-n+24"]
+    varying = fit(rows, np.array([SIZE, SIZE]), rising=True)
+    assert varying is not None
+    assert list(map(str, varying.varying)) == ["n", "m"]
+
+
+def test_a_difference_but_for_some() -> None:
+    rows = columns((13, 8, 1), (13, 9, 2), (18, 13, 1))
+    assert forms(rows, (SIZE, SIZE, OTHER)) == ["n", "m", "m-n+6"]

@@ -1,0 +1,120 @@
+"""Forms of integers that torch agrees with.
+
+Two samples fit many forms. What a form of a result's size gets wrong, torch shows at once: it is asked for the results
+of the records at other sizes, and its answer is one more sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.skeletons import BEGIN, Integers, Layouts, dense_strides, trace_apart, trace_together
+from lazytpu.ir.forms import symbol
+from lazytpu.ports import Inference
+from lazytpu.trace.trie import Record
+from lazytpu.trace.value import Layout
+
+QUESTIONS = 4
+"How often torch is asked for the forms of one template."
+STEPS = (3, 8, 15, 25)
+"How much larger the sizes are at which it is: no sum of some is another, or twice another."
+
+
+def fit_shown(
+    samples: Sequence[np.ndarray], kinds: np.ndarray, records: Sequence[Record], inference: Inference | None
+) -> Varying | None:
+    """As `fit`, where torch is asked what the results of the records are at other sizes. Its answers are believed as
+    long as they have forms."""
+    first = made = fit(samples, kinds, rising=True)
+    if inference is None:
+        return first
+    shown = list(samples)
+    for _ in range(QUESTIONS):
+        if made is None:
+            return first
+        answer = _Question(made, kinds, records, inference).answer()
+        if answer is None:
+            return made
+        shown.append(answer)
+        made = fit(shown, kinds, rising=True)
+    return first if made is None else made
+
+
+@dataclass
+class _Question:
+    """What the results of records are at larger sizes of the symbols of `varying`."""
+
+    varying: Varying
+    kinds: np.ndarray
+    records: Sequence[Record]
+    inference: Inference
+    differs: tuple[int, int] | None = None
+    "The position of the first integer that is not what its form says, and what torch says."
+
+    def answer(self) -> np.ndarray | None:
+        """The integers there, if torch says that a form is wrong, or that a symbol is none, as it follows from the
+        others. None where it agrees, and where it cannot say: a view may leave its tensor there."""
+        symbols = zip(self.varying.symbols.items(), STEPS, strict=False)
+        sizes = {
+            name: int(self.varying.fixed[at]) + (1 if self.kinds[at] == BEGIN else step) for (name, at), step in symbols
+        }
+        follows = list[str]()
+        while True:
+            integers = self._ask(sizes)
+            if self.differs is None:
+                return integers if follows else None
+            at, number = self.differs
+            name = self._symbol(at)
+            if name is None or name in follows:
+                return integers
+            sizes[name] += number - self.varying.at(sizes)[at]
+            follows.append(name)
+
+    def _ask(self, sizes: dict[str, int]) -> np.ndarray | None:
+        """The integers at these sizes, where those of results are torch's."""
+        self.differs, ends, place = None, self._ends(), iter(range(len(self.records)))
+
+        def outs(record: Record, layouts: Layouts) -> Sequence[Layout | None]:
+            found, end = list(map(_ordered, record.outs, self.inference.outs(record, layouts))), ends[next(place)]
+            if self.differs is None:
+                own, there = _shapes(record.outs), _shapes(found)
+                both = enumerate(zip(own, there, strict=True), end - len(own))
+                self.differs = next(((at, n) for at, (form, n) in both if form != n), None)
+            return found
+
+        integers = Integers([], [])
+        try:
+            made = trace_together(self.records, iter(self.varying.at(sizes)), outs)
+            if trace_apart(made, integers) != trace_apart(self.records, Integers([], [])):
+                return None
+        except Exception:  # noqa: BLE001  (whatever torch raises where ops cannot have these sizes)
+            return None
+        return np.array(integers.values, dtype=np.int64)
+
+    def _ends(self) -> list[int]:
+        """How many integers there are up to the end of each record: the last ones are sizes of results."""
+        ends = list[int]()
+        trace_apart(self.records, Integers([], []), ends)
+        return ends
+
+    def _symbol(self, at: int) -> str | None:
+        """The symbol that the integer at this position is, but for a number."""
+        for size, positions in self.varying.varying.items():
+            if at in positions:
+                return next((name for name in size.symbols if (size - symbol(name)).number is not None), None)
+        return None
+
+
+def _ordered(own: Layout | None, there: Layout | None) -> Layout | None:
+    """What torch says of a result, in memory as the records have it: where dimensions of one element lie is open."""
+    if own is None or there is None or own.shape == there.shape:
+        return own
+    return Layout(there.dtype, there.shape, dense_strides(there.shape, own.memory_order))
+
+
+def _shapes(outs: Sequence[Layout | None]) -> list[int]:
+    return [n for layout in outs if layout is not None for n in layout.shape]
