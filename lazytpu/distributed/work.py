@@ -14,7 +14,8 @@ from torch.futures import Future
 from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import Entry
 from lazytpu.distributed.watch import is_done
-from lazytpu.distributed.world import World, flush_without_waiting
+from lazytpu.distributed.world import World, cut_collectives, finish
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.frontend.torch_private import CallbackWork
 from lazytpu.interrupts import interruptible
 
@@ -33,14 +34,24 @@ class Recorded(dist.Work):
         self._world = world
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that. With one, wait at
-        most so long until they have run; raises what failed, and RuntimeError after that time, as gloo does."""
+        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that; in strict mode
+        this waits until they are launched, and raises what failed. With one, wait at most so long until they have run;
+        raises what failed, and RuntimeError after that time, as gloo does."""
+        self._will_wait()
         if timeout > NO_TIMEOUT and self._world is not None and self._entry is not None:
             _wait(self._world, self._entry, timeout.total_seconds())
+        elif recorder().eager:
+            finish()
         return True
 
     def get_future(self) -> Future[Any]:
+        """Nobody sees who waits for it."""
+        self._will_wait()
         return self._future
+
+    def _will_wait(self) -> None:
+        if self._world is not None and self._entry is not None:
+            self._world.flight.wait_for(self._entry)
 
     def is_completed(self) -> bool:
         return True
@@ -55,7 +66,7 @@ class Recorded(dist.Work):
 def _wait(world: World, entry: Entry, seconds: float) -> None:
     """Wait until a collective has run, so many seconds after it was cut. Raises what failed, and RuntimeError when it
     has not run by then."""
-    flush_without_waiting()
+    cut_collectives()
     end = time.monotonic() + seconds
     while not is_done(entry):
         if time.monotonic() > end:

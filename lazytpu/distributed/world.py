@@ -278,7 +278,7 @@ def _pending() -> list[Recorder]:
     return [each for each in recorders() if each.state.collective]
 
 
-def flush_without_waiting() -> None:
+def cut_collectives() -> None:
     """Cut the recorded collectives, which launches them when the others have come."""
     place = call_site()
     for each in _pending():
@@ -286,9 +286,16 @@ def flush_without_waiting() -> None:
 
 
 def flush() -> None:
-    """Launch the recorded collectives: what comes next makes other ranks wait for this one, or this one for them.
-    Raises what has failed, if nobody was told."""
-    flush_without_waiting()
+    """The same, before something that makes other ranks wait for this one, or this one for them. It does not wait for
+    the others: they may come only after that. Raises what has failed, if nobody was told."""
+    cut_collectives()
+    if WORLD is not None and WORLD.cutter is not None:
+        WORLD.cutter.raise_untold()
+
+
+def finish() -> None:
+    """Launch the recorded collectives, and wait until they are. Raises what has failed, if nobody was told."""
+    cut_collectives()
     if WORLD is not None and WORLD.cutter is not None:
         WORLD.cutter.finish()
 
@@ -382,7 +389,7 @@ def _leave(process: int, engine: Engine) -> None:
     if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
         return
     try:
-        flush()
+        finish()
         WORLD.raise_untold()
         WORLD.control.close()
     except BaseException:  # noqa: BLE001  (an error of a function at exit would leave the status 0, and so an interrupt)

@@ -37,6 +37,10 @@ class Turn(Protocol):
         """It was launched; the array `status` is there when it is done."""
         ...
 
+    def is_awaited(self) -> bool:
+        """Whether the script has waited for it: then the others come to it whatever the script does next."""
+        ...
+
 
 class Agreement(Protocol):
     """How the processes make sure that they are about to launch the same collectives."""
