@@ -85,7 +85,7 @@ class LaunchFailure(DeviceError):
 
 
 class Promise:
-    """A live value of a cut that waits. Its `buffer` is None until the launch sets it; what was launched ahead stays."""
+    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once."""
 
     __slots__ = ("buffer_", "launcher", "layout", "promised", "slot", "value")
 

@@ -250,3 +250,27 @@ def waits_for_both(device: str) -> None:
     else:
         g.recv()
         g.reduce(x).wait()
+
+
+def what_waits_is_not_overwritten(device: str) -> None:
+    """A value that was computed, which a cut that waits needs, is overwritten."""
+    g = Group(device)
+    x, p = g.full(g.rank + 1.0), g.full(2)
+    if g.rank == 0:
+        y = p * 3
+        work = g.reduce(x)
+        z = y * 1
+        if device == "tpu":
+            z = x + y
+        g.cut()
+        assert y.tolist() == [6.0] * 4
+        y.mul_(5)
+        g.cut()
+        g.send(y)
+    else:
+        assert g.recv() == [30.0] * 4
+        work = g.reduce(x)
+    work.wait()
+    assert x.tolist() == [3.0] * 4
+    if g.rank == 0 and device == "tpu":
+        assert z.tolist() == [9.0] * 4
