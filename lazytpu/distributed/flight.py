@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,10 @@ class Flight:
     def is_awaited(self, entry: Entry) -> bool:
         """Whether the script has waited for it."""
         return entry.order < self.awaited[entry.group]
+
+    def are_awaited(self, groups: Iterable[str]) -> bool:
+        """Whether it has waited for all that is recorded of these groups."""
+        return all(self._recorded[group] == self.awaited[group] for group in groups)
 
     def withdraw(self, entry: Entry) -> None:
         """A collective was not recorded after all."""

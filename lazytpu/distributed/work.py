@@ -13,8 +13,9 @@ from torch.futures import Future
 
 from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import Entry
+from lazytpu.distributed.recorded import cut_collectives
 from lazytpu.distributed.watch import is_done
-from lazytpu.distributed.world import World, cut_collectives, finish
+from lazytpu.distributed.world import World
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.frontend.torch_private import CallbackWork
 from lazytpu.interrupts import interruptible
@@ -32,6 +33,7 @@ class Recorded(dist.Work):
         self._future.set_result(result)
         self._entry = entry
         self._world = world
+        self._cuts = 0 if world is None else world.launcher.count  # in strict mode these were cut already
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Without a `timeout` there is nothing to wait for, since whoever reads the result does that; in strict mode
@@ -40,8 +42,9 @@ class Recorded(dist.Work):
         self._will_wait()
         if timeout > NO_TIMEOUT and self._world is not None and self._entry is not None:
             _wait(self._world, self._entry, timeout.total_seconds())
-        elif recorder().eager:
-            finish()
+        elif self._world is not None and self._entry is not None and recorder().eager:
+            self._world.launcher.drain(before=self._cuts)
+            self._world.raise_failed()
         return True
 
     def get_future(self) -> Future[Any]:

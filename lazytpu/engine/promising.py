@@ -19,7 +19,7 @@ from lazytpu.engine.launching.on_copies import OnCopies
 from lazytpu.engine.launching.pieces import Piece, Turn, calls_of, groups_of
 from lazytpu.engine.launching.promises import LaunchFailure, PromisedCut, lost_input, with_old_contents
 from lazytpu.engine.launching.stepwise import NAMELESS
-from lazytpu.interrupts import Interrupted, InterruptedAfter
+from lazytpu.interrupts import Interrupted
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.copies import copies_of
 from lazytpu.runtime.promised import PromisedBuffer, is_waiting
@@ -87,15 +87,6 @@ class PromisingCutter(Cutter):
                     del error  # its traceback holds this frame, which would hold it
             self._raise_of_others()
         super().cut_trace(trace)
-        if trace.left and trace.state.collective:  # the read waits for it, and what it has left is lost if this fails
-            try:
-                self.launcher.drain()
-            except BaseException as error:
-                raise InterruptedAfter from error
-            values = [value.buffer for each in trace.values if (value := each()) is not None]
-            failure = lost_input(values) if self._has_failed else None
-            if failure is not None:
-                raise failure.told()
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """As of any cutter."""
@@ -146,7 +137,8 @@ class PromisingCutter(Cutter):
         """As of any cutter."""
         launcher = self.launcher
         with launcher.order:
-            if all(piece.idle or _can_wait(program, trace) for piece, program in pieces):
+            programs = [program for piece, program in pieces if not piece.idle]
+            if self._goes_on(trace, programs, groups_of(trace.state.records())):
                 turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
 
                 def launch(trace: Trace, held: list[tuple[int, Value]], buffers: dict[int, Any]) -> None:
@@ -206,12 +198,23 @@ class PromisingCutter(Cutter):
             return False
         launcher = self.launcher
         with launcher.order:
-            if _can_wait(program, trace):
+            if self._goes_on(trace, [program]):
                 plan = trace.state.plan or CutPlan.of(trace.state)
                 launcher.put(PromisedCut(self, launcher, launch, plan, trace, held))
                 return True
         self._catch_up(trace, partial(self._wait_for_inputs, trace))
         return False
+
+    def _goes_on(self, trace: Trace, programs: Iterable[Any], groups: Iterable[str] = ()) -> bool:
+        """Whether the script goes on before a trace is launched, that has collectives of these groups. Not in debug
+        mode, nor in strict mode where a check may fail, at the line where the script is. Results that are copied, to be
+        promised, are no reason where the script has to wait for what it has not waited for yet."""
+        if trace.mode == "debug" or (trace.mode == "strict" and any(each.binding.checks for each in programs)):
+            return False
+        if all(map(_can_wait, programs)):
+            return True
+        waited = self.agreement.is_awaited(groups) and all(cut.is_awaited() for cut in self.launcher.cuts())
+        return not waited
 
     def _wait_for_inputs(self, trace: Trace) -> None:
         for buffer in trace.buffers:
@@ -284,14 +287,9 @@ class PromisingCutter(Cutter):
         return next((each for each in failures if each is not None and number < each.until), None)
 
 
-def _can_wait(program: Any, trace: Trace) -> bool:
-    """Whether a program gives plain buffers, which can be promised; others would be copied. And whether the script may
-    go on: not in debug mode, nor in strict mode if the program checks values, which is the script's line that fails."""
-    if trace.mode == "debug":
-        return False
+def _can_wait(program: Any) -> bool:
+    """Whether a program gives plain buffers, which can be promised; others would be copied."""
     if type(program) is not Compiled:
         return isinstance(program, Job)
-    if trace.mode == "strict" and program.binding.checks:
-        return False
     layouts = program.program.layouts
     return layouts is None or not any(layouts.results)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from lazytpu.interrupts import Interrupted, InterruptedAfter
+from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
 from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
@@ -43,7 +43,7 @@ class PendingElsewhere(Exception):
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
-    the mode it was recorded in. `left` says that a read took it, which has left the rest pending."""
+    the mode it was recorded in."""
 
     state: State
     epoch: int
@@ -52,7 +52,6 @@ class Trace:
     values: list[Callable[[], Value | None]]
     begun: float
     mode: str = "lazy"
-    left: bool = False
 
 
 class Recorder:
@@ -270,8 +269,6 @@ class Recorder:
             try:
                 self.cut_trace(trace)
                 done = True
-            except InterruptedAfter as error:
-                interrupt, done = error.__cause__, True
             except Interrupted as error:
                 interrupt = error.__cause__
                 with self.lock:
@@ -367,7 +364,7 @@ class Recorder:
             computed.append(value)
         inputs = [buffers[i] for i in first.sources if i is not None]
         part_numbers = [numbers[i] for i in first.numbers]
-        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode, left=True)
+        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode)
         for i in parts.shared:
             buffers[i].pins += 1
         self.begun = time.perf_counter()

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible, wait_for
@@ -114,10 +115,11 @@ class Launcher:
         finally:
             self._at_work.acquire()
 
-    def drain(self, seconds: float | None = None) -> None:
-        """Wait until all cuts are launched, or failed; at most so many seconds. Its own thread does not wait."""
+    def drain(self, seconds: float | None = None, before: float = inf) -> None:
+        """Wait until all cuts, or those before that number, are launched, or failed; at most so many seconds. Its own
+        thread does not wait."""
         if self._cuts and not self.is_own_thread:
-            self._wait(lambda: not self._cuts, seconds)
+            self._wait(lambda: not self._cuts or self.count - len(self._cuts) >= before, seconds)
 
     def make_room(self) -> None:
         """Wait until there are not too many; not for a collective for which the script has not waited: others may come

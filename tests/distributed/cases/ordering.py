@@ -1,5 +1,5 @@
-"""Scripts whose ranks call collectives, messages and barriers in orders that gloo allows: what a call does not depend on
-is not waited for. Each function runs on both ranks, on the device and, where it says nothing of cuts, as gloo does it.
+"""Collectives, messages and barriers in orders that gloo allows: what a call does not depend on is not waited for. Each
+function runs on both ranks, on the device and, by gloo, on the CPU.
 """
 
 from __future__ import annotations
@@ -7,16 +7,17 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import lazytpu
 
-SECONDS = 10.0  # after which a deadlock is an error
+SECONDS = 20.0  # after which a deadlock is an error
 
 
-class Group:
-    """A group of both ranks, and a tensor of its device."""
+class _Group:
+    """A group of both ranks, for tensors of a device."""
 
     def __init__(self, device: str, seconds: float = SECONDS):
         timeout = datetime.timedelta(seconds=seconds)
@@ -43,59 +44,47 @@ class Group:
             lazytpu.mark_step()
 
 
-def send_after_a_collective(device: str) -> None:
-    g = Group(device)
-    x = g.full(g.rank + 1.0)
+def a_message_after_a_collective(device: str) -> None:
+    """Rank 0 begins the collective, and sends; rank 1 receives first. And in the other direction."""
+    g = _Group(device)
+    x, z = g.full(g.rank + 1), g.full(g.rank + 1)
     if g.rank == 0:
-        work = g.reduce(x)
+        first = g.reduce(x)
         g.send(g.full(5) + 1)
+        second = g.reduce(z)
+        assert g.recv() == [7.0] * 4
     else:
         assert g.recv() == [6.0] * 4
-        work = g.reduce(x)
-    work.wait()
-    assert x.tolist() == [3.0] * 4
-
-
-def recv_after_a_collective(device: str) -> None:
-    g = Group(device)
-    x = g.full(g.rank + 1.0)
-    if g.rank == 0:
-        work = g.reduce(x)
-        assert g.recv() == [6.0] * 4
-    else:
-        g.send(g.full(5) + 1)
-        work = g.reduce(x)
-    work.wait()
-    assert x.tolist() == [3.0] * 4
+        first = g.reduce(x)
+        g.send(g.full(5) + 2)
+        second = g.reduce(z)
+    first.wait()
+    second.wait()
+    assert (x.tolist(), z.tolist()) == ([3.0] * 4, [3.0] * 4)
 
 
 def batches_after_collectives(device: str) -> None:
-    g = Group(device)
+    g = _Group(device)
     xs = [g.full(g.rank + i) for i in range(5)]
-    works = []
+    works: list[Any] = []
     other = 1 - g.rank
-
-    def exchange() -> None:
-        mine, made = g.full(g.rank + 1.0) * 2, g.full(0)
-        ops = [dist.P2POp(dist.isend, mine, other, g.group), dist.P2POp(dist.irecv, made, other, g.group)]
-        for each in dist.batch_isend_irecv(ops):
-            each.wait()
-        assert made.tolist() == [2.0 * other + 2] * 4
-
-    if g.rank == 0:
-        works = [g.reduce(x) for x in xs]
-        exchange()
-    else:
-        exchange()
-        works = [g.reduce(x) for x in xs]
+    for turn in range(2):
+        if turn == g.rank:
+            works = [g.reduce(x) for x in xs]
+        else:
+            mine, made = g.full(g.rank + 1) * 2, g.full(0)
+            ops = [dist.P2POp(dist.isend, mine, other, g.group), dist.P2POp(dist.irecv, made, other, g.group)]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+            assert made.tolist() == [2.0 * other + 2] * 4
     for work in works:
         work.wait()
     assert [x.tolist() for x in xs] == [[2.0 * i + 1] * 4 for i in range(5)]
 
 
 def a_barrier_of_another_group(device: str) -> None:
-    g, other = Group(device), Group(device)
-    x = g.full(g.rank + 1.0)
+    g, other = _Group(device), _Group(device)
+    x = g.full(g.rank + 1)
     if g.rank == 0:
         work = g.reduce(x)
         dist.barrier(other.group)
@@ -107,41 +96,46 @@ def a_barrier_of_another_group(device: str) -> None:
 
 
 def collectives_of_cpu_tensors(device: str) -> None:
-    g, other = Group(device), Group(device)
-    x, host = g.full(g.rank + 1.0), torch.ones(2)
+    """Of another group, before a message and after it; and objects."""
+    g, other = _Group(device), _Group(device)
+    x, host = g.full(g.rank + 1), torch.ones(2)
+    objects: list[Any] = [None, None]
+    work: Any = g.reduce(x) if g.rank == 0 else None
+    dist.all_reduce(host, group=other.group)
     if g.rank == 0:
-        work = g.reduce(x)
-        dist.all_reduce(host, group=other.group)
         g.send(g.full(5) + 1)
     else:
-        dist.all_reduce(host, group=other.group)
         assert g.recv() == [6.0] * 4
-        work = g.reduce(x)
+    dist.all_gather_object(objects, g.rank, group=other.group)
+    work = work or g.reduce(x)
     work.wait()
     assert x.tolist() == [3.0] * 4
-    assert host.tolist() == [2.0] * 2
+    assert (host.tolist(), objects) == ([2.0] * 2, [0, 1])
 
 
 def cut_before_it_is_sent(device: str) -> None:
-    g = Group(device)
-    x, p = g.full(g.rank + 1.0), g.full(2)
+    """What is sent is part of the cut that waits for the collective, and the same afterwards."""
+    g = _Group(device)
+    x, p = g.full(g.rank + 1), g.full(2)
     if g.rank == 0:
         work = g.reduce(x)
         y = p * 3
         g.cut()
         g.send(y)
+        y.add_(1)
+        g.cut()
     else:
         assert g.recv() == [6.0] * 4
         work = g.reduce(x)
+        y = g.full(7)
     work.wait()
-    assert x.tolist() == [3.0] * 4
-    if g.rank == 0:
-        assert (y + x).tolist() == [9.0] * 4
+    assert (y + x).tolist() == [10.0] * 4
 
 
 def cut_with_a_later_collective(device: str) -> None:
-    g = Group(device)
-    x, z, p = g.full(g.rank + 1.0), g.full(7), g.full(2)
+    """It needs a result of a cut that waits, too, and is before and behind collectives."""
+    g = _Group(device)
+    x, z, p = g.full(g.rank + 1), g.full(7), g.full(2)
     if g.rank == 0:
         first = g.reduce(x)
         q = p * 2
@@ -157,13 +151,13 @@ def cut_with_a_later_collective(device: str) -> None:
         second = g.reduce(z)
     first.wait()
     second.wait()
-    assert x.tolist() == [3.0] * 4
-    assert z.tolist() == [14.0] * 4
+    assert (x.tolist(), z.tolist()) == ([3.0] * 4, [14.0] * 4)
 
 
-def sent_after_one_and_before_another(device: str) -> None:
-    g = Group(device)
-    x, z = g.full(g.rank + 1.0), g.full(7)
+def after_one_and_before_another(device: str) -> None:
+    """What is sent depends on a collective that both have called, in a cut behind one that waits."""
+    g = _Group(device)
+    x, z = g.full(g.rank + 1), g.full(7)
     g.reduce(x).wait()
     if g.rank == 0:
         work = g.reduce(z)
@@ -179,26 +173,32 @@ def sent_after_one_and_before_another(device: str) -> None:
     assert z.tolist() == [14.0] * 4
 
 
-def read_after_a_collective(device: str) -> None:
-    g = Group(device)
-    x, p = g.full(g.rank + 1.0), g.full(2)
+def reads_after_a_collective(device: str) -> None:
+    """Of a cut that waits; and twice of a pending trace, where the second takes along what the first has left."""
+    g = _Group(device)
+    x, z, p = g.full(g.rank + 1), g.full(7), g.full(2)
     if g.rank == 0:
-        work = g.reduce(x)
+        first = g.reduce(x)
         y = p * 3
         g.cut()
         assert y[0].item() == 6
+        second = g.reduce(z)
+        assert (p * 4).tolist() == [8.0] * 4
+        assert (p * 5).tolist() == [10.0] * 4
         g.send(y)
     else:
         g.recv()
-        work = g.reduce(x)
-    work.wait()
-    assert x.tolist() == [3.0] * 4
+        first = g.reduce(x)
+        second = g.reduce(z)
+    first.wait()
+    second.wait()
+    assert (x.tolist(), z.tolist()) == ([3.0] * 4, [14.0] * 4)
 
 
-def many_cuts(device: str) -> None:
-    g = Group(device)
+def more_cuts_than_wait(device: str) -> None:
+    g = _Group(device)
     xs = [g.full(g.rank + i) for i in range(7)]
-    works = []
+    works: list[Any] = []
     if g.rank == 0:
         for x in xs:
             works.append(g.reduce(x))
@@ -213,55 +213,68 @@ def many_cuts(device: str) -> None:
 
 
 def gradients(device: str) -> None:
-    g = Group(device)
-    w, x = g.full(2).requires_grad_(), g.full(3).requires_grad_()
-    z = g.full(1)
+    """A pipeline's: a read of one leaves no backward pass pending, so all is cut."""
+    g = _Group(device)
+    w, x, z = g.full(2).requires_grad_(), g.full(3).requires_grad_(), g.full(1)
     if g.rank == 0:
         h = x * w
         h.backward(torch.ones_like(h), inputs=[w], retain_graph=True)
-        work = g.reduce(w.grad)
+        first = g.reduce(w.grad)  # pyright: ignore[reportArgumentType]
         h.backward(torch.ones_like(h) * 2, inputs=[x])
-        other = g.reduce(z)
-        g.send(x.grad)
+        second = g.reduce(z)
+        g.send(x.grad)  # pyright: ignore[reportArgumentType]
     else:
         assert g.recv() == [4.0] * 4
         w.grad = g.full(1)
-        work = g.reduce(w.grad)
-        other = g.reduce(z)
-    work.wait()
-    other.wait()
-    assert w.grad.tolist() == [4.0] * 4
-    assert z.tolist() == [2.0] * 4
+        first = g.reduce(w.grad)
+        second = g.reduce(z)
+    first.wait()
+    second.wait()
+    assert w.grad is not None
+    assert (w.grad.tolist(), z.tolist()) == ([4.0] * 4, [2.0] * 4)
+
+
+def many_sizes(device: str) -> None:
+    """Programs of many sizes give padded results, which are copied where the script has to go on."""
+    g = _Group(device)
+    for n in (5, 6, 7, 9, 11):
+        x, p = torch.ones(n).to(device), torch.ones(n).to(device)
+        if g.rank == 0:
+            x = x * 2
+            work = g.reduce(x)
+            y = (p * 3).cumsum(0)
+            g.cut()
+            g.send(y)
+        else:
+            made = torch.zeros(n).to(device)
+            dist.recv(made, 0, group=g.group)
+            assert made.tolist() == [3.0 * i for i in range(1, n + 1)]
+            x = x * 2
+            work = g.reduce(x)
+        work.wait()
+        assert x.tolist() == [4.0] * n
 
 
 def strict(device: str) -> None:
+    """A call that returns a handle does not wait, and its `wait()` does."""
     with lazytpu.mode("strict"):
-        send_after_a_collective(device)
-        recv_after_a_collective(device)
-
-
-def waits_for_both(device: str) -> None:
-    """Deadlocks."""
-    g = Group(device)
-    x = g.full(1)
-    if g.rank == 0:
-        g.reduce(x).wait()
-        g.send(x)
-    else:
-        g.recv()
-        g.reduce(x).wait()
+        a_message_after_a_collective(device)
+        more_cuts_than_wait(device)
+        if device == "tpu":
+            group: Any = dist.new_group([0, 1])
+            work: Any = dist.all_reduce(torch.ones(4 + dist.get_rank(), device="tpu"), group=group, async_op=True)
+            with pytest.raises(RuntimeError, match="disagree"):
+                work.wait()
 
 
 def what_waits_is_not_overwritten(device: str) -> None:
-    """A value that was computed, which a cut that waits needs, is overwritten."""
-    g = Group(device)
-    x, p = g.full(g.rank + 1.0), g.full(2)
+    """A value that was computed, and that a cut which waits needs, is overwritten by one that does not wait."""
+    g = _Group(device)
+    x, p = g.full(g.rank + 1), g.full(2)
     if g.rank == 0:
         y = p * 3
         work = g.reduce(x)
-        z = y * 1
-        if device == "tpu":
-            z = x + y
+        z = x + y if device == "tpu" else g.full(9)  # by gloo that may be too early
         g.cut()
         assert y.tolist() == [6.0] * 4
         y.mul_(5)
@@ -270,7 +283,19 @@ def what_waits_is_not_overwritten(device: str) -> None:
     else:
         assert g.recv() == [30.0] * 4
         work = g.reduce(x)
+        z = g.full(9)
     work.wait()
-    assert x.tolist() == [3.0] * 4
-    if g.rank == 0 and device == "tpu":
-        assert z.tolist() == [9.0] * 4
+    assert (x.tolist(), z.tolist()) == ([3.0] * 4, [9.0] * 4)
+
+
+def _waits_for_each_other(device: str) -> list[str]:
+    """A deadlock, by gloo, too."""
+    g = _Group(device, 3)
+    x = g.full(1)
+    with pytest.raises(RuntimeError) as raised:
+        if g.rank == 0:
+            g.reduce(x).wait()
+            g.send(x)
+        else:
+            g.recv()
+    return [str(raised.value)]
