@@ -47,6 +47,10 @@ class Interrupted(BaseException):
     """A wait was interrupted before anything had happened; its cause is the exception of the signal's handler."""
 
 
+class InterruptedAfter(BaseException):
+    """A wait was interrupted after all had happened; its cause is the exception of the signal's handler."""
+
+
 def interruptible(function: F) -> F:
     """Marks a function in which a handler may raise: it waits, or calls the user's code, and its callers handle the
     exception."""

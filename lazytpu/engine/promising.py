@@ -19,10 +19,10 @@ from lazytpu.engine.launching.on_copies import OnCopies
 from lazytpu.engine.launching.pieces import Piece, Turn, calls_of, groups_of
 from lazytpu.engine.launching.promises import LaunchFailure, PromisedCut, lost_input, with_old_contents
 from lazytpu.engine.launching.stepwise import NAMELESS
-from lazytpu.interrupts import Interrupted
+from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.copies import copies_of
-from lazytpu.runtime.promised import PromisedBuffer, is_waiting
+from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
 from lazytpu.trace.extract import Extracted
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
@@ -87,6 +87,20 @@ class PromisingCutter(Cutter):
                     del error  # its traceback holds this frame, which would hold it
             self._raise_of_others()
         super().cut_trace(trace)
+        if trace.read is not None and trace.state.collective:
+            self._await_read(trace.values[trace.read]())
+
+    def _await_read(self, value: Value | None) -> None:
+        """Wait for the value of a read, which has left the rest of its trace: that is lost if this fails."""
+        buffer = None if value is None else value.buffer
+        if type(buffer) is PromisedBuffer and is_waiting(buffer):
+            try:
+                self.launcher.wait_for(buffer)
+            except BaseException as error:
+                raise InterruptedAfter from error
+        failure = failure_of(buffer)
+        if failure is not None:
+            raise failure.told()
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """As of any cutter."""
