@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,9 @@ class Cut:
 
     def run(self) -> None:
         self.run_()
+
+    def inputs(self) -> list[Any]:
+        return []
 
     def is_awaited(self) -> bool:
         return self.awaited
