@@ -85,15 +85,17 @@ class LaunchFailure(DeviceError):
 
 
 class Promise:
-    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once."""
+    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once; it is
+    then among the `buffers` of the cut."""
 
-    __slots__ = ("buffer_", "launcher", "layout", "promised", "slot", "value")
+    __slots__ = ("buffers", "launcher", "layout", "promised", "slot", "value")
 
-    def __init__(self, value: Value, slot: int, launcher: Launcher):
+    def __init__(self, value: Value, slot: int, launcher: Launcher, buffers: dict[int, Any]):
         self.value = weakref.ref(value)
         self.layout = value.layout
         self.slot = slot
         self.launcher = launcher
+        self.buffers = buffers
         self.promised = value.buffer = PromisedBuffer(launcher)
 
     @property
@@ -103,6 +105,7 @@ class Promise:
     @buffer.setter
     def buffer(self, made: Buffer) -> None:
         if is_waiting(self.promised):
+            self.buffers[self.slot] = self.promised  # first: the script may overwrite it as soon as it is kept
             self.promised.keep(made)
             self.launcher.notify()
         else:
@@ -138,11 +141,11 @@ class PromisedCut:
         self.cutting = cutting
         self.launcher = launcher
         self.launch = launch
-        # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
-        self.promises = [Promise(value, slot, launcher) for slot, value in held]
-        self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
         self.plan = plan
         self.buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
+        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in held]
+        self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
         self.turns = turns
         self.number = launcher.count
         self._only_in_turn: set[PromisedBuffer] = set()  # what could not be launched ahead
@@ -179,7 +182,6 @@ class PromisedCut:
             self._only_in_turn.add(buffer)
         else:
             promise.buffer = made
-            self.buffers[promise.slot] = buffer
 
     def run(self) -> None:
         """As `Launch` says."""
@@ -198,6 +200,7 @@ class PromisedCut:
         contents, predecessors = before_trace(self.trace)
         lost = [promise for promise in self.promises if promise.buffer is None]
         failure.add(lost, [_there(contents.get(root_of(promise.slot, predecessors))) for promise in lost])
+        self.buffers.clear()  # the failure holds the promises
         self.launcher.notify()
 
     def explained(self, error: BaseException, full: Callable[[Any], BaseException]) -> BaseException:
