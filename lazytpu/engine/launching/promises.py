@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
-from lazytpu.engine.launching.ahead import part_for
 from lazytpu.engine.launching.launcher import Launcher
+from lazytpu.engine.launching.out_of_turn import part_for
 from lazytpu.engine.launching.pieces import Turn
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
