@@ -199,3 +199,26 @@ def what_fails_on_the_thread_that_serves_others_is_raised() -> None:
 
 def _no_room(world: World, calls: Any) -> Any:
     raise MemoryError("no room")
+
+
+def what_was_launched_ahead_is_not_lost() -> None:
+    """Of a cut that fails afterwards, and what comes after it."""
+    rank, group = dist.get_rank(), dist.new_group([0, 1])
+    x, p = torch.ones(4 + rank, device="tpu"), torch.full((4,), 2.0).to("tpu")
+
+    def late() -> None:
+        dist.all_reduce(x, group=group)
+        p.mul_(3)
+        lazytpu.mark_step()
+
+    def go_on() -> None:
+        if rank == 0:
+            assert p.tolist() == [6.0] * 4
+            p.add_(1)
+            lazytpu.mark_step()
+
+    with compiled():
+        after(late, go_on)
+        with pytest.raises(RuntimeError, match="disagree"):
+            x.tolist()
+        assert p.tolist() == [7.0 if rank == 0 else 2.0] * 4
