@@ -19,6 +19,7 @@ from lazytpu.runtime.promised import PromisedBuffer, is_waiting
 
 MOST = 4  # cuts that wait, or are being launched: each holds its inputs
 PATIENCE = 0.1  # seconds before a value is launched ahead, which computes it twice: mostly the others come soon
+AGAIN = 1.0  # seconds at most before that is tried again: it may have needed a collective that was launched since then
 NEVER = "lazytpu: the program that computes this value was not launched: the process has left its job, or ends"
 
 
@@ -92,7 +93,9 @@ class Launcher:
     def wait_for(self, buffer: PromisedBuffer) -> None:
         """Wait until a buffer that was promised is kept or failed. If that takes long, what it needs is launched ahead.
         Raises RuntimeError when it will never be."""
-        while not self._wait(lambda: not is_waiting(buffer), PATIENCE):
+        seconds = PATIENCE
+        while not self._wait(lambda: not is_waiting(buffer), seconds):
+            seconds = min(AGAIN, 2 * seconds)
             if self._at_work.acquire(blocking=False):  # its thread waits for other processes
                 try:
                     self._launch_ahead(buffer)
