@@ -317,8 +317,7 @@ class Cutter:
             if len(piece.live) != len(buffers):
                 buffers = _of_slots(program, buffers, piece.live)
         else:
-            self._await(turn)
-            buffers, status = program.launch_watched(trace.buffers, trace.numbers)
+            buffers, status = self._launch_in_turn(turn, program, trace)
         for place, i in piece.given:
             value = held[place][1]
             value.buffer = buffers[i]
@@ -328,9 +327,10 @@ class Cutter:
         self.inflight.keep_up()
         return buffers
 
-    def _await(self, turn: Turn) -> None:
-        """Wait for the turn of a collective."""
+    def _launch_in_turn(self, turn: Turn, program: Compiled, trace: Trace) -> tuple[list[Any], Any]:
+        """Wait for the turn of a collective, and launch it: its results, and an array that is there when it is done."""
         turn.wait()
+        return program.launch_watched(trace.buffers, trace.numbers)
 
     def _run_meanwhile(
         self, job: Job | JobAtSizes, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]

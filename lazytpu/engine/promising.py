@@ -235,10 +235,10 @@ class PromisingCutter(Cutter):
             if type(buffer) is PromisedBuffer and is_waiting(buffer):
                 self.launcher.wait_for(buffer)
 
-    def _await(self, turn: Turn) -> None:
-        """As of any cutter; meanwhile values that need no collective are launched ahead."""
+    def _launch_in_turn(self, turn: Turn, program: Compiled, trace: Trace) -> tuple[list[Any], Any]:
+        """As of any cutter. Meanwhile others may launch ahead what needs no collective: it takes no memory of that."""
         with self.launcher.away() if self.launcher.is_own_thread else nullcontext():
-            turn.wait()
+            return super()._launch_in_turn(turn, program, trace)
 
     def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
         """As of what cuts."""
