@@ -267,6 +267,13 @@ def strict(device: str) -> None:
                 work.wait()
 
 
+def without_comparison(device: str) -> None:
+    """A collective waits for the other rank inside its program."""
+    with lazytpu.options(collectives="trusted"):
+        a_message_after_a_collective(device)
+        cut_before_it_is_sent(device)
+
+
 def what_waits_is_not_overwritten(device: str) -> None:
     """A value that was computed, and that a cut which waits needs, is overwritten by one that does not wait."""
     g = _Group(device)
