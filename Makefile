@@ -56,7 +56,7 @@ help:
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
-	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 10 minutes (DIVERGENT=200)'
+	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'

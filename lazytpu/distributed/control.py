@@ -108,7 +108,7 @@ class Control:
                 self._send({"has": {"name": name, "by": message["by"], "there": there}})
             return
         if "mail" in message:
-            self._mails.pop(message["mail"], _withdrawn)(message["with"], message["text"])
+            self._mails.pop(message["mail"])(message["with"], message["text"])
             return
         with self._changed:
             if "agreed" in message:
@@ -136,11 +136,10 @@ class Control:
         self._mails[number] = then
         self._send({"mail": {"number": number, **end}})
 
-    def withdraw(self, number: int) -> None:
-        """Wait no more for the other end of a message."""
-        self._mails.pop(number, None)
-        with suppress(CollectiveError):  # then nobody waits for it
-            self._send({"withdraw": {"number": number}})
+    def withdraw(self, number: int, seconds: float) -> None:
+        """The other end of a message has not come within so many seconds. Unless it comes now, `then` is told why."""
+        with suppress(CollectiveError):  # then the helper is gone, which is told to all
+            self._send({"withdraw": {"number": number, "seconds": seconds}})
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
         """Say that a collective that was launched did not end within so many seconds."""
@@ -234,7 +233,3 @@ class Control:
         os.dup(self._socket.fileno())
         with suppress(CollectiveError):  # then the helper is gone, and nobody is left to be told
             self._send({"bye": self.rank})
-
-
-def _withdrawn(rank: int, text: str) -> None:
-    """Nobody waits for that message."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ class Entry:
     """One collective of a group, called at a `line`, whose text is made where it is shown. Its state is one of STATES,
     or "failed". Of the STATES that it has reached `times` has when, by `time.monotonic()`; `recorded` is the first of
     them by `time.time()`. `status` is an array that is there when it is done, and None until it is launched; `failed`
-    says that it ended with an error."""
+    says that it ended with an error. `order` counts the collectives of its group as they are recorded."""
 
     group: str
     line: Any
@@ -29,6 +29,7 @@ class Entry:
     times: list[float] = field(default_factory=lambda: [time.monotonic()])
     status: Any = None
     failed: bool = False
+    order: int = 0
 
     def reached(self) -> None:
         """It has come to its next state."""
@@ -50,7 +51,8 @@ class Entry:
 class Flight:
     """The entries of a process, by group: the `last` ones; `pending` were recorded and are not posted; `waiting` were
     posted and are not launched, which may be more than the last. `flying` were launched, or are being launched, and are
-    not known to have ended; `failed` are the last that ended with an error."""
+    not known to have ended; `failed` are the last that ended with an error. For those of an order of less than
+    `awaited` the script has waited, or for a later one, which takes as long."""
 
     def __init__(self) -> None:
         self.last: defaultdict[str, deque[Entry]] = defaultdict(lambda: deque(maxlen=KEPT))
@@ -58,13 +60,28 @@ class Flight:
         self.waiting: defaultdict[str, deque[Entry]] = defaultdict(deque)
         self.flying: deque[Entry] = deque()
         self.failed: deque[Entry] = deque(maxlen=KEPT)
+        self.awaited: Counter[str] = Counter()
+        self._recorded: Counter[str] = Counter()
 
     def record(self, group: str, line: Any) -> Entry:
         """A collective of a group was recorded."""
-        entry = Entry(group, line)
+        entry = Entry(group, line, order=self._recorded[group])
+        self._recorded[group] += 1
         self.last[group].append(entry)
         self.pending[group].append(entry)
         return entry
+
+    def wait_for(self, entry: Entry) -> None:
+        """The script waits for a collective."""
+        self.awaited[entry.group] = max(self.awaited[entry.group], entry.order + 1)
+
+    def is_awaited(self, entry: Entry) -> bool:
+        """Whether the script has waited for it."""
+        return entry.order < self.awaited[entry.group]
+
+    def are_awaited(self, groups: Iterable[str]) -> bool:
+        """Whether it has waited for all that is recorded of these groups."""
+        return all(self._recorded[group] == self.awaited[group] for group in groups)
 
     def withdraw(self, entry: Entry) -> None:
         """A collective was not recorded after all."""

@@ -22,7 +22,7 @@ from lazytpu.distributed.sparse import SparseTensors, refuse
 from lazytpu.distributed.splitting import Splitting
 from lazytpu.distributed.unequal import UnequalParts
 from lazytpu.distributed.work import Recorded
-from lazytpu.distributed.world import World, flush
+from lazytpu.distributed.world import World, finish
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -323,7 +323,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         self.world.seconds[self.key] = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        flush()
+        finish()
 
     def abort(self) -> None:
         """Nothing is in flight that could be stopped."""

@@ -9,9 +9,9 @@ launch, each of a group. When all members have posted the same, they are told th
 or one is gone or gives up waiting, or groups of the same ranks come in other orders (XLA has connections for them all,
 on which order alone says what is what), the group is `broken`, for good: each member is told the same text. A member
 that others wait for is told that it is `wanted`. When one is `stuck` in a collective that was agreed, all are asked for
-their `state`, and the group is broken; so it is when a rank has to `fail`. Ranks send each other `mail`: messages,
-whose ends the helper brings together. Both are told with whom, or that they disagree, or that the other rank is gone. A
-rank may `seek` a program: one rank with each other cache folder, or the one that makes it, says whether it `has` it.
+their `state`, and the group is broken; so it is when a rank has to `fail`. Both ends of a message (`mail`) are told of
+each other, or that they disagree, or that the other rank is gone or does not come. A rank may `seek` a program: one
+rank with each other cache folder, or the one that makes it, says whether it `has` it.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class Server:
         self.folders: dict[int, str] = {}
         self.orders: dict[frozenset[int], dict[int, deque[tuple[str, int]]]] = {}  # by the members of groups
         self.mails: dict[tuple[str, int], list[Mail]] = {}  # by group and tag: those of which one end is there
+        self.at: dict[int | None, str] = {}  # the last call of each rank, of all groups
         self.sought: dict[tuple[int, str], set[int]] = {}  # who seeks what: the ranks that have not answered
         self.empty = asyncio.Event()
 
@@ -100,8 +101,7 @@ class Server:
             if hello.get("token") != self.token:
                 return
             rank = int(hello["hello"])
-            self.writers[rank] = writer
-            self.folders[rank] = hello["folder"]
+            self.writers[rank], self.folders[rank] = writer, hello["folder"]
             self.send(rank, {"welcome": self.size})
             while line := await reader.readline():
                 for kind, said in json.loads(line).items():
@@ -141,7 +141,7 @@ class Server:
                 if launches:
                     found.orders[rank].append((name, found.agreed + len(found.calls[rank])))
                 found.calls[rank].append((signature, line, launches))
-                found.last[rank] = f"{signature} ({line})"
+                self.at[rank] = found.last[rank] = f"{signature} ({line})"
         self._compare(names)
 
     def _compare(self, names: Iterable[str]) -> None:
@@ -196,10 +196,10 @@ class Server:
     def give_up(self, rank: int, group: str, seconds: float) -> None:
         """A rank has waited for the others as long as the timeout of the group says."""
         found = self.groups[group]
-        missing = [f"rank {each} (its last: {found.last.get(each, 'none')})" for each in found.missing()]
-        calls = found.calls[rank]
-        if found.broken is None and missing and calls:
-            signature, line, _ = calls[0]
+        lasts = {each: found.last.get(each, "none") for each in found.missing()}
+        missing = [f"rank {each} (its last: {last}){self._at(each, last)}" for each, last in lasts.items()]
+        if found.broken is None and missing and found.calls[rank]:
+            signature, line, _ = found.calls[rank][0]
             text = (
                 f"rank {rank} waited {seconds:g} s in collective {found.agreed} of group {group!r}, {signature} at "
                 f"{line}, for {', '.join(missing)}. {RULE} Or the timeout of the process group is too short."
@@ -235,8 +235,7 @@ class Server:
 
     def answer(self, rank: int, group: str, number: int, text: str) -> None:
         """A member says how far it is."""
-        answers = self.groups[group].answers
-        if answers is not None:
+        if (answers := self.groups[group].answers) is not None:
             answers[rank] = text
 
     def _judge(self, name: str, group: Group, start: str) -> None:
@@ -244,12 +243,12 @@ class Server:
         silent = "does not answer: it has stopped, or is cut off"
         others = [f"rank {each} {answers.get(each, silent)}" for each in group.members]
         if group.broken is None:
-            told = f"{start}; {'; '.join(others[:64])}. Or the timeout of the process group is too short."
-            self._break(name, group, told)
+            self._break(name, group, f"{start}; {'; '.join(others[:64])}. Or the timeout of the group is too short.")
 
     def mail(self, rank: int, group: str, tag: int, **end: Any) -> None:
         """A rank sends or expects a message: tell it when the other end is there, too."""
         mine = Mail(rank, **end)
+        self.at[rank] = str(mine)
         waiting = self.mails.setdefault((group, tag), [])
         other = next((each for each in waiting if mine.fits(each)), None)
         if other is not None:
@@ -258,17 +257,23 @@ class Server:
             for one, two in ((mine, other), (other, mine)):
                 self.send(one.rank, {"mail": one.number, "with": two.rank, "text": text})
         elif mine.other in self.left:
-            self._no_mail(mine, mine.other, self.left[mine.other])
+            self._no_mail(mine, f"rank {mine.other} {self.left[mine.other]}: {mine}")
         else:
             waiting.append(mine)
 
-    def withdraw(self, rank: int, number: int) -> None:
-        """A rank waits no more for the other end of a message."""
+    def withdraw(self, rank: int, number: int, seconds: float) -> None:
+        """A rank has waited for the other end of a message for so long."""
         for waiting in self.mails.values():
-            waiting[:] = [each for each in waiting if (each.rank, each.number) != (rank, number)]
+            for each in [each for each in waiting if (each.rank, each.number) == (rank, number)]:
+                waiting.remove(each)
+                self._no_mail(each, f"the other end did not come within {seconds:g} s{self._at(each.other)}")
 
-    def _no_mail(self, mail: Mail, other: int, how: str) -> None:
-        self.send(mail.rank, {"mail": mail.number, "with": other, "text": f"rank {other} {how}: {mail}"})
+    def _at(self, rank: int | None, known: str = "") -> str:
+        """Where a rank is that others wait for, unless they know."""
+        return "" if (at := self.at.get(rank, known)) == known else f", which has come to: {at}"
+
+    def _no_mail(self, mail: Mail, why: str) -> None:
+        self.send(mail.rank, {"mail": mail.number, "with": -1, "text": why})
 
     def seek(self, rank: int, name: str, of: int | None) -> None:
         """A rank lacks a program: ask the rank `of` for it, or with None one rank with each other cache folder."""
@@ -297,7 +302,7 @@ class Server:
         for waiting in self.mails.values():
             for each in [each for each in waiting if rank in (each.rank, each.other)]:
                 waiting.remove(each)
-                self._no_mail(each, rank, how)
+                self._no_mail(each, f"rank {rank} {how}: {each}")
         for name, group in reversed(self.groups.items()):  # a group itself before its start, which tells less
             self._without_the_left(name, group)
 
@@ -313,8 +318,7 @@ class Server:
     def _without_the_left(self, name: str, group: Group) -> None:
         for rank, how in self.left.items():
             if rank in group.members and group.broken is None:
-                last = group.last.get(rank)
-                where = f"after {last}" if last else "before any collective of the group"
+                where = f"after {group.last[rank]}" if rank in group.last else "before any collective of the group"
                 text = f"rank {rank} {how}, {where}: group {name!r} cannot go on without it"
                 self._break(name, group, text, cut=how != ENDED, quiet=how == ENDED)
 

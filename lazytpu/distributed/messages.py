@@ -21,6 +21,8 @@ from lazytpu.frontend.recording.lines import call_site
 from lazytpu.interrupts import interruptible
 from lazytpu.options import options
 
+ANSWER = 5.0  # seconds in which the helper has to say that the other end did not come, and where it is
+
 
 class Message:
     """A message of a member of the group `key` of ranks `members`. Its other end is a member's number, or None for
@@ -82,8 +84,9 @@ class Message:
         seconds = timeout.total_seconds() or self.world.seconds[self.key]
         try:
             if not self._is_known(seconds):
-                self.world.control.withdraw(self.entry.number or 0)
-                raise CollectiveError(f"the other end did not come within {seconds:g} s")
+                self.world.control.withdraw(self.entry.number or 0, seconds)
+                if not self._is_known(ANSWER):
+                    raise CollectiveError(f"the helper process of this job does not answer after {seconds:g} s")
             if self._error is not None:
                 raise self._error
             self._work.wait(timeout) if timeout > NO_TIMEOUT else self._work.wait()

@@ -13,7 +13,7 @@ import torch
 
 from lazytpu.distributed.messages import Message
 from lazytpu.distributed.work import all_of, on_wait
-from lazytpu.distributed.world import World, flush
+from lazytpu.distributed.world import World, finish, flush
 from lazytpu.frontend.torch_private import CallbackWork
 
 
@@ -34,9 +34,10 @@ class PointToPoint:
 
     @torch.no_grad()
     def send(self, tensors: list[torch.Tensor], destination: int, tag: int = 0) -> Any:
-        """Start to send the tensors to a member. Waits until they are computed."""
-        flush()
+        """Start to send the tensors to a member. Waits until they are computed, and for nothing else: they are read
+        before what is pending is cut, so that what they do not need stays behind."""
         copies = [tensor.detach().cpu().contiguous() for tensor in tensors]
+        flush()
         return self._later(on_wait(self._message(copies, destination, tag, sends=True), partial(_keep, copies)))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
@@ -62,12 +63,15 @@ class PointToPoint:
         return Message(self.world, self.key, self.members, other, begin).start(copies, tag, sends)
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until all members are here, and have launched what they recorded. Who does not come is named."""
+        """Wait until all members are here, who then have posted their collectives of this group. Who does not come is
+        named, and so is what failed in the group."""
         flush()
         coming = self.world.meeting("barriers", self.key, self.members, "barrier")
 
         def wait(timeout: Any) -> bool:
             coming.meet()
+            if self.world.control.why_broken(self.key) is not None:
+                finish()
             return True
 
         return CallbackWork(wait)

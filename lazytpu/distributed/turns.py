@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from lazytpu.distributed.control import CollectiveError, Control
-from lazytpu.distributed.flight import Entry
+from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.launching.pieces import Turn
 
@@ -16,6 +16,7 @@ class Job(Protocol):
     """The job of a collective. `seconds` has the timeout of each group."""
 
     control: Control
+    flight: Flight
     watch: Watch
     seconds: dict[str, float]
 
@@ -77,6 +78,10 @@ class Collective(Turn):
             if not world.is_left():
                 world.watch.dump(entry.group, str(error))
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
+
+    def is_awaited(self) -> bool:
+        """As `Turn` says."""
+        return self.world.flight.is_awaited(self.entry)
 
     def launched(self, status: Any) -> None:
         """As `Turn` says."""

@@ -13,8 +13,10 @@ from torch.futures import Future
 
 from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import Entry
+from lazytpu.distributed.recorded import cut_collectives
 from lazytpu.distributed.watch import is_done
-from lazytpu.distributed.world import World, flush_without_waiting
+from lazytpu.distributed.world import World
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.frontend.torch_private import CallbackWork
 from lazytpu.interrupts import interruptible
 
@@ -31,16 +33,28 @@ class Recorded(dist.Work):
         self._future.set_result(result)
         self._entry = entry
         self._world = world
+        self._cuts = 0 if world is None else world.launcher.count  # in strict mode these were cut already
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that. With one, wait at
-        most so long until they have run; raises what failed, and RuntimeError after that time, as gloo does."""
+        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that; in strict mode
+        this waits until they are launched, and raises what failed. With one, wait at most so long until they have run;
+        raises what failed, and RuntimeError after that time, as gloo does."""
+        self._will_wait()
         if timeout > NO_TIMEOUT and self._world is not None and self._entry is not None:
             _wait(self._world, self._entry, timeout.total_seconds())
+        elif self._world is not None and self._entry is not None and recorder().eager:
+            self._world.launcher.drain(before=self._cuts)
+            self._world.raise_failed()
         return True
 
     def get_future(self) -> Future[Any]:
+        """Nobody sees who waits for it."""
+        self._will_wait()
         return self._future
+
+    def _will_wait(self) -> None:
+        if self._world is not None and self._entry is not None:
+            self._world.flight.wait_for(self._entry)
 
     def is_completed(self) -> bool:
         return True
@@ -55,7 +69,7 @@ class Recorded(dist.Work):
 def _wait(world: World, entry: Entry, seconds: float) -> None:
     """Wait until a collective has run, so many seconds after it was cut. Raises what failed, and RuntimeError when it
     has not run by then."""
-    flush_without_waiting()
+    cut_collectives()
     end = time.monotonic() + seconds
     while not is_done(entry):
         if time.monotonic() > end:

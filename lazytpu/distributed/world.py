@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
@@ -94,6 +95,10 @@ class World(Agreement):
         if told:
             self.control.post(told, {call.group: call.members for call in calls})
         return turns
+
+    def is_awaited(self, groups: Iterable[str]) -> bool:
+        """As `Agreement` says."""
+        return self.flight.are_awaited(groups)
 
     def last(self, group: str) -> Entry | None:
         """The last collective of a group that was recorded."""
@@ -214,7 +219,7 @@ class World(Agreement):
         while True:
             self._asked.wait()
             self._asked.clear()  # before it looks: what others ask for meanwhile sets it again
-            seen = [(each, each.state) for each in _pending()]
+            seen = [(each, each.state) for each in pending()]
             if self._closed.wait(STANDSTILL):
                 return
             for group in list(self._wanted):
@@ -229,6 +234,11 @@ class World(Agreement):
     def is_whole(self) -> bool:
         """Whether nothing has cut the connections to other ranks, or to the helper."""
         return self.control.is_connected() and not self.watch.has_cut()
+
+    def raise_failed(self) -> None:
+        """Raise what has failed in cuts that waited, if nobody was told."""
+        if self.cutter is not None:
+            self.cutter.raise_untold()
 
     def raise_untold(self) -> None:
         """Raise what has failed in what was launched, or was to be, if nobody was told."""
@@ -273,22 +283,17 @@ class World(Agreement):
             return
 
 
-def _pending() -> list[Recorder]:
-    """The recorders with a collective that is not launched."""
-    return [each for each in recorders() if each.state.collective]
-
-
-def flush_without_waiting() -> None:
-    """Cut the recorded collectives, which launches them when the others have come."""
-    place = call_site()
-    for each in _pending():
-        each.cut(PEER, place)
-
-
 def flush() -> None:
-    """Launch the recorded collectives: what comes next makes other ranks wait for this one, or this one for them.
-    Raises what has failed, if nobody was told."""
-    flush_without_waiting()
+    """Cut the recorded collectives, before something that makes other ranks wait for this one, or this one for them.
+    This does not wait for the others: they may come only after that. Raises what has failed, if nobody was told."""
+    cut_collectives()
+    if WORLD is not None:
+        WORLD.raise_failed()
+
+
+def finish() -> None:
+    """Launch the recorded collectives, and wait until they are. Raises what has failed, if nobody was told."""
+    cut_collectives()
     if WORLD is not None and WORLD.cutter is not None:
         WORLD.cutter.finish()
 
@@ -382,7 +387,7 @@ def _leave(process: int, engine: Engine) -> None:
     if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
         return
     try:
-        flush()
+        finish()
         WORLD.raise_untold()
         WORLD.control.close()
     except BaseException:  # noqa: BLE001  (an error of a function at exit would leave the status 0, and so an interrupt)

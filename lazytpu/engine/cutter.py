@@ -175,12 +175,7 @@ class Cutter:
         start = time.perf_counter()
         try:
             plan = self.traces.ended(trace.state)
-            if plan.sized is not None:
-                self.for_sizes.look_at(plan, trace, (slot,), ())
-            program = fitting(plan, (slot,), ())
-            hit = program is not None
-            if program is None:
-                program = plan.programs[(slot,), ()] = self.compiler.compile(trace, (slot,), ())
+            program, hit = self._compiled(plan, trace, (slot,))
             buffers = program.evaluate(trace.buffers, trace.numbers)
             if buffers is None:
                 return None
@@ -190,6 +185,16 @@ class Cutter:
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         return known
+
+    def _compiled(self, plan: CutPlan, trace: Trace, live: tuple[int, ...]) -> tuple[Compiled, bool]:
+        """A program that computes some slots and takes no memory, compiled here, and whether it was there already."""
+        if plan.sized is not None:
+            self.for_sizes.look_at(plan, trace, live, ())
+        program = fitting(plan, live, ())
+        hit = program is not None
+        if program is None:
+            program = plan.programs[live, ()] = self.compiler.compile(trace, live, ())
+        return program, hit
 
     def _select(
         self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
@@ -264,18 +269,19 @@ class Cutter:
         held: list[tuple[int, Value]],
     ) -> None:
         """Run a trace with collectives."""
-        self.launch_pieces(pieces, plan, trace, held, self.agreement.post(calls_of([piece for piece, _ in pieces])))
+        turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
+        self.launch_pieces(pieces, trace, held, dict(zip(plan.inputs, trace.buffers, strict=True)), turns)
 
     def launch_pieces(
         self,
         pieces: list[tuple[Piece, Compiled | Job | JobAtSizes | None]],
-        plan: CutPlan,
         trace: Trace,
         held: list[tuple[int, Value]],
+        buffers: dict[int, Any],
         turns: Sequence[Turn],
     ) -> None:
-        """The same. Each collective waits, in its turn, for the other processes to be at the same one."""
-        buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        """The same, with the `buffers` of its inputs by slot; those of what is still needed are added. Each collective
+        waits, in its turn, for the other processes to be at the same one."""
         coming = iter(turns)
         for piece, program in pieces:
             part = piece.part
@@ -311,8 +317,7 @@ class Cutter:
             if len(piece.live) != len(buffers):
                 buffers = _of_slots(program, buffers, piece.live)
         else:
-            turn.wait()
-            buffers, status = program.launch_watched(trace.buffers, trace.numbers)
+            buffers, status = self._launch_in_turn(turn, program, trace)
         for place, i in piece.given:
             value = held[place][1]
             value.buffer = buffers[i]
@@ -321,6 +326,11 @@ class Cutter:
             turn.launched(status)
         self.inflight.keep_up()
         return buffers
+
+    def _launch_in_turn(self, turn: Turn, program: Compiled, trace: Trace) -> tuple[list[Any], Any]:
+        """Wait for the turn of a collective, and launch it: its results, and an array that is there when it is done."""
+        turn.wait()
+        return program.launch_watched(trace.buffers, trace.numbers)
 
     def _run_meanwhile(
         self, job: Job | JobAtSizes, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]

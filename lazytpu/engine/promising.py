@@ -4,8 +4,9 @@ order of the cuts, while the script goes on with promised results. Cuts after it
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,11 +16,14 @@ from lazytpu.engine.errors.undo import Lost
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.engine.launching.on_copies import OnCopies
-from lazytpu.engine.launching.pieces import Piece, calls_of, groups_of
+from lazytpu.engine.launching.pieces import Piece, Turn, calls_of, groups_of
 from lazytpu.engine.launching.promises import LaunchFailure, PromisedCut, lost_input, with_old_contents
+from lazytpu.engine.launching.stepwise import NAMELESS
 from lazytpu.interrupts import Interrupted, InterruptedAfter
+from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.copies import copies_of
-from lazytpu.runtime.promised import PromisedBuffer, is_waiting
+from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
+from lazytpu.trace.extract import Extracted
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import Value, again
@@ -49,6 +53,10 @@ class PromisingCutter(Cutter):
     def finish(self) -> None:
         """Wait until everything cut is launched, and raise what failed, if nobody has been told."""
         self.launcher.drain()
+        self.raise_untold()
+
+    def raise_untold(self) -> None:
+        """Raise what failed, if nobody has been told."""
         self.inflight.raise_first(self._untold())
 
     def has_untold(self) -> bool:
@@ -79,15 +87,20 @@ class PromisingCutter(Cutter):
                     del error  # its traceback holds this frame, which would hold it
             self._raise_of_others()
         super().cut_trace(trace)
-        if trace.left and trace.state.collective:  # the read waits for it, and what it has left is lost if this fails
+        if trace.read is not None and trace.state.collective:
+            self._await_read(trace.values[trace.read]())
+
+    def _await_read(self, value: Value | None) -> None:
+        """Wait for the value of a read, which has left the rest of its trace: that is lost if this fails."""
+        buffer = None if value is None else value.buffer
+        if type(buffer) is PromisedBuffer and is_waiting(buffer):
             try:
-                self.launcher.drain()
+                self.launcher.wait_for(buffer)
             except BaseException as error:
                 raise InterruptedAfter from error
-            values = [value.buffer for each in trace.values if (value := each()) is not None]
-            failure = lost_input(values) if self._has_failed else None
-            if failure is not None:
-                raise failure.told()
+        failure = failure_of(buffer)
+        if failure is not None:
+            raise failure.told()
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """As of any cutter."""
@@ -138,22 +151,28 @@ class PromisingCutter(Cutter):
         """As of any cutter."""
         launcher = self.launcher
         with launcher.order:
-            if _is_asynchronous(trace) and all(piece.idle or _can_wait(program) for piece, program in pieces):
+            programs = [program for piece, program in pieces if not piece.idle]
+            if self._goes_on(trace, programs, groups_of(trace.state.records())):
                 turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
 
-                def launch(trace: Trace, held: list[tuple[int, Value]]) -> None:
-                    self.launch_pieces(pieces, plan, trace, held, turns)
+                def launch(trace: Trace, held: list[tuple[int, Value]], buffers: dict[int, Any]) -> None:
+                    self.launch_pieces(pieces, trace, held, buffers, turns)
 
-                launcher.put(PromisedCut(self, launcher, launch, trace, held))
+                launcher.put(PromisedCut(self, launcher, launch, plan, trace, held, turns))
                 return
-            self._catch_up(trace)
+            self._catch_up(trace, launcher.drain)
             super()._run_in_pieces(pieces, plan, trace, held)
 
     def _run(self, program: Any, trace: Trace, held: list[tuple[int, Value]]) -> None:
         """As of any cutter. What needs a result of a cut that waits is launched behind it, and everything else at once:
         this process may do it before it lets the others come."""
         if not self.launcher.is_own_thread:
-            if self._waits(program, trace, held, partial(super()._run, program)):
+            run = super()._run
+
+            def launch(trace: Trace, held: list[tuple[int, Value]], buffers: dict[int, Any]) -> None:
+                run(program, trace, held)
+
+            if self._waits(program, trace, held, launch):
                 return
             kept = self._kept_inputs(trace, program.binding.donated)
             if kept:
@@ -172,7 +191,7 @@ class PromisingCutter(Cutter):
                 return
         else:
 
-            def launch(trace: Trace, held: list[tuple[int, Value]]) -> None:
+            def launch(trace: Trace, held: list[tuple[int, Value]], buffers: dict[int, Any]) -> None:
                 self._run_meanwhile(job, plan, trace, held, dead)
 
             if self._waits(job, trace, held, launch):
@@ -186,18 +205,53 @@ class PromisingCutter(Cutter):
         program: Any,
         trace: Trace,
         held: list[tuple[int, Value]],
-        launch: Callable[[Trace, list[tuple[int, Value]]], None],
+        launch: Callable[[Trace, Any, dict[int, Any]], None],
     ) -> bool:
         """Whether a trace is launched later, as it needs results of cuts that wait. Otherwise it has all its inputs."""
         if not self.awaits(trace):
             return False
         launcher = self.launcher
         with launcher.order:
-            if _is_asynchronous(trace) and _can_wait(program):
-                launcher.put(PromisedCut(self, launcher, launch, trace, held))
+            if self._goes_on(trace, [program]):
+                plan = trace.state.plan or CutPlan.of(trace.state)
+                launcher.put(PromisedCut(self, launcher, launch, plan, trace, held))
                 return True
-        self._catch_up(trace)
+        self._catch_up(trace, partial(self._wait_for_inputs, trace))
         return False
+
+    def _goes_on(self, trace: Trace, programs: Iterable[Any], groups: Iterable[str] = ()) -> bool:
+        """Whether the script goes on before a trace is launched, that has collectives of these groups. Not in debug
+        mode, nor in strict mode where a check may fail, at the line where the script is. Results that are copied, to be
+        promised, are no reason where the script has to wait for what it has not waited for yet."""
+        if trace.mode == "debug" or (trace.mode == "strict" and any(each.binding.checks for each in programs)):
+            return False
+        if all(map(_can_wait, programs)):
+            return True
+        waited = self.agreement.is_awaited(groups) and all(cut.is_awaited() for cut in self.launcher.cuts())
+        return not waited
+
+    def _wait_for_inputs(self, trace: Trace) -> None:
+        for buffer in trace.buffers:
+            if type(buffer) is PromisedBuffer and is_waiting(buffer):
+                self.launcher.wait_for(buffer)
+
+    def _launch_in_turn(self, turn: Turn, program: Compiled, trace: Trace) -> tuple[list[Any], Any]:
+        """As of any cutter. Meanwhile others may launch ahead what needs no collective: it takes no memory of that."""
+        with self.launcher.away() if self.launcher.is_own_thread else nullcontext():
+            return super()._launch_in_turn(turn, program, trace)
+
+    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
+        """As of what cuts."""
+        numbers = [trace.numbers[i] for i in part.numbers]
+        own = Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun, trace.mode)
+        start = time.perf_counter()
+        try:
+            program, hit = self._compiled(self.traces.ended(part.state), own, (part.slots[slot],))
+            made = self._launch(program, own)
+        except Exception:  # noqa: BLE001  (whatever it is: the cut itself meets it again, and notes it in full)
+            return None
+        self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+        return made[program.binding.live.index(part.slots[slot])]
 
     def _kept_inputs(self, trace: Trace, taken: Iterable[int]) -> list[int]:
         """Which of some inputs, whose memory a trace would take, cuts that wait need as well."""
@@ -205,11 +259,11 @@ class PromisingCutter(Cutter):
         needed = {id(buffer) for cut in cuts for buffer in cut.inputs()} if cuts else ()
         return [i for i in taken if id(trace.buffers[i]) in needed]
 
-    def _catch_up(self, trace: Trace) -> None:
-        """Wait for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here; then
-        the trace has the old contents of what it would have overwritten."""
+    def _catch_up(self, trace: Trace, wait: Callable[[], None]) -> None:
+        """`wait` for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here;
+        then the trace has the old contents of what it would have overwritten."""
         try:
-            self.launcher.drain()
+            wait()
         except BaseException as error:
             raise Interrupted from error
         failure = lost_input(trace.buffers) if self._has_failed else None
@@ -245,10 +299,6 @@ class PromisingCutter(Cutter):
         """A failure in one of these groups that nobody had been told of before that cut."""
         failures = [self._failures.get(group) for group in groups]
         return next((each for each in failures if each is not None and number < each.until), None)
-
-
-def _is_asynchronous(trace: Trace) -> bool:
-    return trace.mode not in ("strict", "debug")
 
 
 def _can_wait(program: Any) -> bool:

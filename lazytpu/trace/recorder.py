@@ -43,7 +43,7 @@ class PendingElsewhere(Exception):
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
-    the mode it was recorded in. `left` says that a read took it, which has left the rest pending."""
+    the mode it was recorded in. If a read took it, which has left the rest pending, `read` is the slot of its value."""
 
     state: State
     epoch: int
@@ -52,7 +52,7 @@ class Trace:
     values: list[Callable[[], Value | None]]
     begun: float
     mode: str = "lazy"
-    left: bool = False
+    read: int | None = None
 
 
 class Recorder:
@@ -244,7 +244,7 @@ class Recorder:
                     before, trace, computed = None, None, []
                 else:
                     before = self._pending()
-                    trace, computed = self._take(parts)
+                    trace, computed = self._take(parts, value.slot)
                 state, epoch, buffers = self.state, self.epoch, self.buffers  # which only a cut changes
             if parts is None or trace is None or before is None:
                 self.cut(READ, place)
@@ -350,8 +350,9 @@ class Recorder:
             reads[key] = split(state, *key)
         return reads[key]
 
-    def _take(self, parts: Split) -> tuple[Trace, list[Value]]:
-        """The part of the trace that runs, and the values in it that the rest needs; recording continues on the rest.
+    def _take(self, parts: Split, read: int) -> tuple[Trace, list[Value]]:
+        """The part of the trace that runs for a read of the slot `read`, and the values in it that the rest needs;
+        recording continues on the rest.
 
         Their entries among the rest's buffers are empty until the part has run.
         """
@@ -367,7 +368,8 @@ class Recorder:
             computed.append(value)
         inputs = [buffers[i] for i in first.sources if i is not None]
         part_numbers = [numbers[i] for i in first.numbers]
-        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode, left=True)
+        slot = first.slots[read]
+        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode, slot)
         for i in parts.shared:
             buffers[i].pins += 1
         self.begun = time.perf_counter()

@@ -220,7 +220,8 @@ class CutPlan:
     compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A
+    splits of the trace by host reads (see reads.py), `ahead` the parts that were launched before their turn, by their
+    records (see lazytpu/engine/launching/out_of_turn.py), and `host` is how it runs on the host, once that was asked. A
     trace with a `collective` is run in pieces, and these are its steps. `copied` are the bytes of inputs that were
     copied for a program that takes them. `sized` is set while some of its programs are for many sizes (see
     lazytpu/engine/compiling/hot_sizes.py)."""
@@ -231,6 +232,7 @@ class CutPlan:
     jobs: list[Any] = field(default_factory=list[Any])
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
+    ahead: dict[tuple[int, ...], Any] = field(default_factory=dict[Any, Any])
     host: Any = None
     copied: int = 0
     sized: Any = None

@@ -20,3 +20,11 @@ def ranks() -> Iterator[Ranks]:
     two = Ranks()
     yield two
     assert two.close() == [0, 0]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Ranks]:
+    """Three ranks."""
+    made = Ranks(3)
+    yield made
+    assert made.close() == [0] * 3

@@ -13,3 +13,8 @@ def test_collectives(ranks: Ranks, case: str):
 @pytest.mark.parametrize("case", cases("unequal"))
 def test_parts_of_unequal_sizes(ranks: Ranks, case: str):
     ranks.run("unequal", case)
+
+
+@pytest.mark.parametrize("case", cases("sparse_tensors"))
+def test_sparse_tensors(ranks: Ranks, case: str):
+    ranks.run("sparse_tensors", case)

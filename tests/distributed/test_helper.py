@@ -202,6 +202,20 @@ def test_giving_up_names_who_is_missing():
     assert "for rank 1 (its last: none)" in told(act).texts()[1]
 
 
+def test_giving_up_names_what_the_other_one_waits_for():
+    """In another group, or for a message."""
+
+    async def act(server: Told) -> None:
+        _post(server, 0, "g", [0, 1], [SUM])
+        _mail(server, 1, 0, 0, False)
+        server.withdraw(1, 0, 3.0)
+        server.give_up(0, "g", 3.0)
+
+    server = told(act)
+    assert server.sent[0][1]["text"] == f"the other end did not come within 3 s, which has come to: {SUM[0]} ({SUM[1]})"
+    assert "for rank 1 (its last: none), which has come to: rank 1 expects float32 4 at a.py:1" in server.texts()[0]
+
+
 def test_a_collective_that_does_not_end_names_who_does_not_answer():
     async def act(server: Told) -> None:
         _post(server, 0, "g", [0, 1], [SUM])
@@ -280,7 +294,8 @@ def test_ends_that_disagree_are_told_of_each_other():
 def test_a_message_does_not_wait_for_who_has_left_and_not_for_who_gave_up():
     async def act(server: Told) -> None:
         _mail(server, 1, 0, 0, False)
-        server.withdraw(1, 0)
+        server.withdraw(1, 0, 3.0)
+        assert server.sent.pop()[1]["text"] == "the other end did not come within 3 s"
         _mail(server, 0, 0, 1, True)
         assert not server.sent
         server.leaves(1, "was killed or crashed")

@@ -16,27 +16,37 @@ from tests.distributed.ranks import Ranks
     [
         "cuts_return_before_the_others_come",
         "what_needs_no_other_rank_is_read",
-        "cuts_that_catch_up_fail_as_those_that_wait",
         "an_interrupt_ends_a_wait_for_the_others",
-        "a_failure_is_raised_once",
         "what_is_to_be_compiled_waits_for_nobody",
-        "what_fails_on_the_thread_that_serves_others_is_raised",
     ],
 )
 def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):
     ranks.run("launching", case)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        "cuts_that_catch_up_fail_as_those_that_wait",
+        "a_failure_is_raised_once",
+        "what_fails_on_the_thread_that_serves_others_is_raised",
+        "what_was_launched_ahead_is_not_lost",
+    ],
+)
+def test_cuts_fail_on_a_thread(ranks: Ranks, case: str):
+    ranks.run("launch_failures", case)
+
+
 def test_a_failure_is_raised_where_a_result_is_needed(ranks: Ranks):
-    for texts in ranks.run("launching", "failures_are_raised_where_a_result_is_needed"):
+    for texts in ranks.run("launch_failures", "failures_are_raised_where_a_result_is_needed"):
         for text in texts:
             assert "rank 0: all_reduce(add) float32[4] at " in text
             assert "rank 1: all_reduce(add) float32[5] at " in text
-            assert text.count("cases/launching.py:") == 3, "the lines of both ranks, and of this one"
+            assert text.count("cases/launch_failures.py:") == 3, "the lines of both ranks, and of this one"
 
 
 def test_cuts_that_depend_on_a_failed_one_fail(ranks: Ranks):
-    for (text,) in ranks.run("launching", "cuts_that_depend_on_a_failed_one_fail"):
+    for (text,) in ranks.run("launch_failures", "cuts_that_depend_on_a_failed_one_fail"):
         assert "rank 1: all_reduce(add) float32[5] at " in text
 
 

@@ -1,17 +1,25 @@
-"""The thread that launches cuts with collectives, in their order, when the other processes have come to them."""
+"""The thread that launches cuts with collectives, in their order, when the other processes have come to them.
+
+While it waits for them, the script may need a value that a cut behind computes without them: they may be waiting for
+what the script does with it. Such a value is launched ahead, by whoever waits for it.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
 from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible, wait_for
 from lazytpu.runtime.promised import PromisedBuffer, is_waiting
 
 MOST = 4  # cuts that wait, or are being launched: each holds its inputs
+PATIENCE = 0.1  # seconds before a value is launched ahead, which computes it twice: mostly the others come soon
+AGAIN = 1.0  # seconds at most before that is tried again: it may have needed a collective that was launched since then
 NEVER = "lazytpu: the program that computes this value was not launched: the process has left its job, or ends"
 
 
@@ -23,19 +31,33 @@ class Launch(Protocol):
         ...
 
     def inputs(self) -> Sequence[Any]:
-        """The buffers that it takes."""
+        """The buffers that it may still take."""
+        ...
+
+    def is_awaited(self) -> bool:
+        """Whether the script has waited for all of its collectives."""
+        ...
+
+    def makes(self, buffer: PromisedBuffer) -> bool:
+        """Whether it computes what was promised as this buffer."""
+        ...
+
+    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+        """Launch what computes a buffer out of turn, unless that needs a collective, after calling `before` with each
+        of its inputs that waits. Raises nothing that will fail in its turn as well."""
         ...
 
 
 class Launcher:
     """Cuts, oldest first; the first one is being launched. `order` is held from where a cut says what its collectives
-    are until it is the last, so that both have one order."""
+    are until it is the last, so that both have one order. Whoever launches something of them is `_at_work`."""
 
     def __init__(self) -> None:
         self.order = threading.RLock()
         self._cuts: deque[Launch] = deque()
         self.count = 0  # of all cuts that were ever put
         self._changed = threading.Condition()
+        self._at_work = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -69,20 +91,48 @@ class Launcher:
             self._changed.notify_all()
 
     def wait_for(self, buffer: PromisedBuffer) -> None:
-        """Wait until a buffer that was promised is kept or failed. Raises RuntimeError when that will never be."""
-        self._wait(lambda: not is_waiting(buffer))
+        """Wait until a buffer that was promised is kept or failed. If that takes long, what it needs is launched ahead.
+        Raises RuntimeError when it will never be."""
+        seconds = PATIENCE
+        while not self._wait(lambda: not is_waiting(buffer), seconds):
+            seconds = min(AGAIN, 2 * seconds)
+            if self._at_work.acquire(blocking=False):  # its thread waits for other processes
+                try:
+                    self._launch_ahead(buffer)
+                finally:
+                    self._at_work.release()
         if is_waiting(buffer):
             raise RuntimeError(NEVER)
 
-    def drain(self, seconds: float | None = None) -> None:
-        """Wait until all cuts are launched, or failed; at most so many seconds. Its own thread does not wait."""
+    def _launch_ahead(self, buffer: PromisedBuffer) -> None:
+        cut = next((cut for cut in self.cuts() if cut.makes(buffer)), None)
+        if cut is not None:
+            cut.launch_ahead(buffer, self._launch_ahead)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """While its thread waits for other processes, others may launch ahead."""
+        self._at_work.release()
+        try:
+            yield
+        finally:
+            self._at_work.acquire()
+
+    def drain(self, seconds: float | None = None, before: float = inf) -> None:
+        """Wait until all cuts, or those before that number, are launched, or failed; at most so many seconds. Its own
+        thread does not wait."""
         if self._cuts and not self.is_own_thread:
-            self._wait(lambda: not self._cuts, seconds)
+            self._wait(lambda: not self._cuts or self.count - len(self._cuts) >= before, seconds)
 
     def make_room(self) -> None:
-        """Wait until there are not too many."""
+        """Wait until there are not too many; not for a collective for which the script has not waited: others may come
+        to that only after what the script does next."""
         if len(self._cuts) >= MOST:
-            self._wait(lambda: len(self._cuts) < MOST)
+            self._wait(lambda: len(self._cuts) < MOST or not self._is_awaited())
+
+    def _is_awaited(self) -> bool:
+        first = next(iter(self.cuts()), None)
+        return first is None or first.is_awaited()
 
     @interruptible
     def _wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
@@ -107,7 +157,8 @@ class Launcher:
                 if self._closed:
                     return
                 cut = self._cuts[0]
-            cut.run()
+            with self._at_work:
+                cut.run()
             del cut  # it holds the inputs
             with self._changed:
                 self._cuts.popleft()

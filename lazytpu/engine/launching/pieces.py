@@ -6,7 +6,7 @@ what surrounds it here may differ from what does there (R8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,12 +37,20 @@ class Turn(Protocol):
         """It was launched; the array `status` is there when it is done."""
         ...
 
+    def is_awaited(self) -> bool:
+        """Whether the script has waited for it: then the others come to it whatever the script does next."""
+        ...
+
 
 class Agreement(Protocol):
     """How the processes make sure that they are about to launch the same collectives."""
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         """Tell the others what this process launches next, without waiting."""
+        ...
+
+    def is_awaited(self, groups: Iterable[str]) -> bool:
+        """Whether the script has waited for all collectives of these groups."""
         ...
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
@@ -56,6 +64,9 @@ class Alone(Agreement):
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         raise AssertionError(f"a collective outside of a process group: {calls[0]}")
+
+    def is_awaited(self, groups: Iterable[str]) -> bool:
+        return True
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """There is nobody to tell."""

@@ -17,9 +17,13 @@ from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.engine.launching.launcher import Launcher
+from lazytpu.engine.launching.out_of_turn import part_for
+from lazytpu.engine.launching.pieces import Turn
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
+from lazytpu.trace.extract import Extracted
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import EMPTY, Value, again
 
 _telling = threading.Lock()
@@ -81,15 +85,17 @@ class LaunchFailure(DeviceError):
 
 
 class Promise:
-    """A live value of a cut that waits. Its `buffer` is set once, by the launch; None before that."""
+    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once; it is
+    then among the `buffers` of the cut."""
 
-    __slots__ = ("buffer_", "launcher", "layout", "promised", "slot", "value")
+    __slots__ = ("buffers", "launcher", "layout", "promised", "slot", "value")
 
-    def __init__(self, value: Value, slot: int, launcher: Launcher):
+    def __init__(self, value: Value, slot: int, launcher: Launcher, buffers: dict[int, Any]):
         self.value = weakref.ref(value)
         self.layout = value.layout
         self.slot = slot
         self.launcher = launcher
+        self.buffers = buffers
         self.promised = value.buffer = PromisedBuffer(launcher)
 
     @property
@@ -98,8 +104,12 @@ class Promise:
 
     @buffer.setter
     def buffer(self, made: Buffer) -> None:
-        self.promised.keep(made)
-        self.launcher.notify()
+        if is_waiting(self.promised):
+            self.buffers[self.slot] = self.promised  # first: the script may overwrite it as soon as it is kept
+            self.promised.keep(made)
+            self.launcher.notify()
+        else:
+            made.release()
 
 
 class Cutting(Protocol):
@@ -109,37 +119,76 @@ class Cutting(Protocol):
         """A cut has failed: the failure that it is part of."""
         ...
 
+    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
+        """Launch the part of a trace that computes a slot. None when that fails."""
+        ...
+
 
 class PromisedCut:
-    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers."""
+    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers. `buffers` are
+    those of its inputs, and of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
 
     def __init__(
         self,
         cutting: Cutting,
         launcher: Launcher,
-        launch: Callable[[Trace, Any], None],
+        launch: Callable[[Trace, Any, dict[int, Any]], None],
+        plan: CutPlan,
         trace: Trace,
         held: Sequence[tuple[int, Value]],
+        turns: Sequence[Turn] = (),
     ):
         self.cutting = cutting
         self.launcher = launcher
         self.launch = launch
+        self.plan = plan
+        self.buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
         # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
-        self.promises = [Promise(value, slot, launcher) for slot, value in held]
+        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in held]
         self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
+        self.turns = turns
         self.number = launcher.count
+        self._only_in_turn: set[PromisedBuffer] = set()  # what could not be launched ahead
         self.trace = Trace(trace.state, trace.epoch, trace.buffers, trace.numbers, [], trace.begun, trace.mode)
 
     def inputs(self) -> Sequence[Any]:
         """As `Launch` says."""
-        return self.trace.buffers
+        return list(self.buffers.values())
+
+    def is_awaited(self) -> bool:
+        """As `Launch` says."""
+        return all(turn.is_awaited() for turn in self.turns)
+
+    def makes(self, buffer: PromisedBuffer) -> bool:
+        """As `Launch` says."""
+        return any(promise.promised is buffer for promise in self.promises)
+
+    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+        """As `Launch` says."""
+        promise = next(each for each in self.promises if each.promised is buffer)
+        if buffer in self._only_in_turn:
+            return
+        part = part_for(self.plan, self.trace.state.records(), promise.slot, self.buffers)
+        if part is None:
+            return
+        inputs = [self.buffers[slot] for slot in part.inputs]
+        for each in inputs:
+            if is_waiting(each):
+                before(each)
+        if any(is_waiting(each) or each.gone() for each in inputs):
+            return
+        made = self.cutting.compute(self.trace, promise.slot, part, inputs)
+        if made is None:
+            self._only_in_turn.add(buffer)
+        else:
+            promise.buffer = made
 
     def run(self) -> None:
         """As `Launch` says."""
         try:
             reason = lost_input(self.trace.buffers)
             if reason is None:
-                self.launch(self.trace, self.held)
+                self.launch(self.trace, self.held, self.buffers)
                 return
         except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
             reason = error
@@ -151,6 +200,7 @@ class PromisedCut:
         contents, predecessors = before_trace(self.trace)
         lost = [promise for promise in self.promises if promise.buffer is None]
         failure.add(lost, [_there(contents.get(root_of(promise.slot, predecessors))) for promise in lost])
+        self.buffers.clear()  # the failure holds the promises
         self.launcher.notify()
 
     def explained(self, error: BaseException, full: Callable[[Any], BaseException]) -> BaseException:

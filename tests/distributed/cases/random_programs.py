@@ -1,12 +1,19 @@
-"""Random programs of equal collectives, between which each rank does what it likes. Runs on both ranks: first with
-tensors of the CPU, which gloo reduces, then on the device with ranks that diverge."""
+"""Random programs of collectives, messages and barriers, between which each rank does what it likes. Run on all ranks:
+first with tensors of the CPU, by gloo, then on the device with ranks that diverge.
+
+A program has one order, in which each rank finds its own calls, so that it ends. An asynchronous collective is begun by
+each of its ranks at a place of its own, with anything between that gloo does not make wait for it: messages, barriers
+and collectives of the CPU in other groups, reads, cuts.
+"""
 
 from __future__ import annotations
 
+import datetime
 import random
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,16 +21,62 @@ import torch.distributed as dist
 
 import lazytpu
 
-LENGTH = 14  # actions
-GROUPS: list[Any] = []
+LENGTH = 16  # actions
+TIMEOUT = datetime.timedelta(seconds=20)
+WORLD, SECOND, SOME, ALONE, HOST = range(5)  # groups, of which the last has collectives of the CPU alone
 
 
-def _groups() -> list[Any]:
-    """The world, another group of both ranks, and one of this rank alone."""
-    if not GROUPS:
-        alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-        GROUPS.extend((dist.group.WORLD, dist.new_group([0, 1]), alone[dist.get_rank()]))
-    return GROUPS
+@cache
+def _groups(device: str) -> list[Any]:
+    """Two groups of all ranks, one of the first two, one of this rank alone, and another one of all."""
+    size = dist.get_world_size()
+    make = partial(dist.new_group, timeout=TIMEOUT, backend="gloo" if device == "cpu" else None)
+    alone = [make([rank]) for rank in range(size)]
+    every: list[Any] = [make(list(range(size))) for _ in range(3)]
+    return [every[0], every[1], make([0, 1]), alone[dist.get_rank()], every[2]]
+
+
+@dataclass
+class Run:
+    """A program while it runs: its `values`, and what it has begun, by number."""
+
+    device: str
+    values: list[torch.Tensor]
+    begun: dict[int, tuple[torch.Tensor, Any]] = field(default_factory=dict[int, tuple[torch.Tensor, Any]])
+
+    def group(self, which: int) -> Any:
+        return _groups(self.device)[which]
+
+
+Action = Callable[[Run], None]
+Call = tuple[Iterable[int], Action]
+
+
+def _alter(run: Run, at: int, by: Callable[[torch.Tensor, Any], torch.Tensor], group: int = WORLD) -> None:
+    run.values[at] = by(run.values[at], run.group(group))
+
+
+def _begin(run: Run, number: int, at: int, group: int, kind: str) -> None:
+    made = run.values[at] * (number + 1)
+    if kind == "reduce":
+        work = dist.all_reduce(made, group=run.group(group), async_op=True)
+    elif kind == "average":
+        work = dist.all_reduce(made, dist.ReduceOp.MAX, group=run.group(group), async_op=True)
+    else:
+        whole = torch.zeros(len(made) * dist.get_world_size(run.group(group)), device=run.device)
+        work = dist.all_gather_single(whole, made, group=run.group(group), async_op=True)
+        made = whole
+    run.begun[number] = made, work
+
+
+def _end(run: Run, number: int, at: int) -> None:
+    made, work = run.begun.pop(number)
+    work.wait()
+    x = run.values[at]
+    run.values[at] = x * 0.5 + made[: len(x)] / (number + 2)
+
+
+# -- collectives that all of a group call at once
 
 
 def _reduce(x: torch.Tensor, group: Any, op: Any) -> torch.Tensor:
@@ -58,75 +111,154 @@ def _broadcast(x: torch.Tensor, group: Any) -> torch.Tensor:
     return made
 
 
-def _exchange(x: torch.Tensor) -> torch.Tensor:
-    """A message in each direction, at once."""
-    other, made = 1 - dist.get_rank(), torch.empty_like(x)
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, made, other)]):
+# -- what goes through the host
+
+
+def _exchange(x: torch.Tensor, group: Any) -> torch.Tensor:
+    """A message to the next rank, and from the last one, at once."""
+    rank, size, made = dist.get_rank(), dist.get_world_size(), torch.empty_like(x)
+    ops = [
+        dist.P2POp(dist.isend, x, (rank + 1) % size, group),
+        dist.P2POp(dist.irecv, made, (rank - 1) % size, group),
+    ]
+    for work in dist.batch_isend_irecv(ops):
         work.wait()
     return made
 
 
-def _send(x: torch.Tensor, source: int) -> torch.Tensor:
+def _send(x: torch.Tensor, group: Any, source: int, target: int) -> torch.Tensor:
     made = x * 1
     if dist.get_rank() == source:
-        dist.send(made, 1 - source)
+        dist.send(made, target, group=group)
     else:
-        dist.recv(made, source)
+        dist.recv(made, source, group=group)
     return made
 
 
-def _objects(x: torch.Tensor) -> torch.Tensor:
-    gathered: list[Any] = [None, None]
-    dist.all_gather_object(gathered, dist.get_rank() + 1)
+def _objects(x: torch.Tensor, group: Any) -> torch.Tensor:
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, dist.get_rank() + 1, group=group)
     return x * float(sum(gathered)) / 3
 
 
-def _host(x: torch.Tensor) -> torch.Tensor:
+def _host(x: torch.Tensor, group: Any) -> torch.Tensor:
     """A collective of a CPU tensor, whatever the device of the others."""
     reduced = torch.ones(2)
-    dist.all_reduce(reduced)
+    dist.all_reduce(reduced, group=group)
     return x + reduced[0].item()
 
 
-def _store(x: torch.Tensor, key: str) -> torch.Tensor:
-    """Each rank waits for the other by torch's store."""
+def _barrier(x: torch.Tensor, group: Any) -> torch.Tensor:
+    dist.barrier(group)
+    return x
+
+
+def _store(x: torch.Tensor, group: Any, key: str) -> torch.Tensor:
+    """Each rank waits for the others by torch's store."""
     store: Any = dist.distributed_c10d._get_default_store()
     store.set(f"{key}/{x.device.type}/{dist.get_rank()}", "here")
-    store.wait([f"{key}/{x.device.type}/{1 - dist.get_rank()}"])
+    store.wait([f"{key}/{x.device.type}/{rank}" for rank in range(dist.get_world_size())])
     return x
 
 
-def _barrier(x: torch.Tensor) -> torch.Tensor:
-    dist.barrier()
-    return x
+# -- programs
 
 
-def _action(common: random.Random, seed: int, step: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What both ranks do with a tensor."""
-    group = _groups()[common.choice((0, 0, 1, 2))]
-    kinds = (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN)
-    return common.choice(
-        (
-            lambda x: x * 0.5 + 1,
-            torch.sin,
-            partial(_reduce, group=group, op=common.choice(kinds)),
-            partial(_reduce, group=group, op=dist.ReduceOp.SUM),
-            partial(_reduce_later, group=group),
-            partial(_gather, group=group),
-            partial(_gather_whole, group=group),
-            partial(_broadcast, group=group),
-            _exchange,
-            partial(_send, source=common.randrange(2)),
-            _objects,
-            _host,
-            partial(_store, key=f"{seed}/{step}"),
-            _barrier,
+@dataclass
+class Flying:
+    """An asynchronous collective of a value: ranks that have `yet` to begin it, and those that have not `waited`."""
+
+    number: int
+    at: int
+    group: int
+    kind: str
+    yet: set[int]
+    waited: set[int]
+
+
+class Program:
+    """Its `calls` in their order, each with the ranks that make it."""
+
+    def __init__(self, seed: int, size: int):
+        self.random = random.Random(seed)
+        self.size = size
+        self.every = set(range(size))
+        self.calls: list[Call] = []
+        self.flying: list[Flying] = []
+        self.count = 0
+        for step in range(LENGTH):
+            self.random.choice((self._open, self._open, self._go_on, self._wait, self._local, self._sync, self._sync))()
+            self._meet(f"{seed}/{step}")
+        self._begin_all()
+        while self.flying:
+            self._wait()
+
+    def _members(self, group: int) -> set[int]:
+        return {0, 1} if group == SOME else self.every
+
+    def _open(self) -> None:
+        """One more collective, which one rank begins."""
+        group = self.random.choice((WORLD, WORLD, SECOND, SOME))
+        members, kind = self._members(group), self.random.choice(("reduce", "average", "gather"))
+        self.flying.append(Flying(self.count, self.random.randrange(3), group, kind, set(members), set(members)))
+        self.count += 1
+        self._catch_up(self.random.choice(sorted(members)), len(self.flying))
+
+    def _catch_up(self, rank: int, count: int) -> None:
+        """A rank begins so many of the oldest, in their order: it has one order of all collectives of the device."""
+        for each in self.flying[:count]:
+            if rank in each.yet:
+                each.yet.remove(rank)
+                self.calls.append(
+                    ([rank], partial(_begin, number=each.number, at=each.at, group=each.group, kind=each.kind))
+                )
+
+    def _go_on(self) -> None:
+        self._catch_up(self.random.randrange(self.size), self.random.randrange(len(self.flying) + 1))
+
+    def _begin_all(self, count: int | None = None) -> None:
+        for rank in self.random.sample(range(self.size), self.size):
+            self._catch_up(rank, len(self.flying) if count is None else count)
+
+    def _wait(self) -> None:
+        """Some ranks wait for one of them, which all have begun by then."""
+        if self.flying:
+            place = self.random.randrange(len(self.flying))
+            each = self.flying[place]
+            self._begin_all(place + 1)
+            for rank in self.random.sample(sorted(each.waited), self.random.randrange(1, len(each.waited) + 1)):
+                each.waited.remove(rank)
+                self.calls.append(([rank], partial(_end, number=each.number, at=each.at)))
+            self.flying = [each for each in self.flying if each.waited]
+
+    def _local(self) -> None:
+        at = self.random.randrange(3)
+        change = self.random.choice((lambda x, group: x * 0.5 + 1, lambda x, group: torch.sin(x)))
+        self.calls.append(([self.random.randrange(self.size)], partial(_alter, at=at, by=change)))
+
+    def _sync(self) -> None:
+        """A collective that its ranks wait for, and so for all before it."""
+        self._begin_all()
+        group = self.random.choice((WORLD, WORLD, SECOND, SOME, ALONE))
+        kinds = (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN)
+        by: Any = self.random.choice(
+            (partial(_reduce, op=self.random.choice(kinds)), _reduce_later, _gather, _gather_whole, _broadcast)
         )
-    )
+        self.calls.append((self._members(group), partial(_alter, at=self.random.randrange(3), by=by, group=group)))
+
+    def _meet(self, key: str) -> None:
+        """Ranks meet on the host, with anything begun before."""
+        by: Any = self.random.choice((_exchange, None, None, _objects, _host, _barrier, partial(_store, key=key)))
+        who, group = self.every, HOST
+        if by is None:
+            source, target = self.random.sample(range(self.size), 2)
+            who, group = {source, target}, self.random.choice((WORLD, HOST))
+            by = partial(_send, source=source, target=target)
+        self.calls.append((who, partial(_alter, at=self.random.randrange(3), by=by, group=group)))
 
 
-def _diverge(own: random.Random, values: list[torch.Tensor]) -> None:
-    """What one rank does by itself."""
+def _diverge(own: random.Random, values: list[torch.Tensor], quiet: bool) -> None:
+    """What one rank does by itself; it waits for all that runs if `quiet`: nothing was begun that has no end."""
     chosen = values[own.randrange(len(values))]
     match own.randrange(10):
         case 0:
@@ -145,7 +277,7 @@ def _diverge(own: random.Random, values: list[torch.Tensor]) -> None:
             del chosen
         case 6 if chosen.sum().item() > own.random():
             torch.nn.Linear(4, 4).to("tpu")(chosen[:4]).sum().backward()
-        case 7:
+        case 7 if quiet:
             lazytpu.sync()
         case _:
             pass
@@ -153,20 +285,20 @@ def _diverge(own: random.Random, values: list[torch.Tensor]) -> None:
 
 def run(seed: int) -> None:
     """One program. Deadlocks end by the timeout of the groups, with an error."""
-    common = random.Random(seed)
     rank, own = dist.get_rank(), random.Random(f"{seed} {dist.get_rank()}")
-    size = common.choice((4, 6, 32))
+    program = Program(seed, dist.get_world_size())
+    size = program.random.choice((4, 6, 32))
     start = [torch.arange(float(size)) * (i + 1) / size + rank for i in range(3)]
-    program = [(common.randrange(3), _action(common, seed, step)) for step in range(LENGTH)]
-    with lazytpu.mode(common.choice(("lazy", "fused", "fused", "strict"))):
-        expected, values = list(start), [value.to("tpu") for value in start]
-        for at, action in program:
-            expected[at] = action(expected[at])
-        for at, action in program:
-            _diverge(own, values)
-            values[at] = action(values[at])
+    with lazytpu.mode(program.random.choice(("lazy", "fused", "fused", "strict"))):
+        expected, actual = Run("cpu", list(start)), Run("tpu", [value.to("tpu") for value in start])
+        for which in (expected, actual):
+            for who, call in program.calls:
+                if rank in who:
+                    if which is actual:
+                        _diverge(own, actual.values, quiet=not actual.begun)
+                    call(which)
         order = list(range(3))
         own.shuffle(order)
         for at in order:
-            torch.testing.assert_close(values[at].cpu(), expected[at], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(actual.values[at].cpu(), expected.values[at], rtol=1e-5, atol=1e-5)
     dist.barrier()

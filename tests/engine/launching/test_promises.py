@@ -6,13 +6,14 @@ from typing import Any
 from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.engine.launching.promises import PromisedCut
 from lazytpu.runtime.errors import RunError
+from lazytpu.trace.trie import CutPlan
 
 
 def test_an_error_is_told_though_its_report_fails():
     """The report walks what the script is just changing, on another thread: without the error all would wait."""
     trace: Any = SimpleNamespace(state=None, epoch=0, buffers=[], numbers=[], begun=0.0, mode="lazy")
     cutting: Any = None
-    cut = PromisedCut(cutting, Launcher(), lambda trace, held: None, trace, [])
+    cut = PromisedCut(cutting, Launcher(), lambda trace, held, buffers: None, CutPlan((), ()), trace, [])
 
     def report(error: Any) -> BaseException:
         raise RuntimeError("dictionary changed size during iteration")

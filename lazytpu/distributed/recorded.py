@@ -1,0 +1,20 @@
+"""The collectives that are recorded, and not cut."""
+
+from __future__ import annotations
+
+from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.recording.tensors import recorders
+from lazytpu.trace.cuts import PEER
+from lazytpu.trace.recorder import Recorder
+
+
+def pending() -> list[Recorder]:
+    """The recorders that have some."""
+    return [each for each in recorders() if each.state.collective]
+
+
+def cut_collectives() -> None:
+    """Cut them, which launches them when the others have come."""
+    place = call_site()
+    for each in pending():
+        each.cut(PEER, place)

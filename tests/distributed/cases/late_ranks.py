@@ -1,0 +1,66 @@
+"""A rank that comes late, and one that waits for it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+import lazytpu
+from lazytpu.engine.launching.launcher import Launcher
+
+_names = count()
+
+
+def new_key() -> str:
+    """A key of the store, equal on both ranks."""
+    return f"launching/{next(_names)}"
+
+
+def after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
+    """Rank 1 does what is `late` only when rank 0 has done so, and has gone on: with a launch on the main thread it
+    never would."""
+    store, name = _get_default_store(), new_key()
+    if dist.get_rank() == 0:
+        late()
+        go_on()
+        store.set(name, "")
+    else:
+        store.wait([name])
+        late()
+        go_on()
+
+
+def compiled() -> Any:
+    """Programs of one size, compiled at the cut: other cuts do not wait on the thread."""
+    return lazytpu.options(background_compile=0.0, buckets="off")
+
+
+@contextmanager
+def while_it_waits(then: Callable[[], Any]) -> Iterator[None]:
+    """Calls `then` on a thread, when the main thread waits for what is launched."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def call() -> None:
+        while not _waits(sys._current_frames()[main]):
+            time.sleep(0.01)
+        then()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    yield
+    thread.join()
+
+
+def _waits(frame: Any) -> bool:
+    while frame is not None and frame.f_code is not Launcher._wait.__code__:
+        frame = frame.f_back
+    return frame is not None
