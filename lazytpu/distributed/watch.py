@@ -186,11 +186,13 @@ class Watch:
             self._end_if_left()
 
     def _end_if_left(self) -> None:
-        """End the process when a collective whose connections are cut goes on to wait for others."""
+        """End the process when a collective whose connections are cut goes on to wait for others. Where these are still
+        to be made, in the first one of its members, XLA's own timeout ends it."""
         oldest = self.oldest()
         for entry in list(self.flight.flying):
-            text = self.why_cut(entry.group, entry.members)
-            if entry.status is oldest and text is not None and not is_done(entry):
+            text, links = self.why_cut(entry.group, entry.members), self._links.get(frozenset(entry.members))
+            is_waiting = entry.status is oldest and not is_done(entry)
+            if is_waiting and text is not None and links is not None and links.is_complete:
                 self._looks += 1  # no clock: it goes on while this process is stopped
                 if self._looks > LOOKS:
                     _tell(f"lazytpu: {entry.signature} at {entry.line} does not end: this process ends. {text}")

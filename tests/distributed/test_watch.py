@@ -128,14 +128,20 @@ LEFT = """
 import time
 from lazytpu.distributed import watch as module
 from lazytpu.distributed.flight import Flight
+from lazytpu.runtime.links import Links
 from tests.distributed.test_watch import _launched
 module.TICK, module.LOOKS = 0.01, 20
 watch = module.Watch(Flight(), {"group": 60.0}, str, 0)
 entry = _launched(watch)
+watch._links[frozenset([0])] = links = Links()
 watch.broken("group", "rank 1 is gone")
+links.complete()
 time.sleep(1)
 print("the device is at another run", flush=True)
-watch.oldest = lambda: entry.status
+watch.oldest, links._own = lambda: entry.status, None
+time.sleep(1)
+print("it still connects", flush=True)
+links.complete()
 time.sleep(60)
 print("not here", flush=True)
 """
@@ -143,7 +149,7 @@ print("not here", flush=True)
 
 def test_what_waits_without_connections_ends_with_its_process():
     done = zygote.run(["-c", LEFT], cwd=ROOT)
-    assert (done.returncode, done.stdout) == (1, "the device is at another run\n")
+    assert (done.returncode, done.stdout) == (1, "the device is at another run\nit still connects\n")
     assert "all_reduce of group at line does not end: this process ends. rank 1 is gone" in done.stderr
 
 
