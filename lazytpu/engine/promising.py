@@ -152,7 +152,7 @@ class PromisingCutter(Cutter):
         launcher = self.launcher
         with launcher.order:
             programs = [program for piece, program in pieces if not piece.idle]
-            if self._goes_on(trace, programs, groups_of(trace.state.records())):
+            if self._goes_on(trace, programs):
                 turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
 
                 def launch(trace: Trace, held: list[tuple[int, Value]], buffers: dict[int, Any]) -> None:
@@ -219,14 +219,15 @@ class PromisingCutter(Cutter):
         self._catch_up(trace, partial(self._wait_for_inputs, trace))
         return False
 
-    def _goes_on(self, trace: Trace, programs: Iterable[Any], groups: Iterable[str] = ()) -> bool:
-        """Whether the script goes on before a trace is launched, that has collectives of these groups. Not in debug
-        mode, nor in strict mode where a check may fail, at the line where the script is. Results that are copied, to be
-        promised, are no reason where the script has to wait for what it has not waited for yet."""
+    def _goes_on(self, trace: Trace, programs: Iterable[Any]) -> bool:
+        """Whether the script goes on before a trace is launched. Not in debug mode, nor in strict mode where a check
+        may fail, at the line where the script is. Results that are copied, to be promised, are no reason where the
+        script has to wait for what it has not waited for yet."""
         if trace.mode == "debug" or (trace.mode == "strict" and any(each.binding.checks for each in programs)):
             return False
         if all(map(_can_wait, programs)):
             return True
+        groups = groups_of(trace.state.records()) if trace.state.collective else ()
         waited = self.agreement.is_awaited(groups) and all(cut.is_awaited() for cut in self.launcher.cuts())
         return not waited
 
