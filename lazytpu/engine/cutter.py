@@ -27,7 +27,7 @@ from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.metrics import Metrics
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
-from lazytpu.runtime.buffer import MEMORY, ConstantBuffer
+from lazytpu.runtime.buffer import MEMORY, Buffer, ConstantBuffer
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
@@ -105,9 +105,10 @@ class Cutter:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
                 is_there = not self.awaits(trace)
-                hosted = is_there and options.on_host and trace.mode == "fused" and options.background_compile
-                if hosted and self.on_host.run(plan, trace, held):
-                    metrics.on_host, hit = metrics.on_host + 1, True
+                if is_there and (made := self._made_on_host(plan, trace, live)) is not None:
+                    hit = True
+                    for (_, value), buffer in zip(held, made, strict=True):
+                        value.buffer = buffer
                 elif is_there and (copying := on_copies(plan, trace, live, dead)) is not None:
                     program, hit = copying, True
                 else:
@@ -175,16 +176,30 @@ class Cutter:
         start = time.perf_counter()
         try:
             plan = self.traces.ended(trace.state)
-            program, hit = self._compiled(plan, trace, (slot,))
-            buffers = program.evaluate(trace.buffers, trace.numbers)
-            if buffers is None:
-                return None
-            buffer = buffers[program.binding.live.index(slot)]
+            on_host = self._made_on_host(plan, trace, (slot,))
+            hit = on_host is not None
+            if on_host is not None:
+                (buffer,) = on_host
+            else:
+                program, hit = self._compiled(plan, trace, (slot,))
+                buffers = program.evaluate(trace.buffers, trace.numbers)
+                if buffers is None:
+                    return None
+                buffer = buffers[program.binding.live.index(slot)]
             known = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch().copy())
         except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and raises it in full)
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         return known
+
+    def _made_on_host(self, plan: CutPlan, trace: Trace, slots: Sequence[int]) -> list[Buffer] | None:
+        """The buffers of some slots of a trace, if it ran on the host."""
+        if not (options.on_host and trace.mode == "fused" and options.background_compile):
+            return None
+        buffers = self.on_host.run(plan, trace, slots)
+        if buffers is not None:
+            self.metrics.on_host += 1
+        return buffers
 
     def _compiled(self, plan: CutPlan, trace: Trace, live: tuple[int, ...]) -> tuple[Compiled, bool]:
         """A program that computes some slots and takes no memory, compiled here, and whether it was there already."""

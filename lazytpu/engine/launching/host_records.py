@@ -87,9 +87,10 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     tensors = [operand for value in record.arguments.values() for operand in operands(value)]
     if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
         return False
-    # What becomes of a NaN, or of a number that is too large, depends on the device.
+    # What whole number becomes of a NaN, or of a number that is too large, depends on the device.
     floating = any(layouts[operand.slot].dtype.is_floating_point for operand in tensors)
-    return _name(record) not in ("_to_copy", "copy") or not floating or all(map(_floating, _made(record, layouts)))
+    whole = any(not _floating(made) and made.dtype is not torch.bool for made in _made(record, layouts))
+    return _name(record) not in ("_to_copy", "copy") or not floating or not whole
 
 
 def light(record: Record) -> bool:

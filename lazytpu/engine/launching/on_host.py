@@ -44,7 +44,7 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.settings import DEFAULT_DTYPE, PRECISION
 from lazytpu.trace.trie import CutPlan, Record
-from lazytpu.trace.value import Layout, Value
+from lazytpu.trace.value import Layout
 
 BESIDE = 32
 "Records of a trace of this process from which on it does more than try out ops."
@@ -119,42 +119,40 @@ class OnHost:
         self.largest = 0
         self._told = False
 
-    def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]]) -> bool:
-        """Give the values `held`, all that are alive of a trace, their buffers. False when it should have a program:
-        then nothing has happened."""
+    def run(self, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
+        """The buffers of the slots `live`, all that is needed of a trace. None when it should have a program: then
+        nothing has happened."""
         self.largest = max(self.largest, trace.state.depth)
         way = self._way(plan, trace)
         if way is None or torch.is_autocast_enabled("cpu"):
-            return False
+            return None
         if way.over:
             if way.counted is not None:
                 program_made(way.counted, way.records)
                 plan.host = REFUSED
-            return False
+            return None
         if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
-            return False
+            return None
         if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
-            return False
+            return None
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
         try:
             with self.undisturbed(), _flushing():
-                buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
+                buffers = self._compute(way, plan, trace, live)
         except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
             buffers = None
         finally:
             torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
         if buffers is None:
             plan.host = REFUSED
-            return False
-        for (_, value), buffer in zip(held, buffers, strict=True):
-            value.buffer = buffer
+            return None
         way.runs.left -= 1
         counted = way.counted or self._counted(way)
         counted.runs += 1
         counted.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
-        return True
+        return buffers
 
     def _counted(self, way: HostWay) -> HostRuns:
         """Where the runs of a trace are counted that ran for the first time."""

@@ -102,6 +102,16 @@ def test_a_short_trace_of_another_size_has_no_program() -> None:
     assert [counted(lambda n=n: torch.rand(n).to("tpu").softmax(0))[1:] for n in (5, 6, 7)] == [(0, 1), (1, 0), (1, 0)]
 
 
+def test_a_constant_that_a_script_reads_at_many_sizes_has_no_program() -> None:
+    """As the mask that a decoder makes for each token, and looks at."""
+    pending = COUNTS.to("tpu") * 3
+    for n in (5, 6, 7, 1):
+        read, hosted, compiled = counted(lambda n=n: torch.ones(1, n, device="tpu").bool().sum())
+        assert (read.item(), hosted, compiled) == (n, 1, 0)
+    assert counted(lambda: torch.ones(1, 6, device="tpu").bool().sum())[1:] == (0, 0), "it is known"
+    same_bits(pending.cpu(), COUNTS * 3)
+
+
 def test_a_process_with_a_model_does_more_than_try_out_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(5).to("tpu")
     model = copy.deepcopy(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))))
@@ -119,6 +129,7 @@ TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])
     "run",
     [
         lambda x: x == 0,
+        lambda x: x.bool(),
         lambda x: x.to(torch.float64),
         lambda x: x * 0.5,
         lambda x: torch.full_like(x, 1e-40).masked_fill(x > 1, -1e-40),
