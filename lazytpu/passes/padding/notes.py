@@ -279,7 +279,12 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> list[Form]:
         if [total.at(sizes) for sizes in at] == list(numbers):
             return [total]
     fits = list(dict.fromkeys(_quotients(numbers, at)))
-    return fits if fits or len(at) < CERTAIN else list(dict.fromkeys(_with_rest(numbers, at)))
+    return fits if fits or len(at) < CERTAIN else sorted(dict.fromkeys(_with_rest(numbers, at)), key=_spelling)
+
+
+def _spelling(size: Form) -> tuple[int, str]:
+    """What comes first of equal forms: 3*(n+1)/2, as rules multiply sizes, before 3*n-3*(n)/2."""
+    return len(size.terms), str(size)
 
 
 def _quotients(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:

@@ -55,11 +55,23 @@ def called(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return layer(x)
 
 
+def listening() -> nn.Module:
+    """Strides, groups and positions, as models of speech have them."""
+    strided, depthwise = nn.Conv1d(3, 4, 5, stride=2, padding=2), nn.Conv1d(4, 4, 3, padding=1, groups=4)
+    return nn.ModuleList([strided, depthwise, nn.LayerNorm(4), nn.Linear(4, 5)])
+
+
+def heard(layers: Any, x: torch.Tensor) -> torch.Tensor:
+    strided, depthwise, norm, linear = layers
+    return linear(norm(depthwise(strided(x).relu()).transpose(1, 2)))
+
+
 Inputs = Callable[[int], list[torch.Tensor]]
 GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tensor], Inputs]] = {
     "lstm": (lambda: nn.LSTM(4, 6, batch_first=True), first, normal(2, "n", 4)),
     "gru of a batch that varies": (lambda: nn.GRU(4, 6, batch_first=True), first, normal("n", 3, 4)),
     "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), called, normal(2, 3, "n")),
+    "strides and groups": (listening, heard, normal(2, 3, "n")),
     "attention with the gradient of a bias": (
         lambda: None, attention, lambda n: [torch.randn(2, 2, n, 4), torch.randn(n, n)]
     ),

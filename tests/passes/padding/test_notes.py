@@ -32,3 +32,9 @@ def test_a_symbol_that_never_varies_has_no_forms() -> None:
     with pytest.raises(Refused, match="show no forms"):
         notes("f32[n,m]", [{"n": n, "m": 4} for n in (9, 7, 12, 8)])
     assert "m" in map(str, notes("f32[n,m]", [{"n": n, "m": m} for n, m in ((9, 4), (7, 4), (12, 5), (8, 6))]).numbers)
+
+
+def test_of_equal_forms_it_is_the_one_that_rules_make() -> None:
+    """3*(n+1)/2 is 3*n-3*(n)/2, too; a merged dimension of 3 rows of (n+1)/2 is the first."""
+    at = [{"n": n} for n in (9, 7, 12, 8, 31, 20, 15)]
+    assert "3*(n+1)/2" in map(str, notes("f32[3*(n+1)/2]", at).numbers)

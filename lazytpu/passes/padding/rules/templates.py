@@ -49,7 +49,9 @@ WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
 "Templates of windows over all dimensions but the first, with what changes no window."
 OF_PLANES = (*WINDOWED, "fractional_max_pool", "grid_sampler", "grid_sampler_backward", "max_pool_backward")
 "Templates that work on each element of the first dimension."
-SIZED_PARAMS = frozenset((*WINDOWED, "convolution", "max_pool_backward", "pivots_to_permutation"))
+SIZED_PARAMS = frozenset(
+    (*WINDOWED, "convolution", "convolution_weight_gradient", "max_pool_backward", "pivots_to_permutation")
+)
 "Templates of which some parameter may be a size."
 
 
@@ -227,6 +229,21 @@ def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((batch, *[dim.settled for dim in out[1:]]))]
 
 
+def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Products of what lies under a window and its gradient, over all windows: 0 on both sides of those of padding."""
+    assert isinstance(op, template.TemplateOp)
+    _check_window(op)
+    x, grad = (w.dims(v) for v in op.operands)
+    if x[1].padded or grad[1].padded or any(dim.padded for dim in w.result_dims(op)):
+        raise Refused("the features or the window of a convolution are sized")
+    batch = merged_all([x[:1], grad[:1]])
+    for index, (_, features, *spatial) in enumerate((x, grad)):
+        if any(not dim.prefix for dim in spatial):
+            raise Refused("a merged dimension of a convolution is sized")
+        w.mask_operand(op, index, (0, *range(2, len(x))), 0, (*batch, features, *spatial))
+    return [Padded(static(shape_of(op.results[0])))]
+
+
 def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Gradients of padding are 0, and reach the first element of their plane, which is not changed by them."""
     assert isinstance(op, template.TemplateOp)
@@ -249,6 +266,7 @@ def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
 OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
     "complex_logcumsumexp": _scanned,
     "convolution": _convolved,
+    "convolution_weight_gradient": _gradient_of_kernel,
     "cumulative_logsumexp": _scanned,
     "lexicographic_order": _ordered,
     "max_pool": _windowed,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lazytpu.ir.forms import Range
+from lazytpu.ir.types import shape_of
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from tests.passes.padding.sized import annotated, compiled, same_at_every_size
@@ -59,6 +60,19 @@ def pooled_back(b: Any, x: Any, n: int) -> Any:
 def summed(b: Any, x: Any, n: int) -> Any:
     places, params = window(n, 3, 1, 1)
     return b.template("window_sum", [x], [("f32", (2, places, 3))], base_dilation=(1, 1), **params)[0]
+
+
+def gradient_of_kernel(stride: int, groups: int) -> Build:
+    """Of a kernel of 3 with padding 1, by x of 4 features and the gradient of the result."""
+
+    def build(b: Any, x: Any, grad: Any, n: int) -> Any:
+        size, places = shape_of(x)[2], shape_of(grad)[2]
+        high = (places - 1) * stride + 3 - size - 1
+        window = {"strides": (1,), "low": (1,), "high": (high,), "lhs_dilation": (1,), "rhs_dilation": (stride,)}
+        results, more = [("f32", (4, 4 // groups, 3))], {"groups": groups, "precision": "highest"}
+        return b.template("convolution_weight_gradient", [x, grad], results, **more, **window)[0]
+
+    return build
 
 
 def solved_merged(b: Any, a: Any, x: Any, n: int) -> Any:
@@ -128,6 +142,10 @@ BEARS: dict[str, tuple[Build, list[str], Any]] = {
     "maxima": (pooled, ["f32[2,n,3]"], None),
     "maxima of columns": (pooled_columns, ["f32[2,3,n]"], None),
     "gradient of maxima": (pooled_back, ["f32[2,3,n]"], None),
+    "gradient of a kernel": (gradient_of_kernel(1, 4), ["f32[2,4,n]", "f32[2,4,n]"], None),
+    "gradient of a kernel of few groups": (gradient_of_kernel(1, 2), ["f32[2,4,n]", "f32[2,4,n]"], None),
+    "gradient of a kernel with a stride": (gradient_of_kernel(2, 4), ["f32[2,4,2*n]", "f32[2,4,n]"], None),
+    "gradient of a kernel, of a batch": (gradient_of_kernel(1, 4), ["f32[n,4,5]", "f32[n,4,5]"], None),
     "sums": (summed, ["f32[2,n,3]"], None),
 }  # fmt: skip
 
@@ -148,6 +166,7 @@ REFUSED = {
     "a size among the parameters": (
         lambda b, x, n: b.template("cumulative_logsumexp", [x], [("f32", (n, 9))], dim=n), ["f32[n,9]"], "is a size"
     ),
+    "features": (gradient_of_kernel(1, 4), ["f32[2,4,9]", "f32[2,n,9]"], "the features or the window"),
     "not square": (
         called("lu", ("f32", lambda n: (n, 9)), ("i32", lambda n: (n,)), ("i32", lambda n: (n,))), ["f32[n,9]"],
         "not square",
