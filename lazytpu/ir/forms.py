@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import lcm, prod
 from typing import TypeAlias
 
 import numpy as np
@@ -118,8 +118,36 @@ class Form:
         """The quotient, rounded down; a quotient atom where `by` does not divide all coefficients."""
         rest = Form.of((atoms, factor % by) for atoms, factor in self.terms)
         whole = Form.of((atoms, factor // by) for atoms, factor in self.terms)
-        # A number that is left over is less than `by`.
-        return whole if rest.number is not None else whole + Form.of([((Quotient(rest, by),), 1)])
+        if rest.number is not None:  # it is less than `by`
+            return whole
+        (atoms, factor), *number = rest.terms
+        if len(number) < 2 and not (number and number[0][0]) and factor == 1 and len(atoms) == 1:
+            (atom,) = atoms
+            if isinstance(atom, Quotient):  # what is rounded down twice is so at once
+                more = number[0][1] if number else 0
+                return whole + (atom.form + more * atom.by) // (atom.by * by)
+        return whole + Form.of([((Quotient(rest, by),), 1)])
+
+    @property
+    def period(self) -> int:
+        """After how many sizes of a symbol what is left over of all quotients comes again; 1 where there are none."""
+        quotients = [atom for atoms, _ in self.terms for atom in atoms if isinstance(atom, Quotient)]
+        return lcm(*(each.by * each.form.period for each in quotients))
+
+    @property
+    def degree(self) -> int:
+        """The most symbols that are multiplied."""
+        return max([0, *(sum(1 if isinstance(a, str) else a.form.degree for a in atoms) for atoms, _ in self.terms)])
+
+    def same(self, other: Form) -> bool:
+        """Whether both are one number at all sizes: n-(n)/2 is (n+1)/2. Of several symbols only those of one spelling
+        are known to be."""
+        rest = self - other
+        if not rest.terms or len(rest.symbols) != 1:
+            return not rest.terms
+        # At sizes a period apart it is a polynomial, which is 0 if it is so at one size more than its degree.
+        (name,), sizes = rest.symbols, rest.period * (rest.degree + 1)
+        return sizes <= _EXHAUSTIVE and not rest.at_all({name: np.arange(sizes)}).any()
 
     def divided(self, by: int) -> Form | None:
         """The form divided by a number; None unless it divides every coefficient."""

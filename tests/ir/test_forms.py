@@ -25,6 +25,9 @@ SYMBOLS = {"n": (0, 7), "b": (1, 3)}
         ("(n+1)/2", "(n+1)/2", 3),
         ("(4*n+1)/2", "2*n", 10),
         ("-(n+1)/2+n", "n-(n+1)/2", 2),
+        ("((n+1)/2+1)/2", "(n+3)/4", 2),
+        ("((n+1)/2+5)/3", "(n+5)/6+1", 2),
+        ("(3*(n+1)/2+1)/2", "(n+1)/2+(n+3)/4", 5),
     ],
 )
 def test_text(text: str, printed: str, at_5: int) -> None:
@@ -75,3 +78,21 @@ def test_arithmetic(x: Form, y: Form, n: int, b: int, by: int) -> None:
     assert parse(str(x)).at(sizes) == x.at(sizes)
     least, most = x.range(SYMBOLS)
     assert least <= x.at(sizes) <= most
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("n-(n)/2", "(n+1)/2", True),
+        ("(n)/3+(n+1)/3+(n+2)/3", "n", True),
+        ("2*(n+1)/2-2*(n+1)/4-2*(n+3)/4+3", "3", True),
+        ("(n*n)/2+(n*n+1)/2", "n*n", True),
+        ("n-(n)/2", "(n)/2", False),
+        ("(n)/2+(n+1)/3", "n", False),
+        ("n*n", "n", False),
+        ("b*n-b*(n)/2", "b*(n+1)/2", False),  # not known to be
+        ("b*n", "n*b", True),
+    ],
+)
+def test_spellings(one: str, other: str, same: bool) -> None:
+    assert parse(one).same(parse(other)) is same

@@ -1,25 +1,26 @@
 """Forms of integers that torch agrees with.
 
 Two samples fit many forms. What a form of a result's size gets wrong, torch shows at once: it is asked for the results
-of the records at other sizes, and its answer is one more sample.
+of the records at other sizes, and its answer is one more sample. Where something is rounded down, it is asked at a size
+with each rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.skeletons import BEGIN, Integers, Layouts, dense_strides, trace_apart, trace_together
-from lazytpu.ir.forms import symbol
+from lazytpu.ir.forms import Form, symbol
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import Layout
 
-QUESTIONS = 4
-"How often torch is asked for the forms of one template."
+QUESTIONS = 8
+"How often forms of one template are made anew by what torch says."
 STEPS = (3, 8, 15, 25)
 "How much larger the sizes are at which it is: no sum of some is another, or twice another."
 
@@ -36,7 +37,9 @@ def fit_shown(
     for _ in range(QUESTIONS):
         if made is None:
             return first
-        answer = _Question(made, kinds, records, inference).answer()
+        rounded = max(size.period for size in made.varying)
+        answers = (_Question(made, kinds, records, inference, beyond).answer() for beyond in range(rounded))
+        answer = next((each for each in answers if each is not None), None)
         if answer is None:
             return made
         shown.append(answer)
@@ -46,36 +49,44 @@ def fit_shown(
 
 @dataclass
 class _Question:
-    """What the results of records are at larger sizes of the symbols of `varying`."""
+    """What the results of records are at larger sizes of the symbols of `varying`, and these some elements `beyond`."""
 
     varying: Varying
     kinds: np.ndarray
     records: Sequence[Record]
     inference: Inference
+    beyond: int = 0
     differs: tuple[int, int] | None = None
     "The position of the first integer that is not what its form says, and what torch says."
 
     def answer(self) -> np.ndarray | None:
         """The integers there, if torch says that a form is wrong, or that a symbol is none, as it follows from the
-        others. None where it agrees, and where it cannot say: a view may leave its tensor there."""
+        others. None where it agrees, and where it cannot say: a view may leave its tensor there. What comes after a
+        wrong size it may refuse, so it is asked again with what it said of that."""
         symbols = zip(self.varying.symbols.items(), STEPS, strict=False)
         sizes = {
-            name: int(self.varying.fixed[at]) + (1 if self.kinds[at] == BEGIN else step) for (name, at), step in symbols
+            name: int(self.varying.fixed[at]) + (1 if self.kinds[at] == BEGIN else step + self.beyond)
+            for (name, at), step in symbols
         }
-        follows = list[str]()
+        follows, told, last = list[str](), dict[Form, int](), None
         while True:
-            integers = self._ask(sizes)
+            integers = self._ask(sizes, told)
             if self.differs is None:
-                return integers if follows else None
+                return integers if follows or told else None
+            last = last if integers is None else integers
             at, number = self.differs
-            name = self._symbol(at)
+            size = next((size for size, positions in self.varying.varying.items() if at in positions), None)
+            if size is None or size in told:
+                return last
+            name = next((name for name in size.symbols if (size - symbol(name)).number is not None), None)
             if name is None or name in follows:
-                return integers
-            sizes[name] += number - self.varying.at(sizes)[at]
-            follows.append(name)
+                told[size] = number
+            else:
+                sizes[name] += number - self.varying.at(sizes)[at]
+                follows.append(name)
 
-    def _ask(self, sizes: dict[str, int]) -> np.ndarray | None:
-        """The integers at these sizes, where those of results are torch's."""
+    def _ask(self, sizes: dict[str, int], told: Mapping[Form, int]) -> np.ndarray | None:
+        """The integers at these sizes, where those of results are torch's, and some forms what it has `told`."""
         self.differs, ends, place = None, self._ends(), iter(range(len(self.records)))
 
         def outs(record: Record, layouts: Layouts) -> Sequence[Layout | None]:
@@ -88,12 +99,22 @@ class _Question:
 
         integers = Integers([], [])
         try:
-            made = trace_together(self.records, iter(self.varying.at(sizes)), outs)
+            made = trace_together(self.records, iter(self._integers(sizes, told)), outs)
             if trace_apart(made, integers) != trace_apart(self.records, Integers([], [])):
                 return None
         except Exception:  # noqa: BLE001  (whatever torch raises where ops cannot have these sizes)
             return None
         return np.array(integers.values, dtype=np.int64)
+
+    def _integers(self, sizes: Mapping[str, int], told: Mapping[Form, int]) -> list[int]:
+        """What the forms give at these sizes; multiples of those that torch has told of follow that."""
+        integers = np.array(self.varying.at(sizes))
+        for size, positions in self.varying.varying.items():
+            for of, number in told.items():
+                times = _times(size, of)
+                if times:
+                    integers[positions] = number * times + ((size - of * times).number or 0)
+        return integers.tolist()
 
     def _ends(self) -> list[int]:
         """How many integers there are up to the end of each record: the last ones are sizes of results."""
@@ -101,12 +122,12 @@ class _Question:
         trace_apart(self.records, Integers([], []), ends)
         return ends
 
-    def _symbol(self, at: int) -> str | None:
-        """The symbol that the integer at this position is, but for a number."""
-        for size, positions in self.varying.varying.items():
-            if at in positions:
-                return next((name for name in size.symbols if (size - symbol(name)).number is not None), None)
-        return None
+
+def _times(size: Form, of: Form) -> int:
+    """How often a form is in another one, which is that and a number; 0 where it is something else."""
+    (atoms, factor), *_ = of.terms
+    times = dict(size.terms).get(atoms, 0) // factor
+    return 0 if (size - of * times).number is None else times
 
 
 def _ordered(own: Layout | None, there: Layout | None) -> Layout | None:

@@ -127,9 +127,9 @@ def parse_dim(text: str, size: int) -> Dim:
 def merged(x: Dim, y: Dim) -> Dim:
     """The dimension of a value computed from elements of both, one by one. Raises Refused unless both have the same
     number of true elements, arranged alike."""
-    if x.size != y.size or x.total != y.total:
+    if x.size != y.size or not x.total.same(y.total):
         raise Refused(f"dimensions of different sizes meet: {x} and {y}")
-    if x.factors == y.factors:
+    if x.factors == y.factors or (x.prefix and y.prefix):
         return Dim(x.factors, x.free and y.free)
     if x.free or y.free:
         return y if x.free else x

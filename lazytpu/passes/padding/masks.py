@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.forms import Atom, Form, Symbols
+from lazytpu.ir.forms import Atom, Form, Symbols, form
 from lazytpu.ir.types import UNSIGNED, dtype_of, is_float, numpy_dtype, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, sized
 from lazytpu.passes.patterns.rewriting import RECOMPUTE
@@ -91,7 +91,7 @@ class Masks:
     def dim(self, size: int, true: Form) -> Dim:
         """A dimension of `size` elements, of which the first `true` are true. Refuses what does not fit."""
         self.check_size(true, size)
-        return sized(size, true)
+        return sized(size, None if true.same(form(size)) else true)
 
     def zero(self, like: SSAValue) -> SSAValue:
         """The 0-d zero of a value's dtype."""

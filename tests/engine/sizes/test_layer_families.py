@@ -66,12 +66,22 @@ def heard(layers: Any, x: torch.Tensor) -> torch.Tensor:
     return linear(norm(depthwise(strided(x).relu()).transpose(1, 2)))
 
 
+def strided_twice() -> nn.Module:
+    return nn.Sequential(nn.Conv1d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(4, 4, 3, stride=2, padding=1))
+
+
+def pooled_twice(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return functional.max_pool1d(functional.max_pool1d(x, 2).sin(), 2)
+
+
 Inputs = Callable[[int], list[torch.Tensor]]
 GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tensor], Inputs]] = {
     "lstm": (lambda: nn.LSTM(4, 6, batch_first=True), first, normal(2, "n", 4)),
     "gru of a batch that varies": (lambda: nn.GRU(4, 6, batch_first=True), first, normal("n", 3, 4)),
     "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), called, normal(2, 3, "n")),
     "strides and groups": (listening, heard, normal(2, 3, "n")),
+    "strides of strides": (strided_twice, lambda layers, x: layers(x).transpose(1, 2), normal(2, 3, "n")),
+    "maxima of maxima": (lambda: None, pooled_twice, normal(2, 3, "n")),
     "attention with the gradient of a bias": (
         lambda: None, attention, lambda n: [torch.randn(2, 2, n, 4), torch.randn(n, n)]
     ),

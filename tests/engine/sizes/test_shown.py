@@ -30,6 +30,16 @@ def joined(n: int, m: int) -> list[Record]:
     return [cat, Record(torch.ops.aten.mul.Tensor, twice, (out,), (3,), {}, (), None)]
 
 
+def halved(n: int) -> list[Record]:
+    """Every fourth of n elements by two steps, and these rows of two."""
+    half, quarter = (n + 1) // 2, ((n + 1) // 2 + 1) // 2
+    first = {"self": Operand(0, None), "dim": 0, "index": Operand(1, None)}
+    admitted = ((0, layout(n), False), (1, Layout(torch.int64, (half,), (1,)), False))
+    chosen = Record(torch.ops.aten.index_select.default, first, (layout(half),), (2,), {}, admitted, None)
+    pooled = {"self": Operand(2, ((1, 1, half), (half, half, 1), 0, torch.float32)), "kernel_size": [1], "stride": [2]}
+    return [chosen, Record(torch.ops.aten.avg_pool1d.default, pooled, (layout(1, 1, quarter),), (3,), {}, (), None)]
+
+
 def samples(*traces: Sequence[Record]) -> tuple[list[np.ndarray], np.ndarray]:
     rows = list[np.ndarray]()
     for records in traces:
@@ -60,3 +70,13 @@ def test_a_form_that_torch_finds_wrong() -> None:
     found = fit_shown(rows, kinds, joined(4, 8), wiring.start().compiler.inference)
     assert found is not None
     assert list(map(str, found.varying)) == ["n", "m", "m+n"]
+
+
+def test_where_something_is_rounded_down_torch_is_asked_at_each_rest() -> None:
+    rows, kinds = samples(halved(56), halved(40), halved(27))  # (n+1)/4, too
+    alone = fit(rows, kinds, rising=True)
+    assert alone is not None
+    assert "(n+3)/4" not in map(str, alone.varying)
+    found = fit_shown(rows, kinds, halved(27), wiring.start().compiler.inference)
+    assert found is not None
+    assert "(n+3)/4" in map(str, found.varying)
