@@ -35,6 +35,11 @@ class Entry:
         """It has come to its next state."""
         self.times.append(time.monotonic())
 
+    def ended(self) -> None:
+        """It was posted, and is done at once. Two threads may see that at the same time."""
+        posted = STATES.index("posted") + 1
+        self.times[posted:] = [time.monotonic()] * (len(STATES) - posted)
+
     @property
     def state(self) -> str:
         return "failed" if self.failed else STATES[len(self.times) - 1]

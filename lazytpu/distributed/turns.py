@@ -59,8 +59,7 @@ class Collective(Turn):
     def met(self) -> None:
         """All have come, where nothing is launched."""
         if self.entry.state == "posted":
-            for _ in ("agreed", "launched", "done"):
-                self.entry.reached()
+            self.entry.ended()
 
     def agree(self, seconds: float | None = None) -> None:
         """Wait until all have posted this. Raises CollectiveError."""

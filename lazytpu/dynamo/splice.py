@@ -12,13 +12,14 @@ import torch
 
 from lazytpu.dynamo.results import Capture, Fresh, Input, RandomState, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
+from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
-from lazytpu.trace.value import EMPTY, Layout, Value, row_major
+from lazytpu.trace.value import Layout, Value, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +128,12 @@ def splice(
     slots |= {slot: value.slot for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
     flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
-    admitted = [_admitted(r, slot) for slot in range(parent.slots, first)]
+    inputs = admitted(r, parent)
 
     def records(of: Capture, layouts: Mapping[int, Layout]) -> tuple[Record, ...]:
         spliced = [replace(renumber.record(record, ranks), **flags) for record in of.records]
-        inputs = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in admitted])
-        spliced[0] = replace(spliced[0], admitted=(*inputs, *spliced[0].admitted))
+        given = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in inputs])
+        spliced[0] = replace(spliced[0], admitted=(*given, *spliced[0].admitted))
         return tuple(spliced)
 
     state = State(parent, records(capture, {}), plan, first + plan.slots, len(r.buffers), len(r.numbers))
@@ -147,19 +148,13 @@ def splice(
 
 def _admitted_by(capture: Capture) -> dict[int, Layout]:
     """The layouts of the arguments of a capture, by their slots in it."""
-    admitted = {slot: kind for record in capture.records for slot, kind, _ in record.admitted}
-    return {slot: admitted[slot] for slot in capture.inputs if slot in admitted}
+    kinds = {slot: kind for record in capture.records for slot, kind, _ in record.admitted}
+    return {slot: kinds[slot] for slot in capture.inputs if slot in kinds}
 
 
 def _slot_of(tensor: torch.Tensor) -> int:
     storage: Any = tensor.untyped_storage()
     return storage._value.slot
-
-
-def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
-    value = r.values[slot]()
-    assert value is not None
-    return slot, value.layout, value.buffer is EMPTY
 
 
 class _Renumbering:

@@ -112,9 +112,13 @@ class PromisingCutter(Cutter):
     def serving(self) -> Iterator[None]:
         """What is cut meanwhile on this thread is cut for other processes: if it fails, the script is told, as of what
         fails on the launcher's thread, or else before it cuts something else, of which nothing is lost."""
-        self._serving.now = True
+        self._serving.now, self._serving.noted = True, False
         try:
             yield
+        except Exception as error:
+            if not self._serving.noted:  # it has failed before it began
+                self._of_another(error)
+            raise
         finally:
             self._serving.now = False
 
@@ -123,14 +127,20 @@ class PromisingCutter(Cutter):
         if not getattr(self._serving, "now", False):
             super().spoil(lost, error)
             return
-        failure = LaunchFailure(again(error), self.inflight.launched + 1, self.inflight.errors, self.launcher)
+        failure = self._of_another(error)
         for value in lost.values:
             value.buffer = promised = PromisedBuffer(self.launcher)
             promised.fail(failure)
         for buffer in lost.inputs:
             buffer.error = again(error)
+
+    def _of_another(self, error: BaseException) -> LaunchFailure:
+        """A trace that was cut for others has failed, of which nobody has been told."""
+        failure = LaunchFailure(again(error), self.inflight.launched + 1, self.inflight.errors, self.launcher)
+        self._serving.noted = True
         self._of_others.append(failure)
         self._note(failure)
+        return failure
 
     def _raise_of_others(self) -> None:
         """Raise what failed in a trace that was cut for others. Whoever cuts now loses nothing."""

@@ -73,13 +73,13 @@ class PromisedBuffer(Buffer):
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Waits for it. None if it failed."""
-        self._wait()
+        _wait(self)
         return _ARRAY.__get__(self)
 
     @property
     def outcome(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Waits for it. None if it failed."""
-        self._wait()
+        _wait(self)
         return _OUTCOME.__get__(self)
 
     @property
@@ -88,10 +88,12 @@ class PromisedBuffer(Buffer):
         failure = failure_of(self)
         return None if failure is None else failure.told()
 
-    def _wait(self) -> None:
-        held = _ERROR.__get__(self)
-        if type(held) is tuple:
-            held[0].wait_for(self)
+
+def _wait(buffer: PromisedBuffer) -> None:
+    """Wait until a buffer is kept or failed. No method: its class may change between a property's look-up and this."""
+    held = _ERROR.__get__(buffer)
+    if type(held) is tuple:
+        held[0].wait_for(buffer)
 
 
 def is_waiting(buffer: Buffer) -> bool:

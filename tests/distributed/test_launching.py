@@ -30,6 +30,7 @@ def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):
         "cuts_that_catch_up_fail_as_those_that_wait",
         "a_failure_is_raised_once",
         "what_fails_on_the_thread_that_serves_others_is_raised",
+        "what_fails_there_before_it_begins_is_raised",
         "what_was_launched_ahead_is_not_lost",
     ],
 )

@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import KEPT, Entry, Flight
+from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
 from lazytpu.runtime import client
@@ -103,6 +104,7 @@ def test_what_begins_in_a_group_that_was_just_broken_is_an_error():
 
 ON_A_TPU = """
 from lazytpu.distributed.flight import Flight
+from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.runtime import client
 from tests.distributed.test_watch import _launched
@@ -204,3 +206,27 @@ def test_a_report_that_cannot_be_written_is_no_error(
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     watch.dump("second", "why")
+
+
+def test_two_threads_may_see_that_a_call_is_done():
+    """The one that called, and the one that hears of the others."""
+    entry = Flight().post("group", "line", 0, "barrier", (0, 1))
+    turn = Collective(cast("Any", None), entry, 0)
+    seen = threading.Barrier(2)
+
+    class Seen(Entry):
+        __slots__ = ()
+
+        @property
+        def state(self) -> str:
+            state = super().state
+            seen.wait(10)
+            return state
+
+    entry.__class__ = Seen
+    other = threading.Thread(target=turn.met)
+    other.start()
+    turn.met()
+    other.join()
+    entry.__class__ = Entry
+    assert (entry.state, len(entry.times)) == ("done", 5)

@@ -77,3 +77,13 @@ def test_it_may_be_kept_while_it_is_asked(asked: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(promised, "is_waiting", kept_meanwhile)
     assert not getattr(buffer, asked)()
     assert type(buffer) is Buffer
+
+
+@pytest.mark.parametrize("asked", ["array", "outcome"])
+def test_it_may_be_kept_before_who_asks_begins_to_wait(asked: str):
+    array, outcome = client.to_device(np.ones(3, np.float32)), object()
+    made = Buffer(array, 12, None, outcome)
+    buffer = PromisedBuffer(Launching(made))
+    look_up = PromisedBuffer.__dict__[asked].fget
+    buffer.keep(made)
+    assert look_up(buffer) is {"array": array, "outcome": outcome}[asked]

@@ -68,8 +68,10 @@ class Growth:
     def on_left(self, state: State) -> Sequence[Grow]:
         """What makes states behind `state`, where what an earlier read left of a trace ends."""
         left = _plain(state)
+        if not left or left[-1] is not state:  # the beginning alone says nothing of the slots behind it
+            return ()
         with self._lock:
-            if not left or not self._left:
+            if not self._left:
                 return ()
             reading = read(left)
             found = self._left.get(reading.skeletons, ())

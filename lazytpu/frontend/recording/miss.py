@@ -22,6 +22,7 @@ from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
 from lazytpu.frontend.ops.creation import OtherDevice, check_device, check_place, elsewhere
 from lazytpu.frontend.recording import ambient, specialization
+from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.codegen import KernelArgument
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
 from lazytpu.frontend.recording.growing import grown
@@ -45,7 +46,7 @@ from lazytpu.trace.cuts import AGAIN, THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
-from lazytpu.trace.value import EMPTY, Layout
+from lazytpu.trace.value import Layout
 
 
 @dataclass
@@ -155,7 +156,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         outs=flat,
         out_slots=out_slots,
         written=written,
-        admitted=tuple(_admitted(r, slot) for slot in range(parent.slots, r.slots)),
+        admitted=admitted(r, parent),
         line=line,
         rng=numbers.next if k.facts.random else None,
         settings=ambient.settings(switches),
@@ -266,12 +267,6 @@ def _operand(value: Any, token: Any, numbers: _NumberCounter, admitted: Iterator
     base = token[0] if type(token) is tuple and len(token) == 5 else token  # (base, and the view of it)
     slot = base if type(base) is int else next(admitted)
     return Operand(slot, None if natural else (shape, stride, offset, value.dtype))
-
-
-def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
-    value = r.values[slot]()
-    assert value is not None
-    return slot, value.layout, value.buffer is EMPTY
 
 
 def _is_alias(ret: Any) -> bool:

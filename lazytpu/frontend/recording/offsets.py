@@ -83,7 +83,10 @@ class VaryingOffset(Exception):
         for read in self.reads:
             view = args[read.argument]
             found[read.argument] = read.box.of(view)
-            r.state.boxed |= {value_of(view).slot}
+            value = value_of(view)
+            with r.lock:
+                if value.epoch == r.epoch:  # else that is cut: in strict mode at once, or by another thread
+                    r.state.boxed |= {value.slot}
         return found
 
 

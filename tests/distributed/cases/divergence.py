@@ -58,3 +58,23 @@ def a_rank_that_records_on_and_on() -> None:
             time.sleep(0.01)
     assert mine.tolist() == [2.0] * 3
     world.BUSY = busy
+
+
+def a_read_that_leaves_a_collective_at_sizes_that_vary() -> None:
+    """What follows is known but for its size behind what such a read leaves without the collective: not behind this."""
+
+    def step(size: int, reduced: bool) -> None:
+        lazytpu.mark_step()
+        left = x[:size] * 2
+        if reduced:
+            dist.all_reduce(left)
+        if dist.get_rank() == 0:
+            assert (y + 1).sum().item() == 6
+        behind = x[:size] * 3
+        assert (left.tolist(), behind.tolist()) == ([4.0 if reduced else 2.0] * size, [3.0] * size)
+
+    x, y = torch.ones(16).to("tpu"), torch.ones(3).to("tpu")
+    for size in (9, 11, 13, 12):
+        step(size, reduced=False)
+    for size in (10, 14):
+        step(size, reduced=True)

@@ -17,6 +17,7 @@ import lazytpu
 from lazytpu.distributed.world import World
 from lazytpu.engine import promising
 from lazytpu.frontend import activation
+from lazytpu.frontend.recording.tensors import recorder
 from tests.distributed.cases.late_ranks import after, compiled, new_key, while_it_waits
 
 
@@ -197,7 +198,7 @@ def what_fails_on_the_thread_that_serves_others_is_raised() -> None:
         dist.barrier()
 
 
-def _no_room(world: World, calls: Any) -> Any:
+def _no_room(*arguments: Any) -> Any:
     raise MemoryError("no room")
 
 
@@ -222,3 +223,17 @@ def what_was_launched_ahead_is_not_lost() -> None:
         with pytest.raises(RuntimeError, match="disagree"):
             x.tolist()
         assert p.tolist() == [7.0 if rank == 0 else 2.0] * 4
+
+
+def what_fails_there_before_it_begins_is_raised() -> None:
+    x = torch.full((4,), 3.0).to("tpu")
+    lost = x * 2
+    cutter: Any = activation.engine().cutter
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutter.traces, "ended", _no_room)
+        with pytest.raises(MemoryError), cutter.serving():
+            recorder().cut()
+    del lost
+    with pytest.raises(MemoryError, match="no room"):
+        (x + 1).tolist()
+    assert (x + 1).tolist() == [4.0] * 4

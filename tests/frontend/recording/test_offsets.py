@@ -11,6 +11,7 @@ from torch import Tensor
 
 import lazytpu
 from lazytpu.frontend.recording.offsets import box_of
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.value import Layout, row_major
 
 pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
@@ -69,6 +70,17 @@ def test_the_index_varies_in_a_tensor_that_the_trace_uses_already() -> None:
         if i == 2:
             before = compiles()
     assert compiles() == before
+
+
+def test_a_copy_that_is_cut_at_once_is_none_of_other_traces() -> None:
+    x = torch.arange(12.0).view(4, 3).to("tpu")
+    lazytpu.mark_step()
+    with lazytpu.mode("strict"):
+        assert [(x[i] * 2).sum().item() for i in range(3)] == [6.0, 24.0, 42.0]
+    whole = x + 1
+    part = x[1:3] * 3
+    assert [str(record.op) for record in recorder().state.records()] == ["aten.add.Tensor", "aten.mul.Tensor"]
+    assert (whole.sum().item(), part.sum().item()) == (78.0, 99.0)
 
 
 def test_a_write_between_two_reads_is_seen() -> None:

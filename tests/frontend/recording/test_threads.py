@@ -49,6 +49,33 @@ def test_in_place_writes_by_two_threads_in_turn() -> None:
     assert x.tolist() == [12.0, 21.0, 30.0]
 
 
+def test_empty_memory_computed_by_another_thread_while_an_op_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was no input when it was admitted, and must not become one."""
+    shared = torch.empty(5, device="tpu")
+    begun, cut, infer = threading.Event(), threading.Event(), miss.infer
+
+    def other() -> list[float]:
+        kept = shared + 1
+        begun.set()
+        cut.wait(60)
+        lazytpu.mark_step()
+        return kept.tolist()
+
+    def interrupted(*args: Any) -> Any:
+        if not cut.is_set():
+            cut.set()
+            results.append(another.result(60))
+        return infer(*args)
+
+    results: list[Any] = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        another = pool.submit(other)
+        begun.wait(60)
+        monkeypatch.setattr(miss, "infer", interrupted)
+        own = torch.cosh(shared)
+    assert (own.tolist(), results) == ([1.0] * 5, [[1.0] * 5])
+
+
 def test_an_input_taken_by_another_thread_while_an_op_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both number their inputs themselves: the record of the first must not name the second's slot."""
     w, other = torch.full((5,), 2.0).to("tpu"), [torch.full((5,), float(i)).to("tpu") for i in range(3)]
