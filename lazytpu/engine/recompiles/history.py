@@ -39,7 +39,7 @@ class Family:
 class EarlierProgram:
     """An earlier program: enough to find it, and its records as long as the trie has them."""
 
-    number: int
+    made: Made
     sketch: TraceSketch
     end: weakref.ref[State]
     live: tuple[int, ...]
@@ -118,7 +118,7 @@ class Recompiles:
         else:
             known, how, old_records = near
             old = Old(
-                known.number,
+                known.made.number,
                 old_records,
                 known.live,
                 known.donated,
@@ -127,9 +127,10 @@ class Recompiles:
                 len(sketch) if how.share == 1.0 else how.after,
                 known.end() is trace.state,
                 known.is_first,
+                known.made.source in ("refused", "failed"),
             )
             reason, family = reasons.reason(old, new, self._ops), known.family
-            entry.nearest = known.number
+            entry.nearest = known.made.number
         reason = told(reason)
         entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
         self._count += 1
@@ -142,7 +143,7 @@ class Recompiles:
         end = weakref.ref(trace.state)
         is_first = entry.nearest is None
         making.known = EarlierProgram(
-            entry.number, sketch, end, live, frozenset(dead), setting, reason.growth, family, is_first
+            entry, sketch, end, live, frozenset(dead), setting, reason.growth, family, is_first
         )
         self._keep(making.known)
 
@@ -185,7 +186,7 @@ def _distance(known: EarlierProgram, new: New) -> tuple[int, ...]:
         len(known.donated - set(new.dead)),
         known.setting.options != new.setting.options,
         known.setting.mode != new.setting.mode,
-        -known.number,
+        -known.made.number,
     )
 
 

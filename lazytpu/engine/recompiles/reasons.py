@@ -26,6 +26,7 @@ CODES: Mapping[str, str] = {
     "mode": "the same ops, cut differently in another mode",
     "options": "a setting that changes programs",
     "dropped": "the program had been there, and was dropped to bound memory",
+    "refused": "a program of this trace was refused, such as one for many sizes",
     "hot-size": "a size that came often by a program for many sizes gets its own",
 }
 "Every reason code and its meaning."
@@ -59,6 +60,8 @@ class Old:
     "Whether it ended at the same state of the trie."
     is_first: bool
     "Whether nothing like it was there before it."
+    refused: bool
+    "Whether it was never made."
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,9 @@ def _same_records(old: Old, new: New) -> Reason:
     if old.setting.mode != new.setting.mode:
         what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
         return Reason("mode", what, _EACH_MODE, expected=True)
+    if old.refused:
+        what = "one for this trace, as for many sizes, was refused"
+        return Reason("refused", what, "none needed: what is said of that one has the cause", expected=True)
     if not old.same_state:
         hint = hints.ELSEWHERE
         what = f"the ops of program #{old.number} were recorded another way"
@@ -316,6 +322,6 @@ def sentence(reason: Reason, nearest: int | None) -> str:
     text = f"{reason.what} {reason.note}".rstrip()
     if nearest is not None and reason.only:
         text += f"; nearest program #{nearest} differs only {reason.only}"
-    elif nearest is not None and f"#{nearest}" not in reason.what:
+    elif nearest is not None and f"#{nearest}" not in reason.what and reason.code != "refused":  # it has this number
         text += f"; nearest program is #{nearest}"
     return text + (f"; fix: {reason.fix}" if reason.fix else "")

@@ -26,7 +26,7 @@ def explained() -> Iterator[Callable[..., Made]]:
     """What a history of its own says of the trace that an expression records; nothing is compiled."""
     history, states = Recompiles(lambda epoch: {}), []
 
-    def explained(expression: Callable[[], object], mode: str = "fused") -> Made:
+    def explained(expression: Callable[[], object], mode: str = "fused", source: str = "compiled") -> Made:
         lazytpu.mark_step()
         kept = expression()
         state = recorder().state
@@ -34,12 +34,18 @@ def explained() -> Iterator[Callable[..., Made]]:
         trace = Trace(state, 1, [], [], [], 0.0, mode)
         number = len(history.explanation())
         with history.making(number, "step", trace, state.records(), (state.slots - 1,), ()) as making:
-            making.made("compiled", frozenset())
+            making.made(source, frozenset())
         del kept
         return history.explanation()[-1]
 
     yield explained
     lazytpu.mark_step()
+
+
+def test_one_that_was_refused_was_not_dropped(explained: Callable[..., Made]) -> None:
+    x = on_tpu(4, 3)
+    for source, code in (("refused", "first"), ("compiled", "refused"), ("compiled", "dropped")):
+        assert explained(lambda: x.tanh().sinh().sum(), source=source).code == code
 
 
 def test_settings_modes_and_dropped_programs(explained: Callable[..., Made]) -> None:
