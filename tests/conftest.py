@@ -106,7 +106,7 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests before this one have shown of sizes that vary is unknown: the first size of an op has a program of
     its own, whichever test ran that op before."""
     from lazytpu import wiring
-    from lazytpu.engine.sizes.templates import Templates
+    from lazytpu.engine.sizes.every import Templates
     from lazytpu.engine.sizes.uploads import UPLOADS
 
     UPLOADS.forget()
@@ -144,7 +144,7 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     traces that begin with the same ops share them, with the source lines of whichever was first."""
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
-    from lazytpu.engine.sizes.templates import Templates
+    from lazytpu.engine.sizes.every import Templates
     from lazytpu.frontend.recording import tensors
     from lazytpu.frontend.recording.names import slot_names
     from lazytpu.trace.trie import State

@@ -75,6 +75,16 @@ class Form:
         """The number at these sizes of the symbols."""
         return sum(factor * prod(_at(atom, sizes) for atom in atoms) for atoms, factor in self.terms)
 
+    def where(self, forms: Mapping[str, Form]) -> Form:
+        """The form with other ones in the place of its symbols."""
+        total = form(0)
+        for atoms, factor in self.terms:
+            term = form(factor)
+            for atom in atoms:
+                term = term * (forms[atom] if isinstance(atom, str) else atom.form.where(forms) // atom.by)
+            total = total + term
+        return total
+
     def range(self, symbols: Symbols) -> Range:
         """The least and greatest numbers over all sizes; exact for affine forms and those of one symbol, and otherwise
         never too narrow."""

@@ -22,7 +22,7 @@ def nothing_is_compiled_yet(empty_cache: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of other tests that differ in sizes alone make no template with those of this one."""
-    from lazytpu.engine.sizes.templates import Templates
+    from lazytpu.engine.sizes.every import Templates
     from lazytpu.engine.sizes.uploads import UPLOADS
 
     compiler = wiring.start().compiler

@@ -85,12 +85,30 @@ WAYS: dict[str, Generate] = {
 def model(family: str) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**MODELS[family])
-    made = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return sharp(transformers.AutoModelForCausalLM.from_config(config))
+
+
+def sequence_model(seed: int) -> Any:
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 1,
+        "num_decoder_layers": 1,
+        "num_heads": 4,
+    }
+    sizes |= {"vocab_size": WORDS, "pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0}
+    return sharp(transformers.AutoModelForSeq2SeqLM.from_config(transformers.T5Config(**sizes)))
+
+
+def sharp(model: Any) -> Any:
+    """No choice is decided by rounding."""
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.mul_(6)  # no choice is decided by rounding
-    return made
+                parameter.mul_(6)
+    return model.eval()
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +158,20 @@ def test_prompts_of_other_lengths_share_the_programs(how: dict[str, Any]) -> Non
 
 
 @pytest.mark.long
+def test_a_draft_model_that_is_never_right() -> None:
+    """Beside an encoder: each call of the draft model takes back all of its cache."""
+    host, wrong = sequence_model(0), sequence_model(1)
+    device, draft = copy.deepcopy(host).to("tpu"), copy.deepcopy(wrong).to("tpu")
+    made = list[int]()
+    for length in (7, 12, 9):
+        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), assistant_model=draft))
+        assert torch.equal(given, written(host, prompt("cpu", 1, length), assistant_model=wrong))
+        made.append(new)
+    assert max(made) <= 28  # 21 in a process of its own; here some short traces were met before
+    assert made[2] <= 6
+
+
+@pytest.mark.long
 def test_a_window_of_the_text_may_begin_anywhere() -> None:
     """Tokens that were guessed wrong are taken back from a cache of the last ones: they begin anywhere in it."""
     host, how = model("Mistral"), {"prompt_lookup_num_tokens": 4}
@@ -150,4 +182,4 @@ def test_a_window_of_the_text_may_begin_anywhere() -> None:
         assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
         made.append(new)
     assert made[0] <= MOST
-    assert sum(made[1:]) <= 16
+    assert sum(made[1:]) <= 10

@@ -25,8 +25,9 @@ from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
-from lazytpu.engine.sizes.templates import OneSize, Sized, Templates
+from lazytpu.engine.sizes.templates import OneSize, Sized
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about

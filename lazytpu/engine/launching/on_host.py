@@ -55,7 +55,7 @@ OF_A_PARAMETER = 4
 HOST = "the host"
 "What `Origin.program` is of results."
 ELEMENTS = 1024
-"Of one value of a short trace."
+"Of one value of a short trace that runs on the host before anybody knows whether it varies; up to `FEW` near it."
 ELEMENTS_VARYING = 262_144
 "Of one value of a trace that varies: a layer of 512 x 512."
 ELEMENTS_MOVED = 16_777_216
@@ -181,12 +181,13 @@ class OnHost:
         """Whether and how a trace can run on the host that is met for the first time."""
         records = trace.state.records()
         layouts = Slots(records).layouts
-        short = len(records) <= RECORDS and all(small(layout, ELEMENTS) for layout in layouts.values())
-        if short and exact(records, layouts, ELEMENTS):
+        near = client.platform() == "cpu" and all(map(light, records))
+        short = len(records) <= RECORDS and all(small(layout, FEW) for layout in layouts.values())
+        elements = FEW if near else ELEMENTS
+        if short and all(small(layout, elements) for layout in layouts.values()) and exact(records, layouts, elements):
             return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
         if not self.families.vary(records, short):
             return REFUSED
-        near = client.platform() == "cpu" and all(map(light, records))
         most, few = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)
         possible = all(small(layout, most) for layout in layouts.values())
         if not possible or not all(computable(record, layouts) for record in records):

@@ -17,6 +17,9 @@ them. All of one are among those of the next, so an array of one is an array of 
 MANY = 3
 "Symbols of which no quarters are told apart, as in the steps of a server: four bounds of each would be 64 programs."
 
+MOST = 4
+"Symbols of which one has other bounds than another: of more there would be too many."
+
 
 def active() -> bool:
     """Whether programs may be made for more than one size: not while the user wants the same bits in each run

@@ -7,7 +7,7 @@ if all forms give exactly its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, permutations
 
@@ -16,7 +16,7 @@ import numpy as np
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, LEAST, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 
-NAMES = ("n", "m", "k", "j")
+NAMES = ("n", "m", "k", "j", "i", "h")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
 SURE = 5
 "Samples of which the place where a view begins may be any form."
@@ -58,20 +58,27 @@ class Varying:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
 
 
-def fit(samples: Sequence[np.ndarray], kinds: np.ndarray, rising: bool = False) -> Varying | None:
+def fit(
+    samples: Sequence[np.ndarray], kinds: np.ndarray, rising: bool = False, made: np.ndarray | None = None
+) -> Varying | None:
     """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
 
     The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
     smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
     rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views
     begin, if they are no forms of sizes. Sums come before differences, which are no size at all for some sizes of a
-    bucket. With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all."""
+    bucket. With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all.
+
+    Where it is known which numbers are `made` of others, as sizes of results are, no other one is another but for a
+    number: it only was in these samples."""
     table = np.stack(samples)
+    follows = None if made is None else {tuple(column) for column in table.T[made].tolist()}
     differs = (table != table[0]).any(axis=0)
     counts, sizes, *others = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
-    found = [made for order in orders if (made := _fit(table, ~differs, rising, counts, order, *others)) is not None]
+    fits = [_fit(table, ~differs, rising, follows, counts, order, *others) for order in orders]
+    found = [each for each in fits if each is not None]
     return min(found, key=_complexity, default=None)
 
 
@@ -80,8 +87,15 @@ def _complexity(made: Varying) -> tuple[int, int, int]:
     return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
 
 
-def _fit(table: np.ndarray, constant: np.ndarray, rising: bool, *positions: np.ndarray) -> Varying | None:
-    """The same with symbols in the order of these positions: those of each kind in `ORDER`."""
+def _fit(
+    table: np.ndarray,
+    constant: np.ndarray,
+    rising: bool,
+    follows: Collection[tuple[int, ...]] | None,
+    *positions: np.ndarray,
+) -> Varying | None:
+    """The same with symbols in the order of these positions: those of each kind in `ORDER`. `follows` are the columns
+    of what is made of others."""
     symbols: dict[str, int] = {}
     columns: dict[str, np.ndarray] = {}
     known: dict[tuple[int, ...], Form] = {}
@@ -92,9 +106,11 @@ def _fit(table: np.ndarray, constant: np.ndarray, rising: bool, *positions: np.n
             key = tuple(column.tolist())
             size = known.get(key)
             if size is None and kind != COUNT:
-                size = _form(column, columns, known, kind, rising)
+                alone = follows is not None and kind == SIZE and key not in follows
+                size = _form(column, columns, known, kind, rising, alone)
             if size is None:
-                if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LOWEST[kind]:
+                least = column[-1] if kind == SIZE else column.min()  # other samples may be of traces with one element
+                if kind == OTHER or len(symbols) == len(NAMES) or least < LOWEST[kind]:
                     return None
                 name = NAMES[len(symbols)]
                 symbols[name], columns[name], size = position, column, symbol(name)
@@ -110,10 +126,12 @@ def _form(
     known: Mapping[tuple[int, ...], Form],
     kind: int,
     rising: bool,
+    alone: bool,
 ) -> Form | None:
-    """The simplest form of the symbols that is this column of numbers. `known` are the columns that have forms."""
+    """The simplest form of the symbols that is this column of numbers. `known` are the columns that have forms. One
+    that stands `alone` is a product, if any."""
     for size in _candidates(column, columns, known, kind):
-        if rising and kind == SIZE and _falls(size):
+        if (rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1):
             continue
         values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
         if values == column.tolist():

@@ -102,13 +102,17 @@ def with_room(
 
 def _greatest(sizes: Sizes, symbols: Mapping[str, Range], begins: Collection[str], fits: Fits) -> dict[str, int] | None:
     """The greatest sizes of all symbols at which views fit, where one of them may be less than its bound: of what is
-    written into a table, there is less than the table has room for. None if there are none."""
+    written into a table, there is less than the table has room for, and of a part that may begin later, so much less
+    that there are few such buckets. None if there are none."""
     highest = {name: high for name, (_, high) in symbols.items()}
     if fits(highest):
         return highest
-    own = {**highest, **{name: sizes[name] for name in begins}}
-    found = _less_of_one(own, sizes, max([FEWER, *map(sizes.__getitem__, begins)]), fits)
-    return None if found is None else _beginning_late(found, highest, begins, fits)
+    later = {name: min(highest[name], buckets.bound(max(sizes[name], FEWER), 2)) for name in begins}
+    for own in (later, {name: sizes[name] for name in begins}) if begins else (later,):
+        found = _less_of_one({**highest, **own}, sizes, max([FEWER, *own.values()]), fits)
+        if found is not None:
+            return _beginning_late(found, highest, begins, fits)
+    return None
 
 
 def _less_of_one(highest: dict[str, int], sizes: Sizes, most: int, fits: Fits) -> dict[str, int] | None:

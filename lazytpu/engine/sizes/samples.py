@@ -17,7 +17,8 @@ def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
     high = {name: top for name, (_, top) in symbols.items()}
     below: dict[str, list[int]] = {}
     for name, (low, top) in symbols.items():
-        inside = [s for s in (top - 1, low, (low + top) // 2, low - 1, low + 1, top - 2, top - 3) if s >= LEAST]
+        least = min(low, LEAST)  # a view may begin at 0
+        inside = [s for s in (top - 1, low, (low + top) // 2, low - 1, low + 1, top - 2, top - 3) if s >= least]
         below[name] = [s for s in dict.fromkeys(inside) if s != top][:3]
     sizes = [{**high, name: size} for name, tried in below.items() for size in tried]
     sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
@@ -28,12 +29,13 @@ def more_samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
     """More of them: a row of sizes of each symbol, with all remainders of usual strides; of few sizes, some that are
     larger."""
     high = {name: top for name, (_, top) in symbols.items()}
-    rows = {name: range(max(LEAST, top - MORE), max(top, LEAST + FEW)) for name, top in high.items()}
+    least = {name: min(low, LEAST) for name, (low, _) in symbols.items()}
+    rows = {name: range(max(least[name], top - MORE), max(top, least[name] + FEW)) for name, top in high.items()}
     return [*({**high, name: size} for name, row in rows.items() for size in row if size != high[name]), high]
 
 
 def greatest(symbols: Mapping[str, Range], count: int) -> list[dict[str, int]]:
     """Those at which it may be looked at to tell two forms apart: so many sizes of each symbol."""
     high = {name: top for name, (_, top) in symbols.items()}
-    rows = {name: range(max(low, LEAST, top - count), top) for name, (low, top) in symbols.items()}
+    rows = {name: range(max(low, top - count), top) for name, (low, top) in symbols.items()}
     return [{**high, name: size} for name, row in rows.items() for size in row]

@@ -21,16 +21,24 @@ from lazytpu.trace.value import Layout
 
 QUESTIONS = 8
 "How often forms of one template are made anew by what torch says."
-STEPS = (3, 8, 15, 25)
+STEPS = (3, 8, 15, 25, 44, 79)
 "How much larger the sizes are at which it is: no sum of some is another, or twice another."
 
 
 def fit_shown(
-    samples: Sequence[np.ndarray], kinds: np.ndarray, records: Sequence[Record], inference: Inference | None
+    samples: Sequence[np.ndarray],
+    kinds: np.ndarray,
+    records: Sequence[Record],
+    inference: Inference | None,
+    apart: bool = False,
 ) -> Varying | None:
     """As `fit`, where torch is asked what the results of the records are at other sizes. Its answers are believed as
-    long as they have forms."""
-    first = made = fit(samples, kinds, rising=True)
+    long as they have forms. With `apart` what does not follow from other numbers is none of them but for a number."""
+    follows = None
+    if apart:
+        trace_apart(records, found := Integers([], []))
+        follows = np.array(found.made, dtype=np.int64)
+    first = made = fit(samples, kinds, rising=True, made=follows)
     if inference is None:
         return first
     shown = list(samples)
@@ -43,8 +51,13 @@ def fit_shown(
         if answer is None:
             return made
         shown.append(answer)
-        made = fit(shown, kinds, rising=True)
+        made = fit(shown, kinds, rising=True, made=follows)
     return first if made is None else made
+
+
+def agrees(varying: Varying, kinds: np.ndarray, records: Sequence[Record], inference: Inference) -> bool:
+    """Whether torch says nothing against these forms of records."""
+    return _Question(varying, kinds, records, inference).answer() is None
 
 
 @dataclass

@@ -12,7 +12,7 @@ of its tensor. Strides of dimensions of one element, which torch sets as it like
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from lazytpu.trace.extract import operands
@@ -33,14 +33,23 @@ COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counte
 
 @dataclass(slots=True)
 class Integers:
-    """The integers of a record or a trace, in order, and the kind of each."""
+    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 are no part of
+    the skeleton."""
 
     values: list[int]
     kinds: list[int]
+    alike: bool = False
+    made: list[int] = field(default_factory=list[int])
+    "The positions of those that follow from others: of results, but for what is made of numbers alone."
 
     def add(self, values: Sequence[int], kind: int = OTHER) -> None:
         self.values.extend(values)
         self.kinds.extend([kind] * len(values))
+
+    def add_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Add the sizes of a tensor. Gives what of them is part of the skeleton."""
+        self.add(sizes, SIZE)
+        return tuple([LEAST if self.alike or n > LEAST else n for n in sizes])
 
 
 Layouts = dict[int, Layout]
@@ -108,11 +117,17 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
     views are as they are."""
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
     plain = _as_it_is if layouts is None else _plain
+    admitted = tuple([(slot, layout_apart(plain(layout), into), empty) for slot, layout, empty in record.admitted])
+    given = tuple([(n, _argument(value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments])
+    start = len(into.values)
+    outs = tuple([None if layout is None else layout_apart(plain(layout), into) for layout in record.outs])
+    if any(operands(value) for value in record.arguments.values()):
+        into.made.extend(range(start, len(into.values)))
     return (
         record.op,
-        tuple([(slot, layout_apart(plain(layout), into), empty) for slot, layout, empty in record.admitted]),
-        tuple([(n, _argument(value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments]),
-        tuple([None if layout is None else layout_apart(plain(layout), into) for layout in record.outs]),
+        admitted,
+        given,
+        outs,
         record.out_slots,
         tuple(record.written.items()),
         record.rng,
@@ -241,9 +256,9 @@ def _operand(operand: Operand, into: Integers, layouts: Layouts | None) -> Skele
         into.add(_begins(offset, layout) if placed else (offset,), BEGIN if placed else OTHER)
         return dtype, placed, *skeleton
     size = layout.shape if view is None else tuple(view[0])
-    into.add(size, SIZE)
+    sizes = into.add_sizes(size)
     into.add([0] * len(size) if view is None else _begins(view[2], layout), BEGIN)
-    return tuple([n if n < LEAST else LEAST for n in size])
+    return sizes
 
 
 def _new_view_of(
@@ -296,11 +311,10 @@ def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]
 
 def strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
     """The skeleton of a size and its strides."""
-    into.add(size, SIZE)
-    order = dense_order(size, stride)
+    sizes, order = into.add_sizes(size), dense_order(size, stride)
     if order is None:
         into.add(stride)
-    return tuple([n if n < LEAST else LEAST for n in size]), order
+    return sizes, order
 
 
 def _new_strided(

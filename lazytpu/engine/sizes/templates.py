@@ -1,8 +1,9 @@
 """Templates: traces that differ in sizes alone, and the buckets of sizes that share a program.
 
-The first trace of a skeleton gets a program of its own. The second one that differs in integers alone makes forms of
-these (`fitting`), and from then on a trace whose integers these forms give belongs to a bucket: the program is made
-for the records at the bound of the bucket, with the sizes as numbers of the run.
+The first trace of a skeleton gets a program of its own, unless its relatives vary (`relatives`). The second one that
+differs in integers alone makes forms of these (`fitting`), and from then on a trace whose integers these forms give
+belongs to a bucket: the program is made for the records at the bound of the bucket, with the sizes as numbers of the
+run.
 """
 
 from __future__ import annotations
@@ -13,29 +14,30 @@ from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
-from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, with_room, within_tables
-from lazytpu.engine.sizes.shown import fit_shown
+from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
+from lazytpu.engine.sizes.shown import agrees, fit_shown
 from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Range, symbol
 from lazytpu.ports import Inference
-from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
-MOST = 256  # templates that are remembered, the newest
-SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
 KINDS = 4  # forms of one template, the newest
+
+
+def no_relatives(template: Template) -> Iterable[Template]:
+    """Nothing else was seen."""
+    return ()
 
 
 class OneSize(Exception):
@@ -141,6 +143,8 @@ class Forms:
 
     varying: Varying
     records: list[Record]
+    guessed: bool = False
+    "Whether it has more symbols than the samples show, as others vary so."
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
@@ -168,18 +172,31 @@ class Template:
     samples: list[np.ndarray]
     inference: Inference | None = None
     forms: list[Forms] = field(default_factory=list[Forms])
+    same: Collection[Template] = ()
+    "Those of the same ops, with other sizes of 0 and 1; it is one of them."
+    relatives: Callable[[Template], Iterable[Template]] = no_relatives
+    "Those of other traces that have many of its records."
+    guessing: bool = True
+    "Whether relatives are asked: not when that went wrong, or somebody said what varies."
     limits: dict[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, "int | None"]])
     "The least and the greatest size that somebody said the integers at some positions will have."
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
         forms. None for the first of its kind, unless that shows them, and where a size is too small."""
+        self._forget_refused()
         known = self._known(integers)
-        if known is not None and self._settled(known[0].varying):
+        if known is not None and self._settled(known[0]):
             return self._sized(*known, state)
         if not any((sample == integers).all() for sample in self.samples):
             known = self._learned(integers, known, state)
         return None if known is None else self._sized(*known, state)
+
+    def _forget_refused(self) -> None:
+        """What was guessed of forms whose program is refused says nothing: samples alone do from now on."""
+        left = [forms for forms in self.forms if not (forms.guessed and any(b.refused for b in forms.buckets.values()))]
+        if len(left) < len(self.forms):
+            self.forms, self.guessing = left, False
 
     def show(self, others: Iterable[Sequence[Record]]) -> None:
         """Learn forms from the records at other sizes."""
@@ -202,6 +219,46 @@ class Template:
                     if shift is not None and number in marked.limits:
                         low, high = marked.limits[number]
                         self.limits[at] = low - shift, None if high is None else high - shift
+                        self.guessing = False
+
+    def learn_of_relatives(self) -> None:
+        """Learn forms of the first trace from what varies in others."""
+        forms = self._of_relatives(self.records) or self._grown()
+        if forms is not None:
+            self.forms = [forms]
+
+    @cached_property
+    def places(self) -> frozenset[Any]:
+        """The ops and lines of its records."""
+        return frozenset(Relative(self.records).places)
+
+    def _of_relatives(self, records: list[Record]) -> Forms | None:
+        """The forms of a relative for a trace of these records, if they are those of all samples and torch agrees;
+        those that have the most symbols."""
+        here, found = Relative(records), list[Forms]()
+        for other in self.relatives(self) if self.guessing else ():
+            for forms in other.forms:
+                made = transferred(forms.varying, Relative(forms.records), here)
+                if made is not None and all(made[0].solved(sample) is not None for sample in self.samples):
+                    found.append(Forms(*made, guessed=True))
+        found.sort(key=lambda forms: -len(forms.varying.symbols))
+        return next((forms for forms in found if self._agrees(forms)), None)
+
+    def _agrees(self, forms: Forms) -> bool:
+        return self.inference is None or agrees(forms.varying, self.kinds, forms.records, self.inference)
+
+    def _grown(self) -> Forms | None:
+        """Forms that the samples of other templates of the same ops show, which have 0 or 1 of what varies there, or of
+        what is 2 now."""
+        integers = self.samples[-1]
+        for other in self.same:
+            others = smaller_ones(integers, self.kinds, other.samples) if other is not self else ()
+            if others and (len(others) > 1 or grown(integers, self.kinds, others[0])):
+                self.records = with_parts(self.records, other.records)
+                varying = self._fit([*others, integers])
+                if varying is not None and varying.symbols and varying.solved(integers) is not None:
+                    return Forms(varying, self.records, guessed=True)
+        return None
 
     def begins(self, varying: Varying) -> frozenset[str]:
         """The symbols of forms that are places where views begin."""
@@ -214,12 +271,12 @@ class Template:
                 return forms, sizes
         return None
 
-    def _fit(self, samples: Sequence[np.ndarray]) -> Varying | None:
-        return fit_shown(samples, self.kinds, self.records, self.inference)
+    def _fit(self, samples: Sequence[np.ndarray], apart: bool = False) -> Varying | None:
+        return fit_shown(samples, self.kinds, self.records, self.inference, apart)
 
-    def _settled(self, varying: Varying) -> bool:
+    def _settled(self, forms: Forms) -> bool:
         """What two samples show as two symbols may be one and a form of it, such as half: a third one tells."""
-        return self._sizes(varying) < 2 or len(self.samples) == SAMPLES
+        return forms.guessed or self._sizes(forms.varying) < 2 or len(self.samples) == SAMPLES
 
     def _sizes(self, varying: Varying) -> int:
         """The number of symbols that are sizes: the others make no padding."""
@@ -231,23 +288,38 @@ class Template:
         """Forms that these integers show, if those that are `known` do not fit them or have more symbols."""
         self.samples = [*self.samples, integers][-SAMPLES:]
         self.records = with_parts(self.records, state.records())
-        varying, others = self._fit(self.samples), list[Forms]()
-        if varying is None and known is None:  # not a form yet: what came first may be another kind
-            varying, others = self._fit(self.samples[-2:]), self.forms
-        sizes = None if varying is None else varying.solved(integers)
-        if varying is None or sizes is None:
-            return known
+        shown, others = self._fit(self.samples), list[Forms]()
         if known is not None:
-            if self._sizes(varying) >= self._sizes(known[0].varying):
+            if shown is None or self._sizes(shown) >= self._sizes(known[0].varying):
                 return known
-            others = self.forms
-        self.forms = [Forms(varying, self.records), *others][:KINDS]
-        return self.forms[0], sizes
+            found, others = Forms(shown, self.records), self.forms
+        else:
+            found = self._with_most_symbols(shown, state)
+            if found is None:  # not a form yet: what came first may be another kind
+                shown, others = self._fit(self.samples[-2:]), self.forms
+                found = None if shown is None else Forms(shown, self.records)
+        sizes = None if found is None else found.varying.solved(integers)
+        if found is None or sizes is None:
+            return known
+        self.forms = [found, *others][:KINDS]
+        return found, sizes
+
+    def _with_most_symbols(self, shown: Varying | None, state: State) -> Forms | None:
+        """The forms of all samples, where new ones are needed: those that they have `shown`, or that relatives have. If
+        this is not the first time, more varies than was seen, and what may vary alone does."""
+        found = [self._of_relatives(with_parts(state.records(), self.records))]
+        if self.forms and self.guessing and (apart := self._fit(self.samples, apart=True)) is not None:
+            found.append(Forms(apart, self.records, guessed=True))
+        if shown is not None:
+            found.append(Forms(shown, self.records))
+        return max((forms for forms in found if forms is not None), key=lambda f: self._sizes(f.varying), default=None)
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
         """The bucket of the fewest bounds whose padding costs little."""
         allowed = buckets.spreads(len(sizes))
-        for spreads in sorted(product(allowed, repeat=len(sizes)), key=prod, reverse=True):
+        alike = [(spread,) * len(sizes) for spread in allowed]
+        each = product(allowed, repeat=len(sizes)) if len(sizes) <= buckets.MOST else alike
+        for spreads in sorted(each, key=prod, reverse=True):
             bucket = forms.among(sizes, spreads)
             if bucket is None:
                 symbols = self._ranges(forms, sizes, spreads)
@@ -276,59 +348,3 @@ class Template:
             found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
             forms.buckets[key] = found
         return found
-
-
-class Templates:
-    """All templates, and the sizes of the states that were looked at."""
-
-    def __init__(self, inference: Inference) -> None:
-        self._inference = inference
-        self._templates: dict[tuple[Any, ...], Template] = {}
-        self._skeletons: dict[Any, int] = {}
-        self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
-
-    def find(
-        self, state: State, parameters: Callable[[], Collection[int]], marked: Callable[[], Marked | None]
-    ) -> Sized | None:
-        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots that are
-        `parameters` do not vary: those of another model make another template. `marked` says what somebody said will
-        vary. The caller lets one thread in."""
-        known = self._known.get(state)
-        if known is not None:
-            return known
-        records = state.records()
-        if len(self._skeletons) > SKELETONS:  # templates are known by their numbers
-            self._skeletons.clear()
-            self._templates.clear()
-        integers, ids = Integers([], []), list[int]()
-        for skeleton in trace_apart(records, integers):
-            ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
-        layouts = Slots(records).layouts
-        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(parameters()) if slot in layouts])
-        try:
-            numbers = np.array(integers.values, dtype=np.int64)
-        except OverflowError:  # an integer of 64 bits without sign
-            return None
-        template = self._templates.get(key)
-        if template is None:
-            while len(self._templates) >= MOST:
-                del self._templates[next(iter(self._templates))]
-            kinds = np.array(integers.kinds, dtype=np.int8)
-            template = self._templates[key] = Template(records, kinds, [numbers], self._inference)
-            template.show(elsewhere(state))
-            if not template.forms and (said := marked()) is not None:
-                template.mark(said)
-        found = template.bucket_of(numbers, state)
-        if found is None or found.bucket.single:
-            return None
-        self._known[state] = found
-        return found
-
-    def forget_programs(self) -> None:
-        """The next trace of each bucket compiles one."""
-        for template in self._templates.values():
-            for forms in template.forms:
-                for bucket in forms.buckets.values():
-                    bucket.plan.programs.clear()
-                    bucket.plan.jobs.clear()
-                    bucket.refused.clear()

@@ -215,8 +215,21 @@ def test_what_was_counted_is_a_symbol_even_where_it_looks_like_a_form() -> None:
 
 
 def test_sizes_of_zero_and_one_are_no_symbols() -> None:
-    assert fit(columns((1, 4), (2, 4)), np.array([SIZE, SIZE])) is None
-    assert fit(columns((0, 4), (9, 4)), np.array([SIZE, SIZE])) is None
+    assert fit(columns((2, 4), (1, 4)), np.array([SIZE, SIZE])) is None
+    assert fit(columns((9, 4), (0, 4)), np.array([SIZE, SIZE])) is None
+
+
+def test_a_trace_with_one_element_shows_what_varies_in_one_with_more() -> None:
+    varying = fit(columns((1, 4), (2, 4)), np.array([SIZE, SIZE]))
+    assert varying is not None and varying.symbols == {"n": 0}
+
+
+def test_what_is_made_of_nothing_is_apart_from_others() -> None:
+    rows, kinds = columns((4, 6, 10, 8), (5, 7, 12, 10)), np.array([SIZE] * 4)
+    together, apart = fit(rows, kinds), fit(rows, kinds, made=np.array([2]))
+    assert together is not None and "n+2" in map(str, together.varying)
+    assert apart is not None and list(apart.symbols.values()) == [0, 1]
+    assert str(next(size for size, at in apart.varying.items() if 3 in at)) == "2*n"  # products are no coincidence
 
 
 def test_what_varies_but_is_no_size_is_no_symbol() -> None:

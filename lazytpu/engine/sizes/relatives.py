@@ -1,0 +1,171 @@
+"""What traces with other ops, or other sizes of 0 and 1, show of one that is met for the first time.
+
+A script takes a step in several ways: with a check in front of it or without, with one token or with a few, with the
+first token of a cache or with further ones. Each is a template of its own, but what varies at a line of the script in
+one of them varies there in the others. What is guessed of these is never a wrong result: forms give the numbers of the
+trace that is there, and a trace of which they do not give all has other forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lazytpu.engine.sizes.fitting import NAMES, Varying
+from lazytpu.engine.sizes.marked import CERTAIN
+from lazytpu.engine.sizes.skeletons import BEGIN, LEAST, SIZE, Integers, trace_apart, with_parts
+from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.trace.trie import Record
+
+ALIKE = 0.6
+"The part of the records of a trace that another one must have."
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The records of a trace that has relatives, with their integers."""
+
+    records: Sequence[Record]
+
+    @cached_property
+    def places(self) -> list[tuple[Any, Any]]:
+        """The op and the line of each record; those of a backward pass have no lines that are always the same."""
+        return [(record.op, None if record.in_backward else record.line) for record in self.records]
+
+    @cached_property
+    def integers(self) -> Integers:
+        found = Integers([], [])
+        trace_apart(self.records, found, self._ends)
+        return found
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return []
+
+    def span(self, record: int) -> slice:
+        """The positions of the integers of a record."""
+        assert self.integers
+        return slice(self._ends[record - 1] if record else 0, self._ends[record])
+
+    def pairs(self, other: Relative) -> Iterator[tuple[int, int]]:
+        """The records that are the same in another trace, by their numbers."""
+        matcher = SequenceMatcher(None, self.places, other.places, autojunk=False)
+        kinds, others = self.integers.kinds, other.integers.kinds
+        for mine, theirs, length in matcher.get_matching_blocks():
+            for i in range(length):
+                if kinds[self.span(mine + i)] == others[other.span(theirs + i)]:
+                    yield mine + i, theirs + i
+
+
+def shared(places: frozenset[Any], others: frozenset[Any]) -> float:
+    """The part of the places of two traces that are in both."""
+    return len(places & others) / max(1, len(places), len(others))
+
+
+def smaller_ones(integers: np.ndarray, kinds: np.ndarray, others: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Those of some samples of the same ops that have 0 or 1 of what this trace has more of: what it has 0 or 1 of does
+    not vary in it."""
+    fixed = (kinds == SIZE) & (integers < LEAST)
+    return [other for other in others if (other[fixed] == integers[fixed]).all()]
+
+
+def grown(integers: np.ndarray, kinds: np.ndarray, other: np.ndarray) -> bool:
+    """Whether a trace has 2 elements of what another one had 1 of: there will be more."""
+    less = (kinds == SIZE) & (other < LEAST) & (integers != other)
+    return bool(less.any() and (integers[less] - other[less] == 1).all())
+
+
+def transferred(varying: Varying, there: Relative, here: Relative) -> tuple[Varying, list[Record]] | None:
+    """The forms of another trace for one that is `here`, and its records, where a part is of what it has all of. None
+    if they are not the integers of the records that both have, or no symbol is left."""
+    pairs = list(here.pairs(there))
+    if len(pairs) < ALIKE * len(here.records):
+        return None
+    integers, kinds = np.array(here.integers.values), np.array(here.integers.kinds)
+    own = {at: size for size, positions in varying.varying.items() for at in positions.tolist()}
+    places = {b: a for mine, theirs in pairs for a, b in zip(_range(here, mine), _range(there, theirs), strict=True)}
+    symbols = _symbols(varying, places)
+    if symbols is None:
+        return None
+    sizes = {name: int(integers[at]) for name, at in symbols.items()}
+    known, unknown = dict[int, Form](), set(range(len(integers))) - set(places.values())
+    for theirs, mine in places.items():
+        size = own.get(theirs, form(int(varying.fixed[theirs])))
+        if size.at(sizes) == integers[mine]:
+            known[mine] = size
+        elif theirs in own:
+            return None
+        else:
+            known[mine] = form(int(integers[mine]))
+    known |= _guessed(known, unknown, integers, kinds, sizes)
+    made = _without_few(known, symbols, integers, kinds)
+    others = list(here.records)
+    for mine, theirs in pairs:
+        others[mine] = there.records[theirs]
+    return None if made is None else (made, with_parts(here.records, others))
+
+
+def _range(trace: Relative, record: int) -> range:
+    span = trace.span(record)
+    return range(span.start, span.stop)
+
+
+def _symbols(varying: Varying, places: Mapping[int, int]) -> dict[str, int] | None:
+    """The positions here of the symbols; None if one is none here."""
+    found = dict[str, int]()
+    for name, at in varying.symbols.items():
+        same = [at, *varying.varying[symbol(name)].tolist()]
+        here = next((places[each] for each in same if each in places), None)
+        if here is None:
+            return None
+        found[name] = here
+    return found
+
+
+def _guessed(
+    known: Mapping[int, Form], unknown: set[int], integers: np.ndarray, kinds: np.ndarray, sizes: Mapping[str, int]
+) -> dict[int, Form]:
+    """Forms of integers that the other trace does not have: a number that is a size which varies, and none that does
+    not, is this size. Where a view begins in front of the last element of such a size, it does so everywhere."""
+    varying = {size.at(sizes): size for size in sorted(set(known.values()), key=_longest) if size.number is None}
+    fixed = {size.number for at, size in known.items() if kinds[at] == SIZE}
+    guessed = dict[int, Form]()
+    for at in unknown:
+        number = int(integers[at])
+        certain = number not in fixed and (kinds[at] == SIZE or number >= CERTAIN)
+        size = varying.get(number, form(number)) if certain else form(number)
+        if certain and kinds[at] == BEGIN and number + 1 in varying:
+            size = varying[number + 1] - 1
+        guessed[at] = size
+    return guessed
+
+
+def _longest(size: Form) -> int:
+    return -len(str(size))
+
+
+def _without_few(
+    forms: Mapping[int, Form], symbols: Mapping[str, int], integers: np.ndarray, kinds: np.ndarray
+) -> Varying | None:
+    """The forms, where symbols of which there are 0 or 1 are none; None if no symbol is left."""
+    few = np.flatnonzero((kinds == SIZE) & (integers < LEAST)).tolist()
+    gone = set[str]().union(*(forms[at].symbols for at in few))
+    left = [name for name in symbols if name not in gone]
+    names = {name: form(int(integers[symbols[name]])) for name in gone}
+    names |= {old: symbol(new) for old, new in zip(left, NAMES, strict=False)}
+    found: dict[Form, list[int]] = {}
+    constant = np.ones(len(integers), dtype=bool)
+    for at in sorted(forms):
+        size = forms[at].where(names)
+        if size.number is None:
+            found.setdefault(size, []).append(at)
+            constant[at] = False
+    if not left:
+        return None
+    places = {new: symbols[old] for old, new in zip(left, NAMES, strict=False)}
+    return Varying(integers, places, {size: np.array(at) for size, at in found.items()}, constant)
