@@ -78,16 +78,17 @@ def _sums(column: np.ndarray, known: Known) -> Iterator[Form]:
         if key not in bases or np.abs(rises).sum() < np.abs(bases[key][0]).sum():
             bases[key] = rises, size
     rise, forms = column - column[0], [size for _, size in bases.values()]
-    rows = np.array([rises for rises, _ in bases.values()]).reshape(-1, len(column))
-    exact, starts = rows.astype(float), {size: values[0] for values, size in known.items()}
+    rows: np.ndarray = np.array([rises for rises, _ in bases.values()]).reshape(-1, len(column))
+    exact: np.ndarray = rows.astype(float)
+    starts = {size: values[0] for values, size in known.items()}
     for i, first in enumerate(forms):
         one, others = rows[i], rows[i + 1 :]
         own, both, square = exact[i] @ exact[i], exact[i + 1 :] @ exact[i], (exact[i + 1 :] ** 2).sum(1)
         of_one, of_others = exact[i] @ rise, exact[i + 1 :] @ rise
-        area = own * square - both * both
+        area: np.ndarray = own * square - both * both
         area[area == 0] = 1  # of two that rise alike but for rounding
-        firsts = np.round((of_one * square - of_others * both) / area).astype(int)
-        seconds = np.round((of_others * own - of_one * both) / area).astype(int)
+        solved: np.ndarray = np.stack([of_one * square - of_others * both, of_others * own - of_one * both]) / area
+        firsts, seconds = solved.round().astype(np.int64)
         for j in np.flatnonzero((firsts[:, None] * one + seconds[:, None] * others == rise).all(1)).tolist():
             some, more, second = int(firsts[j]), int(seconds[j]), forms[i + 1 + j]
             yield first * some + second * more + int(column[0] - starts[first] * some - starts[second] * more)
