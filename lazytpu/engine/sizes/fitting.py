@@ -177,6 +177,7 @@ def _candidates(
     if samples > (SURE if kind == BEGIN else 2):  # what is no form of these is a symbol
         yield from _polynomials(column, columns)
         yield from _quotients(column, columns)
+        yield from _quotients_of(column, known)
 
 
 def _beside(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
@@ -230,3 +231,13 @@ def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterato
                 yield whole * -1 + int(column[0] + first)
                 if len(column) > 3 and first and column[0] % first == 0:  # three fit some by chance
                     yield whole * int(column[0] // first)
+
+
+def _quotients_of(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
+    """Quotients of sizes that are quotients: windows along places of windows, of strides such as 2 and 3."""
+    for values, size in known.items():
+        if size.period == 1:
+            continue
+        for by in (2, 3, 4):
+            for add in range(-by, by + 1):
+                yield (size + add) // by + int(column[0] - (values[0] + add) // by)

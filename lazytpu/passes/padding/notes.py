@@ -22,6 +22,7 @@ from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
+from lazytpu.passes.padding.compound import compound
 from lazytpu.passes.padding.dims import Refused
 from lazytpu.passes.padding.walk import Refusal
 
@@ -171,7 +172,8 @@ def notes_of(readings: Sequence[Reading], at: Sequence[Sizes], beside: Sequence[
     _check_enough(at)
     table = np.array([reading.integers for reading in readings])
     columns, back = np.unique(table, axis=1, return_inverse=True)
-    fits = [fitted(column.tolist(), at) for column in columns.T]
+    rows: list[list[int]] = columns.T.tolist()
+    fits = compound(rows, [fitted(column, at) for column in rows])
     several = [each for each in fits if len(each) > 1]
     if several and beside:
         told = np.sum([_told_apart(each, beside) for each in several], axis=0)

@@ -117,6 +117,20 @@ def test_a_size_that_comes_later_in_the_trace() -> None:
     assert made == [False, False, False, True, True, True]
 
 
+def test_a_stride_that_is_another_one_by_chance() -> None:
+    """Heights after strides of 6 are (n+9)/6, which is (n)/8+2 in the samples, at three sizes beside them, and at the
+    end of the range, 24."""
+
+    def run(x: Tensor) -> object:
+        ones = torch.ones(2, 2, 3, 3, device=x.device)
+        x = functional.conv2d(x, ones, stride=2, padding=1)
+        return x, functional.conv2d(x, ones, stride=(3, 2), padding=(2, 1))
+
+    for size in ((9, 34), (10, 25), (14, 36), (17, 11), (9, 12), (21, 22), (23, 20), (28, 40), (33, 17)):
+        x = torch.zeros(1, 2, *size)
+        assert recorded(run, x)[0] == described_as(run(x))
+
+
 def test_behind_what_a_read_left() -> None:
     cache, made = torch.zeros(7, 1).to("tpu"), list[bool]()
     for step in range(9):

@@ -70,6 +70,12 @@ def strided_twice() -> nn.Module:
     return nn.Sequential(nn.Conv1d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(4, 4, 3, stride=2, padding=1))
 
 
+def strided_by_others() -> nn.Module:
+    """The sizes after them are n/6, and images have counts of elements that are squares of quotients."""
+    grouped = nn.Conv2d(4, 4, 3, stride=2, padding=1, groups=2)
+    return nn.Sequential(nn.Conv2d(3, 4, 5, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), grouped)
+
+
 def pooled_twice(_: Any, x: torch.Tensor) -> torch.Tensor:
     return functional.max_pool1d(functional.max_pool1d(x, 2).sin(), 2)
 
@@ -81,6 +87,7 @@ GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tens
     "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), called, normal(2, 3, "n")),
     "strides and groups": (listening, heard, normal(2, 3, "n")),
     "strides of strides": (strided_twice, lambda layers, x: layers(x).transpose(1, 2), normal(2, 3, "n")),
+    "strides of other strides": (strided_by_others, called, normal(2, 3, "n", "n")),
     "maxima of maxima": (lambda: None, pooled_twice, normal(2, 3, "n")),
     "attention with the gradient of a bias": (
         lambda: None, attention, lambda n: [torch.randn(2, 2, n, 4), torch.randn(n, n)]
