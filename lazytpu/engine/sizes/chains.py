@@ -3,13 +3,13 @@ is inferred takes 300.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
 by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
-layouts of results are what recording goes on with, so torch is asked for those at sizes beside the samples, around two
-steps of what is rounded down, and at the ends of each range of sizes that the chain grows in (`Inference.agrees`).
+layouts of results are what recording goes on with, so torch is asked for those at sizes beside the samples, and at the
+ends of each range of sizes that the chain grows in (`Inference.agrees`); where something is rounded down, at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -21,7 +21,7 @@ from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.skeletons import LEAST, Integers, put_together
-from lazytpu.ir.forms import Form, Quotient, Range, form, symbol
+from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Operand, Record, State
 
@@ -40,7 +40,7 @@ class Segment:
 
     `found` are the positions of new symbols among the integers of the first key. Of all symbols so far, `numbers` gives
     the numbers of the forms; of these, `head` makes the first key, and `edges` all keys, results and records. `sizes`
-    are the positions of those that are sizes of tensors, and `rounded` what is rounded down in them.
+    are the positions of those that are sizes of tensors. Some forms in it may be `rounded` down.
 
     Torch agrees at sizes `within` these, once `asked`. It did not at the end of the range of a symbol in `failed`, or
     at all if the segment is `wrong`."""
@@ -52,7 +52,7 @@ class Segment:
     edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
     sizes: tuple[int, ...]
     within: list[Range]
-    rounded: Sequence[Form]
+    rounded: bool
     asked: bool = False
     wrong: bool = False
     failed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
@@ -122,7 +122,7 @@ class Chain:
         scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
         exec(compile(source, "<states known but for their sizes>", "exec"), scope)
         sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
-        within, rounded = [self._ranges[name] for name in names], list(_rounded(writer.forms))
+        within, rounded = [self._ranges[name] for name in names], any(size.period > 1 for size in writer.forms)
         return Segment(twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, within, rounded)
 
     def _forms_from(self, position: int) -> Iterator[Form]:
@@ -176,25 +176,22 @@ class Chain:
     def _agrees(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
         """Whether torch infers the layouts of a segment from the sizes of the samples to these."""
         if not segment.asked:
-            beside = list(self._beside(segment))
-            segment.wrong = not all(self._agrees_at(segment, sizes, inference) for sizes in beside)
+            segment.wrong = not all(self._agrees_at(segment, sizes, inference) for sizes in self._beside(segment))
             segment.asked = True  # now: an interrupt may have come before
-        return not segment.wrong and all(self._reaches(segment, i, size, inference) for i, size in enumerate(known))
+        if segment.wrong:
+            return False
+        if segment.rounded:  # another stride may give these sizes by chance, and no other
+            return self._agrees_at(segment, known, inference)
+        return all(self._reaches(segment, i, size, inference) for i, size in enumerate(known))
 
-    def _beside(self, segment: Segment) -> Iterator[Sizes]:
+    @staticmethod
+    def _beside(segment: Segment) -> Iterator[Sizes]:
         """The sizes beside the samples at which torch is asked. A size that follows another symbol by chance does not
-        vary with that; and what takes two steps where torch does, and none between, has its stride."""
+        vary with that."""
         tops = [high for _, high in segment.within]
         if len(tops) > 1:
             yield from product(*segment.within)
-        for i, (name, top) in enumerate(zip(self._symbols, tops, strict=False)):
-            more = set(BESIDE)
-            for size in segment.rounded:
-                row = np.arange(2 * size.period + 1)
-                sizes = {other: row * (other == name) + at for other, at in zip(self._symbols, tops, strict=False)}
-                for step in np.flatnonzero(np.diff(size.at_all(sizes)))[:2].tolist():
-                    more |= {step, step + 1}
-            yield from ((*tops[:i], top + each, *tops[i + 1 :]) for each in sorted(more))
+        yield from ((*tops[:i], top + more, *tops[i + 1 :]) for i, top in enumerate(tops) for more in BESIDE)
 
     def _reaches(self, segment: Segment, symbol: int, size: int, inference: Inference) -> bool:
         """Whether torch agrees up to this size of a symbol. Where it does not much further on, as behind the end of a
@@ -223,12 +220,6 @@ class Chain:
             integers = (size.at(sizes) for size in self._forms_from(self._reading.records[number]))
             records.append(put_together(state.recorded[0], integers))
         return inference.agrees(records, first)
-
-
-def _rounded(forms: Iterable[Form]) -> set[Form]:
-    """The quotients in forms."""
-    atoms = {atom for size in forms for term, _ in size.terms for atom in term}
-    return {Form.of([((atom,), 1)]) for atom in atoms if isinstance(atom, Quotient)}
 
 
 def _forms(varying: Varying) -> list[Form]:

@@ -14,8 +14,10 @@ import numpy as np
 
 from lazytpu.ir.forms import Form
 
-CERTAIN = 5
-"Samples for a form of two unknowns beside a number."
+CERTAIN = 7
+"Samples for a quotient or a product, which a few would fit by chance."
+OF_SUMS = 9
+"The same for a sum, of which there are many."
 BY = (2, 3, 4)
 "Strides of windows."
 Known = Mapping[tuple[int, ...], Form]
@@ -44,7 +46,9 @@ def _made(numbers: Sequence[int], known: Known) -> list[Form]:
     if len(numbers) < CERTAIN or not known:
         return []
     column = np.array(numbers)
-    forms = {*_quotients(column, known), *_products(column, known)} or set(_sums(column, known))
+    forms = {*_quotients(column, known), *_products(column, known)}
+    if not forms and len(numbers) >= OF_SUMS:
+        forms = set(_sums(column, known))
     return sorted(forms, key=lambda size: (len(size.terms), len(str(size)), str(size)))
 
 
