@@ -30,6 +30,7 @@ class _AtCounts:
 
     function: Callable[[Mapping[str, int]], Subtrace]
     symbols: dict[str, Range]
+    begins: frozenset[str] = frozenset()
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
     seen: dict[tuple[int, ...], Subtrace] = field(default_factory=dict[tuple[int, ...], Subtrace])
 

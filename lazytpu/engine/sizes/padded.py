@@ -52,6 +52,8 @@ class ManySizes(Protocol):
     @property
     def symbols(self) -> Mapping[str, Range]: ...
     @property
+    def begins(self) -> frozenset[str]: ...
+    @property
     def notes(self) -> dict[Any, Any]: ...
     def at(self, sizes: Mapping[str, int]) -> list[Record]: ...
     def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]: ...
@@ -143,8 +145,8 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
             _decompose(module)
         return read(module)
 
-    _read_at(read_at, many.with_room(samples(many.symbols)), readings, at)
-    beside = greatest(many.symbols, PERIOD)
+    _read_at(read_at, many.with_room(samples(many.symbols, many.begins)), readings, at)
+    beside = greatest(many.symbols, PERIOD, many.begins)
     looked_at_more = False
     while True:
         try:
@@ -157,7 +159,7 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
             if looked_at_more:
                 raise
             looked_at_more = True
-            _read_at(read_at, [*many.with_room(more_samples(many.symbols)), at[-1]], readings, at)
+            _read_at(read_at, [*many.with_room(more_samples(many.symbols, many.begins)), at[-1]], readings, at)
 
 
 def _read_at(

@@ -45,7 +45,7 @@ def fit_shown(
     for _ in range(QUESTIONS):
         if made is None:
             return first
-        rounded = max(size.period for size in made.varying)
+        rounded = max((size.period for size in made.varying), default=1)
         answers = (_Question(made, kinds, records, inference, beyond).answer() for beyond in range(rounded))
         answer = next((each for each in answers if each is not None), None)
         if answer is None:

@@ -92,7 +92,7 @@ class Bucket:
         """Whether a run at the greatest sizes costs little more than one at the least."""
         return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
 
-    @cached_property
+    @property
     def begins(self) -> frozenset[str]:
         """The symbols that are no sizes, but say where a view begins."""
         return self.template.begins(self.forms.varying)

@@ -80,3 +80,10 @@ def test_where_something_is_rounded_down_torch_is_asked_at_each_rest() -> None:
     found = fit_shown(rows, kinds, halved(27), wiring.start().compiler.inference)
     assert found is not None
     assert "(n+3)/4" in map(str, found.varying)
+
+
+def test_of_what_does_not_vary_nothing_is_asked() -> None:
+    rows, kinds = samples(joined(4, 8), joined(4, 8))
+    found = fit_shown(rows, kinds, joined(4, 8), wiring.start().compiler.inference)
+    assert found is not None
+    assert not found.varying
