@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
@@ -31,8 +31,6 @@ NEAR = 1e-6  # what a float32 of a reciprocal may be off
 END = ("end",)
 "In the structure of a module, behind the ops of a region."
 STRIDES = (2, 3, 4, 5, 8, 16)
-TWICE_STRIDED = (2, 3, 4)
-"Strides of windows along the places of windows."
 CERTAIN = 7
 "Samples for a form of three unknowns, which a few would fit by chance."
 PERIOD = 32
@@ -264,7 +262,7 @@ def _place(reading: Reading, index: int) -> tuple[Operation, str]:
 
 def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> list[Form]:
     """The forms that are these numbers at these sizes: a polynomial of at most degree 3, or else all quotients of one
-    symbol, or all sums of two."""
+    symbol, or all sums of that and of a quotient. Those made of other forms are `compound`."""
     if len(set(numbers)) == 1:
         return [form(numbers[0])]
     names = list(at[0])
@@ -283,10 +281,7 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> list[Form]:
         if [total.at(sizes) for sizes in at] == list(numbers):
             return [total]
     fits = list(dict.fromkeys(_quotients(numbers, at)))
-    if fits or len(at) < CERTAIN:
-        return fits
-    found = set(_with_rest(numbers, at)) or set(_of_two_windows(numbers, at))
-    return sorted(found, key=_spelling)
+    return fits if fits or len(at) < CERTAIN else sorted(set(_with_rest(numbers, at)), key=_spelling)
 
 
 def _spelling(size: Form) -> tuple[int, str]:
@@ -317,20 +312,3 @@ def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:
                 tried = symbol(name) * some + whole * wholes + number
                 if [tried.at(sizes) for sizes in at] == list(numbers):
                     yield tried
-
-
-def _of_two_windows(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:
-    """Sums of two quotients of a symbol, each some times, the second by a multiple of the first: what a stride leaves
-    over of the places of another."""
-    for name in at[0]:
-        sizes = np.array([each[name] for each in at])
-        for by, times in product(TWICE_STRIDED, repeat=2):
-            for rest, more in product(range(by), range(by * times)):
-                first, second = (sizes + rest) // by, (sizes + more) // (by * times)
-                matrix = np.stack([np.ones_like(sizes), first, second], axis=1)
-                solved, *_ = np.linalg.lstsq(matrix.astype(float), np.array(numbers, float))
-                factors = np.round(solved).astype(int)
-                if (matrix @ factors == numbers).all():
-                    number, firsts, seconds = factors.tolist()
-                    one, other = (symbol(name) + rest) // by, (symbol(name) + more) // (by * times)
-                    yield one * firsts + other * seconds + number
