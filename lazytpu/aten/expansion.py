@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,7 +17,9 @@ from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import OpSignature, bind, signature
+from lazytpu.aten.symbolic_ints import from_torch, to_torch
 from lazytpu.aten.views.access import Base, View, read, write
+from lazytpu.ir.symbolic import Derivation
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
 if TYPE_CHECKING:
@@ -78,7 +82,7 @@ class Expansion(TorchDispatchMode):
 
     def adopt(self, value: SSAValue) -> torch.Tensor:
         """A meta tensor that stands for `value`."""
-        tensor = torch.empty(shape_of(value), dtype=dtypes.torch_dtype(dtype_of(value)), device="meta")
+        tensor = torch.empty(to_torch(shape_of(value)), dtype=dtypes.torch_dtype(dtype_of(value)), device="meta")
         self.assign(tensor, value)
         return tensor
 
@@ -136,10 +140,10 @@ class Expansion(TorchDispatchMode):
         if isinstance(value, SSAValue):
             return self.adopt(value)
         if isinstance(value, Scalar):
-            return value.value if value.plan is None else self.adopt(settle(self.b, value))
+            return to_torch(value.value) if value.plan is None else self.adopt(settle(self.b, value))
         if isinstance(value, list):
             return [self.to_python(v) for v in value]
-        return torch.device("meta") if isinstance(value, torch.device) else value
+        return torch.device("meta") if isinstance(value, torch.device) else to_torch(value)
 
     # -- the ops that the decomposition calls
 
@@ -149,7 +153,8 @@ class Expansion(TorchDispatchMode):
         if func._can_decompose() and (s.views or str(func) not in registry.load()):
             with self:
                 return func.decompose(*args, **kwargs)
-        results = func(*args, **kwargs)
+        with nullcontext() if Derivation.active is None else enable_python_dispatcher():
+            results = func(*args, **kwargs)
         if s.views or func._schema.name in VIEWS or torch.Tag.inplace_view in func.tags:
             return results  # only metadata changed: the storage stands for the same value
         flat = [t for t in tensors(results) if t.device.type == "meta"]
@@ -157,7 +162,7 @@ class Expansion(TorchDispatchMode):
             return results
         if func._schema.name in UNWRITTEN:
             for tensor in flat:
-                self.assign(tensor, self.b.constant(0, dtypes.name(tensor.dtype), tuple(tensor.shape)))
+                self.assign(tensor, self.b.constant(0, dtypes.name(tensor.dtype), from_torch(tensor.shape)))
             return results
         self._import(func, s, bind(func, args, kwargs), results)
         return results
@@ -165,7 +170,7 @@ class Expansion(TorchDispatchMode):
     def _import(self, func: OpOverload, s: OpSignature, bound: dict[str, Any], results: Any) -> None:
         operands = {name: self._operand(name, value, s) for name, value in bound.items()}
         fresh = [r for r, alias in zip(as_list(results, s), s.returned, strict=False) if alias is None]
-        metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in tensors(fresh)]
+        metas = [(dtypes.name(t.dtype), from_torch(t.shape)) for t in tensors(fresh)]
         evaluation = self.evaluate(self.b, func, operands, metas, self._next_rng(), self.within)
         for tensor, value in zip(tensors(fresh), values(evaluation.returns), strict=True):
             self.assign(tensor, value)
@@ -184,6 +189,7 @@ class Expansion(TorchDispatchMode):
     def _operand(self, name: str, value: Any, s: OpSignature) -> Any:
         if isinstance(value, torch.Tensor):
             return self.read(value)
+        value = from_torch(value)
         if name in s.numbers or name in s.tensors:
             if type(value) in KINDS:
                 return Scalar(KINDS[type(value)], value)
@@ -229,4 +235,5 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _view(tensor: torch.Tensor) -> View:
-    return View(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), dtypes.name(tensor.dtype))
+    size, stride, offset = map(from_torch, (tensor.shape, tensor.stride(), tensor.storage_offset()))
+    return View(size, stride, offset, dtypes.name(tensor.dtype))

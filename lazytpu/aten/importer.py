@@ -35,6 +35,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
 from lazytpu.ir.module import set_members
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
+from lazytpu.ir.symbolic import LostSize
 from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
@@ -128,6 +129,8 @@ class Importer:
                     self.record(record)
             except (NotImplementedError, ImportFailure):
                 raise
+            except LostSize as error:
+                raise LostSize(f"{error}\n  {record.op} at {record.line}") from error
             except _FAILURES as error:
                 raise ImportFailure(record, error) from error
             self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazytpu.aten.dtypes import NAMES_OF_FLOATS8
+from lazytpu.ir.symbolic import Reciprocal, Size
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
     from lazytpu.ir.builder import Builder
 
-KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex"}
+KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex", Size: "int", Reciprocal: "float"}
 
 # A pack is a 1-D array of run-time numbers. dtype of a number -> dtype of the pack that carries it.
 PACK_OF = {
@@ -140,7 +141,7 @@ class Packer:
 def held(value: Any, dtype: str) -> Any:
     """`value` as an integer `dtype` holds it, by the CPU's C++ conversion: truncated toward 0, then wrapped around;
     NaN and infinities count as the least i64. For other dtypes, `value` itself."""
-    if dtype not in INTEGERS:
+    if dtype not in INTEGERS or isinstance(value, Size):  # a size that the dtype does not hold is refused
         return value
     value = _real(value)
     try:

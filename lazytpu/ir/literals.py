@@ -15,6 +15,7 @@ from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.utils.hints import isa
 
+from lazytpu.ir.symbolic import Derivation, Reciprocal, Size
 from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
 Number: TypeAlias = bool | int | float | complex
@@ -26,6 +27,8 @@ def scalar(value: Number, dtype: str) -> Attribute:
     """The attribute for a Python number of dtype `dtype`: a FloatAttr, an IntegerAttr (also for `i1`), or for complex
     dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even, and overflow to infinity. Raises ValueError for
     a number that the dtype cannot hold, such as 0.5 as i32 or 300 as ui8."""
+    if Derivation.active is not None and isinstance(value, Size | Reciprocal):
+        return Derivation.active.attach(scalar(value.value, dtype), value)
     element = element_type(dtype)
     if (part := part_type(element)) is not None:
         number = complex(value)
@@ -91,6 +94,8 @@ def parts_of(value: Attribute) -> tuple[FloatAttr, FloatAttr] | None:
 
 def number_of(value: Attribute) -> Number:
     """The Python number that a scalar attribute holds."""
+    if Derivation.active is not None and (symbolic := Derivation.active.attached(value)) is not None:
+        return symbolic
     if is_float_attr(value):
         return value.value.data
     if is_integer_attr(value):

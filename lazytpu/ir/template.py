@@ -25,6 +25,7 @@ from xdsl.utils.hints import isa
 
 from lazytpu.ir.base import TENSOR, WORD, TensorOp
 from lazytpu.ir.literals import parse_literal, to_text
+from lazytpu.ir.symbolic import Derivation, Size
 
 
 @irdl_op_definition
@@ -73,6 +74,9 @@ def to_attribute(value: Param) -> Attribute:
             return IntegerAttr(value, i64)
         case float():
             return FloatAttr(math.nan if math.isnan(value) else value, f64)
+        case Size():
+            assert Derivation.active is not None
+            return Derivation.active.attach(IntegerAttr(value.value, i64), value)
         case str():
             return StringAttr(value)
         case tuple() | list():  # a list reads back as a tuple
@@ -83,6 +87,8 @@ def to_attribute(value: Param) -> Attribute:
 
 def from_attribute(value: Attribute) -> Param:
     """The inverse of `to_attribute`."""
+    if Derivation.active is not None and (symbolic := Derivation.active.attached(value)) is not None:
+        return symbolic
     match value:
         case IntegerAttr():
             return bool(value.value.data) if value.type == IntegerType(1) else value.value.data

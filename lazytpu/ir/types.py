@@ -35,6 +35,8 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, SSAValue
 
+from lazytpu.ir.symbolic import Derivation, has_sizes, number_at_bound
+
 Shape: TypeAlias = tuple[int, ...]
 
 _ELEMENTS: dict[str, Attribute] = {
@@ -113,7 +115,29 @@ def _check_static(shape: Shape) -> None:
 
 def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
     """The type `tensor<shape x dtype>`; the same object for the same arguments."""
+    shape = tuple(shape)
+    if Derivation.active is not None and has_sizes(shape):
+        return _symbolic_type(Derivation.active, dtype, shape)
     return _intern(dtype, tuple(map(int, shape)))
+
+
+def _symbolic_type(derivation: Derivation, dtype: str, shape: Shape) -> AnyTensorType:
+    """The type of the bound as an object of its own, of which `shape_of` gives the symbolic shape."""
+    key = dtype, tuple([derivation.form_of(size) for size in shape])
+    if key not in derivation.types:
+        if any(size < 0 for size in shape):
+            raise ValueError(f"shape {list(shape)} has a negative size; sizes must be at least 0")
+        bound = tuple(map(number_at_bound, shape))
+        check_size(dtype, bound)
+        made: AnyTensorType = TensorType(element_type(dtype), bound)
+        derivation.types[key] = made
+        derivation.attach(made, (dtype, shape))
+    return derivation.types[key]
+
+
+def same_type(x: AnyTensorType, y: AnyTensorType) -> bool:
+    """Whether two types are equal, of symbolic sizes too."""
+    return x is y or _describe(x) == _describe(y)
 
 
 def canonical(attribute: Attribute) -> Attribute:
@@ -160,9 +184,12 @@ def type_of(value: SSAValue | Attribute) -> AnyTensorType:
 
 def _describe(value: SSAValue | Attribute) -> tuple[str, Shape]:
     # getattr, because isinstance of SSAValue, an abstract class, takes longer than everything else here.
-    known = _KNOWN.get(id(getattr(value, "type", value)))
+    attribute = getattr(value, "type", value)
+    known = _KNOWN.get(id(attribute))
     if known is not None:
         return known[1], known[2]
+    if Derivation.active is not None and (symbolic := Derivation.active.attached(attribute)) is not None:
+        return symbolic
     tensor = type_of(value)
     shape = tensor.get_shape()
     _check_static(shape)
@@ -236,6 +263,9 @@ def _int_array(values: tuple[int, ...]) -> DenseArrayBase[I64]:
 
 def int_array(values: Iterable[int]) -> DenseArrayBase[I64]:
     """An `array<i64: ...>` property."""
+    values = tuple(values)
+    if Derivation.active is not None and has_sizes(values):
+        return Derivation.active.attach(DenseArrayBase.from_list(i64, list(map(number_at_bound, values))), values)
     return _int_array(tuple(map(int, values)))
 
 
@@ -247,6 +277,8 @@ def ints(prop: Attribute) -> tuple[int, ...]:
     """The numbers of an `array<i64: ...>` property as a tuple."""
     if not is_int_array(prop):
         raise ValueError(f"expected an array of integers, got {prop}")
+    if Derivation.active is not None and (symbolic := Derivation.active.attached(prop)) is not None:
+        return symbolic
     return tuple(np.frombuffer(prop.data.data, dtype="<i8").tolist())
 
 

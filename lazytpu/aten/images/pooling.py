@@ -172,8 +172,11 @@ def _divisors(b: Builder, p: Pooling, include_pad: bool, override: int | None, d
     """The divisor of each window's sum: [*places], or 0-d if all are equal."""
     if override is not None:
         return b.constant(override, dtype)
+    dims = list(zip(p.size, p.places, p.kernel, p.stride, p.padding, strict=True))
+    if all((include_pad or pad == 0) and (o - 1) * s + k <= n + 2 * pad for n, o, k, s, pad in dims):
+        return b.constant(prod(p.kernel), dtype)
     counts: list[np.ndarray] = []
-    for n, o, k, s, pad in zip(p.size, p.places, p.kernel, p.stride, p.padding, strict=True):
+    for n, o, k, s, pad in dims:
         start = np.arange(o) * s - pad
         end = np.minimum(start + k, n + pad)
         counts.append(end - start if include_pad else np.minimum(end, n) - np.maximum(start, 0))

@@ -15,6 +15,7 @@ from lazytpu.aten.dims import front, without
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.registry import rule
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def in_range(
 
 def bounds(dim: int, size: int) -> str:
     """torch's message for an index outside a dimension."""
-    return f"index is out of bounds for dimension {dim} with size {size}"
+    return f"index is out of bounds for dimension {dim} with size {spelled(size)}"
 
 
 def take(b: Builder, x: SSAValue, index: SSAValue, dim: int) -> SSAValue:
@@ -134,7 +135,7 @@ def at_least_1d(b: Builder, x: SSAValue, index: SSAValue, dim: int) -> tuple[SSA
 def take_flat(b: Builder, self: SSAValue, index: SSAValue) -> SSAValue:
     """Elements of the flattened `self`; negative indices count from the end."""
     size = prod(shape_of(self))
-    message = f"out of range: tried to access an index outside a tensor of {size} elements."
+    message = f"out of range: tried to access an index outside a tensor of {spelled(size)} elements."
     return take(b, b.reshape(self, [size]), in_range(b, index, size, message, wrap=True), 0)
 
 

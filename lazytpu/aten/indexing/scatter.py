@@ -13,6 +13,7 @@ from lazytpu.aten.indexing.gather import at_least_1d, bounds, in_range
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, is_float, numpy_dtype, shape_of
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def index_fill(b: Builder, self: SSAValue, dim: int, index: SSAValue, value: Sca
 def put(b: Builder, self: SSAValue, index: SSAValue, source: SSAValue, accumulate: bool = False) -> SSAValue:
     """Elements of the flattened `self` set, or added to; negative indices count from the end."""
     size, length = prod(shape_of(self)), prod(shape_of(index))
-    message = f"out of range: tried to access an index outside a tensor of {size} elements."
+    message = f"out of range: tried to access an index outside a tensor of {spelled(size)} elements."
     index = in_range(b, b.reshape(index, [length]), size, message, wrap=True)
     flat = b.reshape(self, [size])
     kind = "add" if accumulate else "set"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def _check(b: Builder, values: SSAValue, limit: int, name: str) -> None:
     ok = b.and_(b.compare("GE", values, full(b, 0, values)), b.compare("LE", values, full(b, limit, values)))
-    message = f"Expected {name} to have values from 0 to {limit} (while checking arguments for ctc_loss)"
+    message = f"Expected {name} to have values from 0 to {spelled(limit)} (while checking arguments for ctc_loss)"
     b.check(ok, message, error="RuntimeError")
 
 

@@ -50,9 +50,9 @@ def _variance(
 def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> SSAValue:
     """max(0, size - correction), rounded to the dtype of `like` once."""
     if not isinstance(correction, Scalar):
-        left = full(b, float(size - correction), like)
+        left = full(b, size - (int(correction) if correction == int(correction) else correction), like)
         return left if correction <= 0 else b.max(left, full(b, 0.0, like))  # in the program: the size may vary
-    divisor = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
+    divisor = b.max(b.constant(0.0, "f64"), b.sub(b.constant(size, "f64"), b.scalar(correction, "f64")))
     return b.broadcast_to(b.convert(divisor, dtype_of(like)), shape_of(like))
 
 

@@ -13,6 +13,7 @@ from lazytpu.aten.pointwise.operands import number, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.shape.casts import cast
+from lazytpu.ir.symbolic import Size
 from lazytpu.ir.types import is_float, is_integer
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
     first = start.value if isinstance(start, Scalar) else start
     increment = step.value if isinstance(step, Scalar) else step
     if not is_float(dtype):
-        first, increment, compute = int(first), int(increment), "i64"
+        first, increment, compute = _truncated(first), _truncated(increment), "i64"
     else:
         last = max(abs(first), abs(first + increment * max(shape[0] - 1, 0)))
-        exact = dtype == "f32" and float(first).is_integer() and float(increment).is_integer() and last < 1 << 24
+        exact = dtype == "f32" and _is_whole(first) and _is_whole(increment) and last < 1 << 24
         compute = "f32" if exact or wide(dtype) != dtype else "f64"
     index = b.iota(compute, shape, 0)
     if increment != 1:
@@ -90,6 +91,14 @@ def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
     if first != 0:
         index = b.add(index, filled(b, first, index))
     return b.convert(index, dtype)
+
+
+def _truncated(number: Any) -> Any:
+    return number if isinstance(number, Size) else int(number)
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, Size) or float(number).is_integer()
 
 
 def _varying_steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:

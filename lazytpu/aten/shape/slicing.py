@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 def _span(size: int, start: int | None, end: int | None, step: int) -> tuple[int, int]:
     """(start, length) of the slice start:end:step of a dimension, both ends clamped as in Python."""
-    taken = range(size)[slice(start, end, step)]
-    return taken.start, len(taken)
+    first, last = _clamped(size, 0 if start is None else start), _clamped(size, size if end is None else end)
+    return first, max(0, last - first + step - 1) // step
+
+
+def _clamped(size: int, place: int) -> int:
+    """An end of a slice, with `step` > 0, as a place in a dimension of this size."""
+    return max(0, min(size, place + size if place < 0 else place))
 
 
 def _spread(

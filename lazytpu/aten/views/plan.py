@@ -15,9 +15,9 @@ from math import prod
 from lazytpu.aten.views.plan_builder import PlanBuilder
 from lazytpu.aten.views.steps import Plan, Shape
 from lazytpu.aten.views.walks import Walk, unroll
+from lazytpu.ir.symbolic import Derivation
 
 
-@lru_cache(maxsize=4096)
 def plan(
     memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool = False, identities: bool = False
 ) -> Plan:
@@ -27,6 +27,11 @@ def plan(
     `identities`, see `PlanBuilder`.
     Raises ValueError if the view reaches past the memory.
     """
+    found = _planned if Derivation.active is not None else _known  # symbolic sizes are no keys
+    return found(memory, size, stride, offset, writing, identities)
+
+
+def _planned(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool, identities: bool) -> Plan:
     last = offset + sum((n - 1) * t for n, t in zip(size, stride, strict=True))
     if offset < 0 or last >= prod(memory):
         raise ValueError(
@@ -39,6 +44,9 @@ def plan(
     axes = _independent(builder, groups, walks, offset, writing)
     _arrange(builder, axes, owners, size, stride)
     return builder.plan()
+
+
+_known = lru_cache(maxsize=4096)(_planned)
 
 
 def _strides(sizes: Shape) -> Shape:

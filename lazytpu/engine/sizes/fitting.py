@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, permutations
+from typing import Any
 
 import numpy as np
 
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, LEAST, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.ir.symbolic import Derivation
 
 NAMES = ("n", "m", "k", "j", "i", "h")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
@@ -53,6 +55,14 @@ class Varying:
         for size, positions in self.varying.items():
             integers[positions] = size.at(sizes)
         return integers.tolist()
+
+    def symbolic(self, derivation: Derivation) -> list[Any]:
+        """The integers, of which those that vary are sizes of a derivation."""
+        integers: list[Any] = self.fixed.tolist()
+        for size, positions in self.varying.items():
+            for position in positions.tolist():
+                integers[position] = derivation.size(size)
+        return integers
 
     def __str__(self) -> str:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())

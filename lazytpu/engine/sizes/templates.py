@@ -28,6 +28,7 @@ from lazytpu.engine.sizes.shown import agrees, fit_shown
 from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Range, symbol
+from lazytpu.ir.symbolic import Derivation
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import CutPlan, Record, State
 
@@ -76,6 +77,10 @@ class Bucket:
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes, with the custom kernels of the template."""
         return self.forms.at(sizes)
+
+    def symbolic(self, derivation: Derivation) -> list[Record]:
+        """The records whose sizes carry their forms."""
+        return self.forms.symbolic(derivation)
 
     def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]:
         """Those of some sizes at which the program can be looked at: its views fit, where these may begin earlier."""
@@ -153,6 +158,10 @@ class Forms:
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""
         return trace_together(self.records, iter(self.varying.at(sizes)))
+
+    def symbolic(self, derivation: Derivation) -> list[Record]:
+        """The records whose sizes carry their forms."""
+        return trace_together(self.records, iter(self.varying.symbolic(derivation)))
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
         """The bucket of these spreads that has these sizes, if one was made."""

@@ -15,7 +15,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.building.core import Core, integer_prop
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.literals import Number, from_bytes, scalar, to_bytes
-from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of, string, tensor_type, type_of
+from lazytpu.ir.types import dtype_of, numpy_dtype, same_type, shape_of, string, tensor_type, type_of
 
 _Kind = TypeVar("_Kind", bound=TensorOp)
 
@@ -93,4 +93,4 @@ class PointwiseMethods(Core):
         result = pointwise.bitcast_type(type_of(x), dtype)
         if shape is not None and tuple(shape) != shape_of(result):
             raise ValueError(f"the bits of {x.type} as {dtype} have shape {list(shape_of(result))}; got {list(shape)}")
-        return x if result == x.type else self.one(pointwise.BitcastConvertOp, (x,), result)
+        return x if same_type(result, type_of(x)) else self.one(pointwise.BitcastConvertOp, (x,), result)

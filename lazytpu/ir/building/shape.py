@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from lazytpu.ir import shape as rules
 from lazytpu.ir.building.core import Core, integer_prop
-from lazytpu.ir.types import int_array, shape_of, type_of
+from lazytpu.ir.types import int_array, same_type, shape_of, type_of
 
 
 class ShapeMethods(Core):
@@ -43,7 +43,7 @@ class ShapeMethods(Core):
         """x[starts[i] : limits[i] : strides[i], ...]; x itself when the slice is all of it."""
         strides = [1] * len(starts) if strides is None else strides
         result = rules.slice_type(type_of(x), starts, limits, strides)
-        if result == x.type and not self.identities:
+        if same_type(result, type_of(x)) and not self.identities:
             return x
         props = {"starts": int_array(starts), "limits": int_array(limits), "strides": int_array(strides)}
         return self.one(rules.SliceOp, (x,), result, props)

@@ -1,0 +1,341 @@
+"""Sizes that carry the expression they were computed by, so that one import of a trace gives the program of many sizes.
+
+A `Size` is a number at the bound of a bucket together with its form over the size symbols (`lazytpu.ir.forms`). It is
+no subclass of `int`: C code calls no method of an int subclass for `range(n)`, `[0] * n`, `sequence[n]` or
+`operator.index`, and the expression would be lost in silence. Every operation does one of three things:
+
+1. It computes a form: `+`, `-`, `*`, negation, `//`, `%` and `divmod`, and a power with a small exponent.
+2. It answers for the bound, and the `Derivation` keeps a `Guard` unless the answer is the same at all sizes: all
+   comparisons and `bool`, and through them `min`, `max`, `sorted`, `abs` and `in`.
+3. It raises `LostSize`: `range(n)`, an index, `int`, `float`, `hash`, formatting, and whatever is not listed here.
+
+At every size at which all guards hold, code that computes with these sizes takes the same path as at the bound, so that
+each of its results is what its form says.
+
+    with Derivation({"n": (2, 64)}) as derivation:
+        n = derivation.size(symbol("n"))
+        half = (n + 1) // 2                 # 32, (n+1)/2
+        half < 40                           # True at all sizes: no guard
+        n % 2 == 0                          # True, with the guard n-2*(n)/2 == 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, Self
+
+from lazytpu.ir.forms import Form, Monomial, Range, form
+
+MAX_TERMS = 32
+"The most terms of the rest of a division."
+MAX_POWER = 4
+"The greatest exponent that becomes a product."
+
+
+class LostSize(Exception):
+    """Code asked a symbolic size for its number. The message names the operation and the form of the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Whether `form` is `relation` 0, `==` or `<`, which decided the path of an import. `holds` is the answer at the
+    bound."""
+
+    form: Form
+    relation: str
+    holds: bool
+
+    def at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the answer at these sizes is that at the bound."""
+        number = self.form.at(sizes)
+        return (number == 0 if self.relation == "==" else number < 0) == self.holds
+
+    def __str__(self) -> str:
+        opposite = {"==": "!=", "<": ">="}
+        return f"{self.form} {self.relation if self.holds else opposite[self.relation]} 0"
+
+
+class Derivation:
+    """The symbols of one import with their ranges, and the guards that it keeps. As a context manager, the derivation
+    of this process: imports run one at a time."""
+
+    active: ClassVar[Derivation | None] = None
+
+    def __init__(self, symbols: Mapping[str, Range]):
+        self.symbols = dict(symbols)
+        self.bound = {name: high for name, (_, high) in symbols.items()}
+        self.guards: dict[Guard, None] = {}
+        self.types: dict[Any, Any] = {}
+        "The symbolic types of the import, by dtype and forms."
+        self._attached: dict[int, tuple[Any, Any]] = {}
+        self._signs: dict[Form, Range] = {}
+
+    def __enter__(self) -> Self:
+        assert Derivation.active is None, "one import runs at a time"
+        Derivation.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Derivation.active = None
+
+    def size(self, of: Form) -> Any:
+        """A form as a size: an int where it is one number at all sizes."""
+        number = of.number
+        return Size(of.at(self.bound), of, self) if number is None else number
+
+    def form_of(self, number: Any) -> Form:
+        """The form of a size or an int."""
+        return _form(number)
+
+    def attach(self, attribute: Any, symbolic: Any) -> Any:
+        """Keep what an attribute, whose numbers are those of the bound, is in terms of sizes. Returns the attribute,
+        which must be no other's."""
+        self._attached[id(attribute)] = attribute, symbolic
+        return attribute
+
+    def attached(self, attribute: object) -> Any:
+        """What was attached to an attribute, or None."""
+        found = self._attached.get(id(attribute))
+        return None if found is None else found[1]
+
+    def is_zero(self, of: Form) -> bool:
+        """Whether a form is 0, at all sizes or by a guard."""
+        if of.number is not None:
+            return of.number == 0
+        low, high = self._range(of)
+        if low > 0 or high < 0:
+            return False
+        if low == high or of.same(form(0)):
+            return True
+        return self._guarded(of, "==")
+
+    def is_negative(self, of: Form) -> bool:
+        """Whether a form is less than 0, at all sizes or by a guard."""
+        if of.number is not None:
+            return of.number < 0
+        low, high = self._range(of)
+        if high < 0 or low >= 0:
+            return high < 0
+        return self._guarded(of, "<")
+
+    def _range(self, of: Form) -> Range:
+        known = self._signs.get(of)
+        if known is None:
+            known = self._signs[of] = of.range(self.symbols)
+        return known
+
+    def _guarded(self, of: Form, relation: str) -> bool:
+        number = of.at(self.bound)
+        holds = number == 0 if relation == "==" else number < 0
+        self.guards[Guard(of, relation, holds)] = None
+        return holds
+
+
+class Size:
+    """A size at the bound and its form. See the module's docstring."""
+
+    __slots__ = ("form", "of", "value")
+
+    def __init__(self, value: int, form: Form, of: Derivation):
+        self.value, self.form, self.of = value, form, of
+
+    # -- operations that compute a form
+
+    def __add__(self, other: Any) -> Any:
+        return self._computed(self.form + _form(other)) if _is_number(other) else self._with(other, "+")
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._computed(self.form - _form(other)) if _is_number(other) else self._with(other, "-")
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._computed(_form(other) - self.form) if _is_number(other) else self._with(other, "-")
+
+    def __mul__(self, other: Any) -> Any:
+        return self._computed(self.form * _form(other)) if _is_number(other) else self._with(other, "*")
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self._computed(self.form * -1)
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __pow__(self, exponent: Any) -> Any:
+        if type(exponent) is int and 0 <= exponent <= MAX_POWER:
+            return math.prod([self] * exponent)
+        return self._lost(f"** {exponent}")
+
+    def __divmod__(self, by: Any) -> Any:
+        return self._divided(self.form, by) if _is_number(by) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return self._divided(_form(other), self) if _is_number(other) else NotImplemented
+
+    def __floordiv__(self, by: Any) -> Any:
+        return self._divided(self.form, by)[0] if _is_number(by) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._divided(_form(other), self)[0] if _is_number(other) else NotImplemented
+
+    def __mod__(self, by: Any) -> Any:
+        return self._divided(self.form, by)[1] if _is_number(by) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._divided(_form(other), self)[1] if _is_number(other) else NotImplemented
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._lost(f"/ {other!r}")
+
+    def __rtruediv__(self, other: Any) -> Any:
+        """1 / n and 2 / n, as gradients of means have them."""
+        if other in (1, 2):
+            return Reciprocal(other / self.value, self.form * (2 // int(other)))
+        return self._lost(f"as a divisor of {other!r}")
+
+    def _with(self, other: object, operation: str) -> Any:
+        return self._lost(f"{operation} {other!r}") if isinstance(other, float | complex) else NotImplemented
+
+    def _computed(self, result: Form) -> Any:
+        return self.of.size(result)
+
+    def _divided(self, left: Form, by: Any) -> tuple[Any, Any]:
+        """The quotient, rounded down, and the rest of a division."""
+        right = _form(by)
+        if right.number is None:
+            quotient, bound = _quotient(left, right), self.of.bound
+            there = right.at(bound)
+            if there <= 0 or abs(less := left.at(bound) // there - quotient.at(bound)) > 1:
+                return self._lost(f"in ({left}) // ({right})")
+            quotient = quotient + less
+            rest = left - quotient * right  # it is the quotient wherever 0 <= rest < right
+            negative, below = self.of.is_negative(rest), self.of.is_negative(rest - right)
+            assert below and not negative
+        elif right.number == 0:
+            raise ZeroDivisionError("integer division or modulo by zero")
+        else:
+            quotient = left // right.number if right.number > 0 else (left * -1) // -right.number
+            rest = left - quotient * right
+        return self._computed(quotient), self._computed(rest)
+
+    # -- operations that answer for the bound
+
+    def __eq__(self, other: object) -> bool:
+        return self.of.is_zero(self.form - _form(other)) if _is_number(other) else self._unlike(other)
+
+    def __lt__(self, other: Any) -> bool:
+        return self.of.is_negative(self.form - _form(other)) if _is_number(other) else self._lost(f"< {other!r}")
+
+    def __gt__(self, other: Any) -> bool:
+        return self.of.is_negative(_form(other) - self.form) if _is_number(other) else self._lost(f"> {other!r}")
+
+    def __le__(self, other: Any) -> bool:
+        return not self > other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return not self.of.is_zero(self.form)
+
+    def _unlike(self, other: object) -> Any:
+        return self._lost(f"== {other!r}") if isinstance(other, float | complex) else NotImplemented
+
+    # -- operations that would lose the form
+
+    def __index__(self) -> int:
+        return self._lost("as an index, a count or an argument of C code")
+
+    def __int__(self) -> int:
+        return self._lost("in int()")
+
+    def __float__(self) -> float:
+        return self._lost("in float()")
+
+    def __complex__(self) -> complex:
+        return self._lost("in complex()")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._lost("in round()")
+
+    def __trunc__(self) -> Any:
+        return self._lost("in trunc()")
+
+    def __floor__(self) -> Any:
+        return self._lost("in floor()")
+
+    def __ceil__(self) -> Any:
+        return self._lost("in ceil()")
+
+    def __hash__(self) -> int:
+        return self._lost("as a key")
+
+    def __format__(self, spec: str) -> str:
+        return self._lost("in a text")
+
+    def _lost(self, where: str) -> NoReturn:
+        raise LostSize(f"the size {self.form} is used {where}, where it would be the number {self.value} at all sizes")
+
+    def __repr__(self) -> str:
+        return f"<size {self.form} = {self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Reciprocal:
+    """2 divided by a size, the one number that is no integer and that annotations have: `value` is that at the bound,
+    `form` the divisor."""
+
+    value: float
+    form: Form
+
+
+def number_at_bound(size: Any) -> Any:
+    """The number of a size or a reciprocal at the bound; any other number as it is."""
+    return size.value if isinstance(size, Size | Reciprocal) else size
+
+
+def spelled(size: Any) -> str:
+    """A size in a message of a check: a symbolic one as its form in braces, for which `respelled` puts the number."""
+    return f"{{{size.form}}}" if isinstance(size, Size) else str(size)
+
+
+def has_sizes(numbers: Sequence[Any]) -> bool:
+    """Whether one of these numbers is symbolic."""
+    return any(type(number) is Size for number in numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Size | int)
+
+
+def _form(value: Any) -> Form:
+    return value.form if type(value) is Size else form(int(value))
+
+
+def _quotient(left: Form, right: Form) -> Form:
+    """A candidate for left // right, by long division of polynomials: the rest tells whether it is that."""
+    lead, factor = max(right.terms, key=lambda term: len(term[0]))
+    quotient, rest = form(0), left
+    while (step := next(filter(None, (_step(*term, lead, factor) for term in rest.terms)), None)) is not None:
+        quotient, rest = quotient + step, rest - step * right
+        if len(rest.terms) > MAX_TERMS:
+            break
+    return quotient
+
+
+def _step(atoms: Monomial, count: int, lead: Monomial, factor: int) -> Form | None:
+    """A term divided by the leading term of a divisor, the coefficient towards 0; None where nothing is left."""
+    missing = list(atoms)
+    for atom in lead:
+        if atom not in missing:
+            return None
+        missing.remove(atom)
+    times = int(count / factor)
+    return Form.of([(tuple(missing), times)]) if times else None
