@@ -18,6 +18,7 @@ from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
 from lazytpu.engine.compiling.target import target, untunable
+from lazytpu.engine.compiling.verifying import Verifier
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
@@ -106,6 +107,7 @@ class Compiler:
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
+        self.verifier = Verifier(self.recompiles, self._preparing)
         self._building: dict[str, Future[Program]] = {}
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
@@ -187,7 +189,7 @@ class Compiler:
                 parts=parts,
                 memory_limit=memory_limit,
                 tuned=tuned,
-                bucket=bucket,
+                sized=sized,
             )
 
         if sized is not None:
@@ -199,7 +201,10 @@ class Compiler:
             if recalled is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
-                ready = Compiled.of(*recalled, records, name, self.queue)
+                program, binding = recalled
+                assert program.key is not None
+                self.verifier.keep(content, program.key, binding, name, len(records))
+                ready = Compiled.of(program, binding, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
         parts_only = options.clusters == "only"
@@ -354,9 +359,11 @@ class Compiler:
         self._note(prepared, key, coming=True)
 
     def _note(self, prepared: Prepared, key: str, *, coming: bool = False) -> None:
-        if prepared.content is not None:
-            records = len(prepared.records)
-            lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
+        content, binding, records = prepared.content, prepared.binding, len(prepared.records)
+        padding = binding.padding
+        if content is not None and not (padding is not None and padding.verified.wrong):
+            lookup.note(content, key, binding, prepared.name, records, coming=coming)
+            self.verifier.keep(content, key, binding, prepared.name, records)
 
 
 def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:

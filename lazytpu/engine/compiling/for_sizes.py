@@ -12,6 +12,7 @@ from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import say
+from lazytpu.engine.compiling.verifying import Wrong
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
@@ -58,15 +59,18 @@ class ForSizes:
             shared, hit = self._shared(sized, trace, live, dead, patience, unknown)
             if not isinstance(shared, Job):
                 bucket.plan.programs[live, dead] = shared
-                bound = self._bound(shared, sized, trace)
+                bound = self._bound(shared, sized, trace, live, dead)
                 if plan.sized is None:
                     seconds = self.compiler.estimator.seconds(RECORD * trace.state.depth, 1.0)
                     plan.sized = Heat(sized, 1e3 * seconds, sized.waste)
                 return bound, hit
             if shared.error is None:
-                meanwhile = None if shared.meanwhile is None else self._bound(shared.meanwhile, sized, trace)
-                return JobAtSizes(meanwhile, shared.way), False
+                meanwhile = shared.meanwhile
+                bound = None if meanwhile is None else self._bound(meanwhile, sized, trace, live, dead)
+                return JobAtSizes(bound, shared.way), False
             bucket.refused[live] = str(shared.error)
+        except Wrong:
+            pass  # it was dropped, and says so
         except (OneSize, CompileError) as error:  # the program of one size may be another matter
             bucket.refused[live] = str(error)
         return None
@@ -139,12 +143,17 @@ class ForSizes:
             return self.compiler.build(prepare()), False
         return self.background.program(plan, live, dead, patience, prepare, unknown)
 
-    def _bound(self, shared: Compiled, sized: Sized, trace: Trace) -> AtSizes:
-        """A program of a bucket at the sizes of a trace. Raises OneSize."""
+    def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes:
+        """A program of a bucket at the sizes of a trace, at which it is verified. One that is wrong there is dropped:
+        raises Wrong."""
         try:
-            return AtSizes.bind(shared, sized.sizes, trace.state.records())
-        except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
-            raise OneSize(str(error)) from error
+            self.compiler.verifier.verify(shared, sized)
+            try:
+                return AtSizes.bind(shared, sized.sizes, sized.records)
+            except ValueError as error:  # a rule of pad-sizes gives other sizes than torch
+                raise OneSize(str(error)) from error
+        except OneSize as error:
+            raise self.compiler.verifier.drop(shared, sized, trace, live, dead, error) from error
 
 
 def _forget(plan: CutPlan) -> None:

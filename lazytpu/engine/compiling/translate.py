@@ -15,7 +15,7 @@ from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.sizes.padded import pad
-from lazytpu.engine.sizes.templates import Bucket
+from lazytpu.engine.sizes.templates import Sized
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -68,15 +68,16 @@ def translate(
     parts: Callable[[Work], bool] | None = None,
     memory_limit: int = 0,
     tuned: bool = False,
-    bucket: Bucket | None = None,
+    sized: Sized | None = None,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
     when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
     compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
-    passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
-    for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
+    passes are those that pay for this program. The program of a `sized` trace has the records at the bound of its
+    bucket, and is made one for all sizes of that; OneSize says why not. Raises ImportFailure, PassError or
+    LoweringError.
     """
 
     donated = _donated(records, dead)
@@ -84,7 +85,7 @@ def translate(
     def import_(identities: bool = False) -> Imported:
         return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
 
-    imported, padding, notes = (import_(), None, ()) if bucket is None else pad(import_, bucket, live, bounds_check)
+    imported, padding, notes = (import_(), None, ()) if sized is None else pad(import_, sized, live, bounds_check)
     packs = len(imported.packer.packs)
     before = print_module(imported.module) if options.dump else None
     passes = pipeline(target, memory_limit, platform or client.platform())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import Packer
+from lazytpu.engine.sizes.expressions import Expressions, Verified
 from lazytpu.runtime.signature import Signature, TensorSpec
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record
@@ -25,11 +26,14 @@ Factors = tuple[tuple[int, str], ...]
 @dataclass(frozen=True, slots=True)
 class Padding:
     """How the arguments that are inputs, and the results, of a program for many sizes lie in memory, dimension by
-    dimension. The sizes of a run are a pack of `symbols`, in this order, which is the last argument."""
+    dimension. The sizes of a run are a pack of `symbols`, in this order, which is the last argument. It serves only
+    sizes at which its `expressions` were `verified`."""
 
     symbols: tuple[str, ...]
     arguments: tuple[tuple[Factors, ...], ...]
     results: tuple[tuple[Factors, ...], ...]
+    expressions: Expressions
+    verified: Verified = field(default_factory=Verified, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

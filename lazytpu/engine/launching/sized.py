@@ -34,18 +34,24 @@ class AtSizes(Compiled):
     @classmethod
     def bind(cls, shared: Compiled, sizes: Mapping[str, int], records: Sequence[Record]) -> AtSizes:
         """A bucket's program at the sizes of its symbols that a trace of these records has. The lines that errors name
-        are those of the trace. Raises ValueError if the program gives results of other sizes than torch expects."""
+        are those of the trace, and their messages those of its sizes. Raises ValueError if the program takes arguments
+        or gives results of other sizes than torch expects."""
         padding = shared.binding.padding
         assert padding is not None
         pack = np.array([sizes[name] for name in padding.symbols], np.int32)
         arguments = tuple([_memory(dims, sizes) for dims in padding.arguments])
         results = tuple([_memory(dims, sizes) for dims in padding.results])
-        layouts = Slots(records).layouts
+        slots = Slots(records)
+        layouts, inputs = slots.layouts, list(slots.inputs)
+        taken = [layouts[inputs[i]].memory_shape for i in shared.binding.inputs]
         shapes = [layouts[slot].memory_shape for slot in shared.binding.live]
-        for dims, shape in zip(padding.results, shapes, strict=True):
-            if _true(dims, sizes) != shape:
-                raise ValueError(f"a result has the sizes {_true(dims, sizes)}; torch expects {shape}")
-        checks = tuple([replace(check, line=records[check.record].line) for check in shared.binding.checks])
+        for what, all_dims, expected in (("argument", padding.arguments, taken), ("result", padding.results, shapes)):
+            for dims, shape in zip(all_dims, expected, strict=True):
+                if (true := _true(dims, sizes)) != shape:
+                    raise ValueError(f"the program has {what}s of the sizes {true}; torch expects {shape}")
+        messages = padding.verified.sizes[tuple(pack.tolist())]
+        each = zip(shared.binding.checks, messages, strict=True)
+        checks = tuple([replace(check, message=text, line=records[check.record].line) for check, text in each])
         binding = replace(shared.binding, checks=checks)
         made_by = origins(records, binding.live, shared.origins[0].program or "") if shared.origins else ()
         return cls(

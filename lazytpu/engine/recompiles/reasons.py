@@ -117,6 +117,12 @@ def hot_size(what: str, line: Any) -> Reason:
     return Reason("hot-size", what, fix, line=line, expected=True)
 
 
+def dropped(what: str, reason: Reason) -> Reason:
+    """The reason why a program for many sizes is dropped; an exact one has this `reason`."""
+    fix = "none needed: each size has a program of its own until one for many sizes is made again"
+    return Reason("refused", what, fix, line=reason.line, expected=True)
+
+
 def for_many_sizes(reason: Reason, several: bool) -> Reason:
     """The reason of a program that serves many sizes, where an exact one has this `reason`. Where `several` such
     programs are wanted, a smaller size is no last batch."""

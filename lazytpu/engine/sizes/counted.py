@@ -60,8 +60,9 @@ def counted(bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], S
     def import_bound(identities: bool) -> Any:
         return import_trace(bound.records, live, (), identities=identities)
 
-    imported, sized, _ = padded_for(import_bound, at, tuple(live), True)
-    if any(dim.padded for dims in sized.results for dim in dims):
+    made = padded_for(import_bound, at, tuple(live), True)
+    imported = made.imported
+    if any(dim.padded for dims in made.sized.results for dim in dims):
         raise OneSize("a result has a size that is counted")
     text = [(key, canonical(each.records), each.numbers, each.results) for key, each in sorted(at.seen.items())]
     name = hashlib.sha256(repr((sorted(bounds.items()), text, refused)).encode()).hexdigest()[:32]

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-
-from lazytpu.aten.importer import Imported, import_trace
+from lazytpu.aten.importer import Imported
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
+from lazytpu.engine.sizes.expressions import Expressions, Verified
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.samples import greatest, more_samples, samples
-from lazytpu.engine.sizes.templates import Bucket, OneSize
+from lazytpu.engine.sizes.templates import OneSize
+from lazytpu.engine.sizes.templates import Sized as SizedTrace
+from lazytpu.engine.sizes.verification import ImportedAt, compare, decompose, expressions_of, served
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
-from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.notes import PERIOD, Notes, OtherOps, Reading, Unsettled, annotate, notes_of, read
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
@@ -60,29 +59,46 @@ class ManySizes(Protocol):
 
 
 def pad(
-    import_bound: Import, bucket: Bucket, live: Sequence[int], bounds_checks: bool
+    import_bound: Import, trace: SizedTrace, live: Sequence[int], bounds_checks: bool
 ) -> tuple[Imported, Padding, tuple[str, ...]]:
-    """The program of the bound, made one for all sizes of a bucket, and what `lazytpu.explain()` says of it. Raises
-    OneSize where that cannot be."""
-    imported, sized, note = padded_for(import_bound, bucket, tuple(live), bounds_checks)
-    sized = widen(imported.module, sized, bound)
+    """The program of the bound, made one for all sizes of the bucket that a trace is in, and what `lazytpu.explain()`
+    says of it. It is right for this trace, and for those that earlier programs of the bucket got wrong. Raises OneSize
+    where that cannot be."""
+    bucket = trace.bucket
+    traces = [trace, *bucket.wrong]
+    made = padded_for(import_bound, bucket, tuple(live), bounds_checks, traces)
+    imported, sized = made.imported, widen(made.imported.module, made.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
-    return imported, Padding(sized.symbols, arguments, results), (note,)
+    at = [tuple([each.sizes[name] for name in sized.symbols]) for each in traces]
+    verified = Verified(dict(zip(at, made.messages, strict=True)))
+    return imported, Padding(sized.symbols, arguments, results, made.expressions, verified), (made.note,)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program made one for all sizes: its module, what `pad_sizes` did to it, a `note` about that, its expressions,
+    and the messages of its checks at the sizes of the traces that it was compared with."""
+
+    imported: Imported
+    sized: Sized
+    note: str
+    expressions: Expressions
+    messages: list[tuple[str, ...]]
 
 
 def padded_for(
-    import_bound: Import, many: ManySizes, live: tuple[int, ...], bounds_checks: bool
-) -> tuple[Imported, Sized, str]:
-    """The program of the bound, made one for all sizes, what was done, and a line about that. Attention that bears no
-    padding, as with dropout, or where its bias has a gradient, is decomposed first.
+    import_bound: Import, many: ManySizes, live: tuple[int, ...], bounds_checks: bool, traces: Sequence[SizedTrace] = ()
+) -> Made:
+    """The program of the bound, made one for all sizes, and right for some `traces`. Attention that bears no padding,
+    as with dropout, or where its bias has a gradient, is decomposed first.
 
     Raises OneSize where that cannot be."""
     way = Way()
     while True:
         try:
             imported = _at_bound(import_bound, way)
-            _annotate(imported.module, many, live, bounds_checks, way)
+            expressions, messages = _annotate(imported, many, live, bounds_checks, way, traces)
             before = sum(1 for _ in imported.module.walk())
             sized = pad_sizes(imported.module)
         except Refusal as error:
@@ -96,7 +112,7 @@ def padded_for(
             assert sized is not None
             more = sum(1 for _ in imported.module.walk()) - before
             masks = f"{sized.masks} operands are masked, {sized.moves} moved into a row"
-            return imported, sized, f"padding: {masks}, {more} more of {before} ops"
+            return Made(imported, sized, f"padding: {masks}, {more} more of {before} ops", expressions, messages)
 
 
 def _at_bound(import_bound: Import, way: Way) -> Imported:
@@ -105,46 +121,61 @@ def _at_bound(import_bound: Import, way: Way) -> Imported:
     except Exception as error:  # as where a table is smaller than the bound
         raise OneSize(f"at its bound, {error}") from error
     if way.decomposed:
-        _decompose(imported.module)
+        decompose(imported.module)
     return imported
-
-
-def _decompose(module: ModuleOp) -> None:
-    DecomposeAttentionPass().apply(Context(), module)
 
 
 def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
-def _annotate(module: ModuleOp, many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> None:
-    """Write the notes of a template's programs on that of a bucket. Those of another bucket may have fitted there by
-    chance, as where it has few sizes, or larger ones, of which rounding may make one number; then this one has its own.
-    Raises Refused."""
+def _annotate(
+    imported: Imported,
+    many: ManySizes,
+    live: tuple[int, ...],
+    bounds_checks: bool,
+    way: Way,
+    traces: Sequence[SizedTrace],
+) -> tuple[Expressions, list[tuple[str, ...]]]:
+    """Write the notes of a template's programs on that of a bucket, and compare them with some traces: the expressions,
+    and the messages of checks there. Those of another bucket may have fitted there by chance, as where it has few
+    sizes, or larger ones, of which rounding may make one number; then this one has its own. Raises Refused."""
+
+    def import_at(sizes: dict[str, int], records: list[Record]) -> ImportedAt:
+        return ImportedAt.of(sizes, records, live, bounds_checks, (way.decomposed, way.identities))
+
+    def annotated(own: Notes) -> tuple[Expressions, list[tuple[str, ...]]]:
+        expressions = expressions_of(own, at_bound, way.decomposed, way.identities, bounds_checks)
+        found = [compare(expressions, imported.packer.entries, imported.checks, trace) for trace in seen]
+        annotate(imported.module, own, many.symbols, at_bound)
+        return expressions, found
+
+    at_bound = read(imported.module)
+    try:
+        seen = [import_at(trace.sizes, served(trace)) for trace in traces]
+    except Exception as error:  # whatever the import of an op raises: the exact program raises it for the user
+        raise OneSize(f"it cannot be imported: {error}") from error
     notes, key = many.notes, (live, bounds_checks, way)
     if key in notes and notes[key].may_hold(many.symbols):
         try:
-            annotate(module, notes[key], many.symbols)
+            return annotated(notes[key])
         except Refused:
             pass
-        else:
-            return
-    notes[key] = _notes(many, live, bounds_checks, way)
-    annotate(module, notes[key], many.symbols)
-
-
-def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
-    """The notes of a program, made from it at a few sizes of a bucket; at more where these show no form, or several."""
-    readings: list[Reading] = []
-    at: list[dict[str, int]] = []
+    readings = {tuple({name: high for name, (_, high) in many.symbols.items()}.items()): at_bound}
+    readings.update({tuple(trace.sizes.items()): trace.reading for trace in seen})
 
     def read_at(sizes: dict[str, int]) -> Reading:
-        records = with_kernels(many.at(sizes))
-        module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
-        if way.decomposed:
-            _decompose(module)
-        return read(module)
+        return import_at(sizes, with_kernels(many.at(sizes))).reading
 
+    notes[key] = _notes(many, read_at, [dict(sizes) for sizes in readings], list(readings.values()))
+    return annotated(notes[key])
+
+
+def _notes(
+    many: ManySizes, read_at: Callable[[dict[str, int]], Reading], at: list[dict[str, int]], readings: list[Reading]
+) -> Notes:
+    """The notes of a program, made from its `readings` where it was seen, and from it at a few sizes of a bucket; at
+    more where these show no form, or several."""
     _read_at(read_at, many.with_room(samples(many.symbols, many.begins)), readings, at)
     beside = greatest(many.symbols, PERIOD, many.begins)
     looked_at_more = False

@@ -57,6 +57,8 @@ class Bucket:
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+    wrong: list[Sized] = field(default_factory=list["Sized"])
+    "Traces whose sizes one of its programs got wrong; further ones are made for these, too."
     on_host: Any = None
     "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
@@ -115,10 +117,11 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A trace of a bucket, with its sizes."""
+    """A trace of a bucket, with its sizes and its own records."""
 
     bucket: Bucket
     sizes: dict[str, int]
+    records: list[Record]
 
     @property
     def waste(self) -> float:
@@ -337,7 +340,7 @@ class Template:
                 bucket = self._bucket(forms, symbols, state)
                 forms.by_spreads.setdefault(spreads, []).append(bucket)
             if max(spreads) == allowed[-1] or bucket.spacious:
-                return Sized(bucket, sizes)
+                return Sized(bucket, sizes, state.records())
         return None
 
     def _ranges(self, forms: Forms, sizes: Mapping[str, int], spreads: Sequence[int]) -> dict[str, Range] | None:

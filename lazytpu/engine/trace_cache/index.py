@@ -2,7 +2,9 @@
 
 An entry of the cache on disk, of kind "trace", is found by the digest of the trace's canonical text, of what is asked
 of it, and of the environment. It holds, as JSON, the `Binding` of the program, and the key of the executable, which is
-an entry of its own. Nothing in an entry is trusted: each field is checked against the trace that it is used for.
+an entry of its own. Of a program for many sizes it holds the expressions, and the sizes at which they were verified: a
+process verifies any other size before it serves it. Nothing in an entry is trusted: each field is checked against the
+trace that it is used for.
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import PACK_OF, PACKS, Packer
 from lazytpu.engine.errors.cuts import CHECKED
 from lazytpu.engine.launching.binding import Binding, Padding
+from lazytpu.engine.sizes.expressions import Expressions, Verified
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
+from lazytpu.ir.forms import parse
 from lazytpu.trace.trie import Record, State
 
-VERSION = 5
+VERSION = 6
 
 
 class Malformed(ValueError):
@@ -51,8 +54,28 @@ def as_json(program: str, binding: Binding) -> dict[str, Any]:
         "donated": sorted(binding.donated),
         "live": list(binding.live),
         "checks": [[check.record, check.message, check.error] for check in binding.checks],
-        "padding": None if binding.padding is None else [*map(_lists, astuple(binding.padding))],
+        "padding": None if binding.padding is None else _padding(binding.padding),
     }
+
+
+def _padding(padding: Padding) -> list[Any]:
+    """The fields of the padding of an entry, with the sizes at which the program was verified so far."""
+    verified = [[_lists(sizes), _lists(messages)] for sizes, messages in dict(padding.verified.sizes).items()]
+    memory = map(_lists, (padding.symbols, padding.arguments, padding.results))
+    return [*memory, padding.expressions.encode(), verified]
+
+
+def _as_padding(fields: Sequence[Any], checks: int) -> Padding:
+    """The padding that `_padding` wrote, of a program with so many checks. Raises Malformed."""
+    symbols, arguments, results = map(_tuples, fields[:3])
+    expressions = Expressions.decode(fields[3])
+    verified = {_tuples(sizes): _tuples(messages) for sizes, messages in fields[4]}
+    if any(not parse(text).symbols <= set(symbols) for text in expressions.forms):
+        raise Malformed("its expressions have other symbols")
+    for sizes, messages in verified.items():
+        if len(sizes) != len(symbols) or len(messages) != checks or not all(type(size) is int for size in sizes):
+            raise Malformed("its verified sizes are not those of its symbols and checks")
+    return Padding(symbols, arguments, results, expressions, Verified(verified, saved=len(verified)))
 
 
 def _lists(value: Any) -> Any:
@@ -87,7 +110,7 @@ def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) 
             checks=tuple(
                 Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in fields["checks"]
             ),
-            padding=None if fields["padding"] is None else Padding(*_tuples(fields["padding"])),
+            padding=None if fields["padding"] is None else _as_padding(fields["padding"], len(fields["checks"])),
         )
     except Malformed:
         raise

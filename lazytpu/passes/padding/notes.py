@@ -68,13 +68,16 @@ class Notes:
 
 @dataclass
 class Reading:
-    """A module as its structure and its integers. `places` are the ops with the names and counts of their integers."""
+    """A module as its structure and its integers. `places` are the ops with the names and counts of their integers.
+    `reciprocals` are constants that are 2 divided by an integer but for rounding, or near to it: the index of the
+    integer, the dtype, and the constant itself."""
 
     function: FuncOp
     structure: list[Any] = field(default_factory=list[Any])
     integers: list[int] = field(default_factory=list[int])
     places: list[tuple[Operation | None, str, int]] = field(default_factory=list[tuple[Operation | None, str, int]])
     known: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    reciprocals: list[tuple[int, str, float]] = field(default_factory=list[tuple[int, str, float]])
 
     def add(self, op: Operation | None, name: str, numbers: Sequence[int]) -> None:
         self.places.append((op, name, len(numbers)))
@@ -120,14 +123,13 @@ class Reading:
         """A whole number may be a size, and 2 divided by one, as in gradients of means; any other is part of the
         structure."""
         number = number_of(op.value)
-        if isinstance(number, bool) or number != number or isinstance(number, complex):
-            return repr(number)
-        if number in (float("inf"), float("-inf")) or abs(number) >= 1 << 31:
+        if isinstance(number, bool | complex) or not abs(number) < 1 << 31 or repr(number) == "-0.0":
             return repr(number)
         if number != int(number):
             whole = round(TWICE / number)
             if abs(TWICE / number - whole) > NEAR * abs(whole) or not 1 < abs(whole) < 1 << 31:
                 return repr(number)
+            self.reciprocals.append((len(self.integers), dtype_of(op.results[0]), number))
             self.add(op, RECIPROCAL, (whole,))
             return RECIPROCAL
         self.add(op, "value", (int(number),))
@@ -180,7 +182,7 @@ def notes_of(readings: Sequence[Reading], at: Sequence[Sizes], beside: Sequence[
             raise Unsettled(best, beside[best])
     forms = [next(iter(fits[i]), None) for i in back.reshape(-1).tolist()]
     if None in forms:
-        op, name = _place(readings[-1], forms.index(None))
+        op, name = place(readings[-1], forms.index(None))
         numbers, sizes = table[:, forms.index(None)].tolist(), [dict(each) for each in at]
         raise Refusal(op, f"{name} is {numbers} at the sizes {sizes}, which is no form of these")
     least = {name: min(sizes[name] for sizes in at) for name in at[0]}
@@ -206,15 +208,16 @@ def _told_apart(forms: Sequence[Form], at: Sequence[Sizes]) -> np.ndarray:
     return (np.diff(numbers, axis=0) != 0).sum(0)
 
 
-def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> None:
-    """Write the notes on the module of the bound. Raises Refusal if it is not what the notes say of it."""
+def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range], reading: Reading | None = None) -> None:
+    """Write the notes on the module of the bound, whose `reading` may be known. Raises Refusal if it is not what the
+    notes say of it; nothing is written then."""
     bound = {name: high for name, (_, high) in symbols.items()}
-    reading = read(module)
+    reading = read(module) if reading is None else reading
     _same_structure(reading, notes.structure, [bound])
     values = {size: size.at(bound) for size in set(notes.numbers)}
     wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, reading.integers, strict=True)) if values[size] != n]
     if wrong:
-        (op, name), number = _place(reading, wrong[0]), reading.integers[wrong[0]]
+        (op, name), number = place(reading, wrong[0]), reading.integers[wrong[0]]
         raise Refusal(op, f"{name} is {number} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
     found: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []
@@ -244,15 +247,21 @@ def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
 def _same_structure(reading: Reading, structure: Sequence[Any], at: Sequence[Sizes]) -> None:
     if tuple(reading.structure) == tuple(structure):
         return
-    ops = [op for op in reading.function.walk() if op is not reading.function]
-    entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
-    for op, i in zip(ops, entries, strict=True):
+    for op, i in entries_of(reading):
         if i >= len(structure) or reading.structure[i] != structure[i]:
             raise OtherOps(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
     raise OtherOps(reading.function, "the program has more ops, or other arguments, at some sizes")
 
 
-def _place(reading: Reading, index: int) -> tuple[Operation, str]:
+def entries_of(reading: Reading) -> Iterator[tuple[Operation, int]]:
+    """The ops of a module, and the index of each one in its structure."""
+    ops = [op for op in reading.function.walk() if op is not reading.function]
+    entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
+    yield from zip(ops, entries, strict=True)
+
+
+def place(reading: Reading, index: int) -> tuple[Operation, str]:
+    """The op that has the integer with this index, and what the integer is of it."""
     for op, name, count in reading.places:
         if index < count:
             return reading.function if op is None else op, name

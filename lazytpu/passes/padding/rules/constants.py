@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lazytpu.ir import constants as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.sizes import RECIPROCAL, TWICE, sizes_of
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, static
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Rule, Walk
@@ -25,11 +25,25 @@ def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         return [Padded(dims, ops.number_of(op.value))]
     if len(annotated) != 1:
         raise Refused("value is annotated with several sizes; expected one")
-    number = w.number(annotated[0], dtype)
     if divides:
-        number = w.builder.div(w.builder.constant(TWICE, dtype), number)
+        wide = _divided_in(dtype)
+        number = w.builder.div(w.builder.constant(TWICE, wide), w.number(annotated[0], wide))
+        number = number if wide == dtype else w.builder.convert(number, dtype)
+    else:
+        number = w.number(annotated[0], dtype)
     w.replace(op, w.builder.broadcast_in_dim(number, shape_of(op.results[0]), ()), Padded(dims))
     return None
+
+
+def quotient(by: int, dtype: str) -> float:
+    """The number that a program computes where a constant of this dtype is 2 divided by a size."""
+    wide = numpy_dtype(_divided_in(dtype)).type
+    return float(numpy_dtype(dtype).type(wide(TWICE) / wide(by)))
+
+
+def _divided_in(dtype: str) -> str:
+    """The dtype of the division: narrow ones do not hold every size."""
+    return dtype if dtype == "f64" else "f32"
 
 
 def iota(w: Walk, op: TensorOp) -> Sequence[Padded]:
