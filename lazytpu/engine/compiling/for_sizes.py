@@ -17,6 +17,7 @@ from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
 from lazytpu.trace.recorder import Trace
@@ -141,10 +142,13 @@ class ForSizes:
 
     def _bound(self, shared: Compiled, sized: Sized, trace: Trace) -> AtSizes:
         """A program of a bucket at the sizes of a trace. Raises OneSize."""
-        try:
-            return AtSizes.bind(shared, sized.sizes, trace.state.records())
-        except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
-            raise OneSize(str(error)) from error
+        refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
+        with LookingFor("the sizes of a run"):
+            try:
+                return AtSizes.bind(shared, sized.sizes, trace.state.records())
+            except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
+                refused = OneSize(str(error))
+        raise refused
 
 
 def _forget(plan: CutPlan) -> None:
