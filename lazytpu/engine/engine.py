@@ -26,6 +26,7 @@ from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.sizes.templates import OneSize
+from lazytpu.engine.sizes.unexpected import UNEXPECTED, LookingFor
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
@@ -98,6 +99,7 @@ class Engine(EnginePort):
         self.cutter.reset_metrics()
         MEMORY.reset_peak()
         TRAFFIC.reset()
+        UNEXPECTED.reset()
 
     def forget_programs(self) -> None:
         """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""
@@ -128,10 +130,13 @@ class Engine(EnginePort):
     def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
         from lazytpu.engine.sizes.counted import counted  # which imports rules: only where a graph is captured
 
-        try:
-            return counted(bounds, function)
-        except OneSize as error:
-            raise ValueError(str(error)) from error
+        refused = "looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()"
+        with LookingFor("a program of all counts"):
+            try:
+                return counted(bounds, function)
+            except OneSize as error:
+                refused = str(error)
+        raise ValueError(refused)
 
     def untunable(self) -> str | None:
         return untunable()

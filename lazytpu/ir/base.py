@@ -6,6 +6,8 @@ function, which the builder and the verifier share."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
 
 from xdsl.dialects.builtin import (
     AnyTensorType,
@@ -23,6 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.assembly import AssembledOp
 from lazytpu.ir.literals import is_integer_attr
+from lazytpu.ir.sizes import check_names
 from lazytpu.ir.types import int_array, listed, shape_of, type_of
 
 TENSOR = AnyTensorTypeConstr
@@ -31,7 +34,9 @@ INT = IntegerAttr.constr(eq(i64))
 FLAG = IntegerAttr.constr(eq(i1))
 "A boolean property."
 INTS = DenseArrayBase.constr(eq(i64))
-"A property that is a list of integers."
+"A property that is a list of integers which choose what the op does: dimensions, a permutation, strides of a window."
+SIZE_LIST = DenseArrayBase.constr(eq(i64))
+"A property that is a list of integers which may be sizes: one program can have other ones in each run (`pad-sizes`)."
 WORD = base(StringAttr)
 "A property that is a keyword or a name."
 NONE = int_array(())
@@ -48,8 +53,15 @@ class TensorOp(AssembledOp):
         """The result types, inferred from operands and properties. Raises ValueError when these are inconsistent."""
         raise NotImplementedError(f"{self.name} has no type rule")
 
+    @property
+    def sized(self) -> AbstractSet[str]:
+        """The names of the integers of this op that may be sizes. All others are structure: with another one it is
+        another program."""
+        return _size_lists(type(self))
+
     def verify_(self) -> None:
         try:
+            check_names(self, {*self.sized, "result"})
             for value in (*self.operands, *self.results):
                 shape_of(value)  # rejects dynamic shapes and foreign element types
             expected = list(self.infer())
@@ -64,6 +76,12 @@ class TensorOp(AssembledOp):
 
     def result_type(self, index: int = 0) -> AnyTensorType:
         return type_of(self.results[index])
+
+
+@cache
+def _size_lists(op: type[TensorOp]) -> AbstractSet[str]:
+    properties = op.get_irdl_definition().properties
+    return frozenset(name for name, definition in properties.items() if definition.constr is SIZE_LIST)
 
 
 def show(types: Iterable[Attribute]) -> str:

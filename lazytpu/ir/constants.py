@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import AnyTensorType, StringAttr
@@ -16,6 +17,7 @@ from lazytpu.ir.base import INT, TENSOR, WORD, TensorOp, check_dim, check_dtype,
 from lazytpu.ir.literals import Literal, check_scalar, from_bytes, from_literal, parse_literal, to_bytes, to_text
 from lazytpu.ir.literals import number_of as number_of
 from lazytpu.ir.literals import scalar as scalar
+from lazytpu.ir.sizes import RECIPROCAL
 from lazytpu.ir.types import (
     COMPLEX,
     FLOATS,
@@ -39,6 +41,10 @@ class ConstantOp(TensorOp):
     name = "lazytpu.constant"
     value = prop_def(Attribute)
     result = result_def(TENSOR)
+
+    @property
+    def sized(self) -> AbstractSet[str]:
+        return {"value", RECIPROCAL}
 
     def print(self, printer: Printer) -> None:
         value = self.properties.get("value")

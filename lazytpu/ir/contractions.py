@@ -14,6 +14,7 @@ from lazytpu.ir.base import (
     INTS,
     NONE,
     ONE,
+    SIZE_LIST,
     TENSOR,
     WORD,
     TensorOp,
@@ -70,7 +71,7 @@ class ConvolutionOp(TensorOp):
     kernel = operand_def(TENSOR)
     strides = prop_def(INTS)
     low = prop_def(INTS)
-    high = prop_def(INTS)
+    high = prop_def(SIZE_LIST)
     lhs_dilation = prop_def(INTS)
     rhs_dilation = prop_def(INTS)
     window_reversal = prop_def(INTS)

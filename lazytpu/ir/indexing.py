@@ -14,6 +14,7 @@ from lazytpu.ir.base import (
     INT,
     INTS,
     NONE,
+    SIZE_LIST,
     TENSOR,
     WORD,
     TensorOp,
@@ -41,7 +42,7 @@ class GatherOp(TensorOp):
     start_indices_batching_dims = prop_def(INTS, NONE)
     start_index_map = prop_def(INTS)
     index_vector_dim = prop_def(INT)
-    slice_sizes = prop_def(INTS)
+    slice_sizes = prop_def(SIZE_LIST)
     indices_are_sorted = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
@@ -106,7 +107,7 @@ class DynamicSliceOp(TensorOp):
     name = "lazytpu.dynamic_slice"
     operand = operand_def(TENSOR)
     starts = var_operand_def(TENSOR)
-    sizes = prop_def(INTS)
+    sizes = prop_def(SIZE_LIST)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

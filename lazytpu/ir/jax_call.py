@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 from xdsl.dialects.builtin import AnyTensorType, StringAttr
@@ -35,6 +36,11 @@ class JaxCallOp(TensorOp):
     sharding = prop_def(StringAttr, StringAttr(""))
     padding = prop_def(StringAttr, StringAttr(""))
     outputs = var_result_def(TENSOR)
+
+    @property
+    def sized(self) -> AbstractSet[str]:
+        """The sizes of the results after the first."""
+        return {f"result{i}" for i in range(1, len(self.results))}
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name == "body":

@@ -11,6 +11,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from lazytpu.ir.base import (
     INT,
     INTS,
+    SIZE_LIST,
     TENSOR,
     WORD,
     TensorOp,
@@ -76,10 +77,10 @@ class ReduceWindowOp(TensorOp):
     HEAD: ClassVar = "kind"
     operand = operand_def(TENSOR)
     kind = prop_def(WORD)
-    window = prop_def(INTS)
+    window = prop_def(SIZE_LIST)
     strides = prop_def(INTS)
     low = prop_def(INTS)
-    high = prop_def(INTS)
+    high = prop_def(SIZE_LIST)
     base_dilations = prop_def(INTS)
     window_dilations = prop_def(INTS)
     result = result_def(TENSOR)

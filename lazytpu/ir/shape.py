@@ -8,7 +8,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, var_operand_def
 
-from lazytpu.ir.base import INT, INTS, TENSOR, TensorOp, check_dim, check_dims, check_length, integer
+from lazytpu.ir.base import INT, INTS, SIZE_LIST, TENSOR, TensorOp, check_dim, check_dims, check_length, integer
 from lazytpu.ir.types import dtype_of, ints, numel, shape_of, tensor_type
 
 
@@ -58,9 +58,9 @@ class SliceOp(TensorOp):
 
     name = "lazytpu.slice"
     operand = operand_def(TENSOR)
-    starts = prop_def(INTS)
-    limits = prop_def(INTS)
-    strides = prop_def(INTS)
+    starts = prop_def(SIZE_LIST)
+    limits = prop_def(SIZE_LIST)
+    strides = prop_def(SIZE_LIST)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -75,9 +75,9 @@ class PadOp(TensorOp):
     name = "lazytpu.pad"
     operand = operand_def(TENSOR)
     value = operand_def(TENSOR)
-    low = prop_def(INTS)
-    high = prop_def(INTS)
-    interior = prop_def(INTS)
+    low = prop_def(SIZE_LIST)
+    high = prop_def(SIZE_LIST)
+    interior = prop_def(SIZE_LIST)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

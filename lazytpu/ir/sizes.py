@@ -8,8 +8,9 @@ The module names its size symbols, each with the least and the greatest size; th
 types are made. An argument has the size of each dimension, a form (`lazytpu.ir.forms`), and `_` where the size in the
 type is the only one. A dimension that is several merged ones is written as its factors, the outermost first: `4|n:32`
 is 4 rows of 32 elements, of which n are meant. An op has the numbers of itself that are forms, by name: those of its
-properties, element by element, `value` for a constant that is a size, `reciprocal` for one that is 2 divided by a
-size, and `result`, the sizes of its first result; of a custom kernel also `result1` and so on.
+properties that may be sizes (`TensorOp.sized`), element by element, of a template those of its parameters, `value` for
+a constant that is a size, `reciprocal` for one that is 2 divided by a size, and `result`, the sizes of its first
+result; of a custom kernel also `result1` and so on.
 These suffice where the sizes of a result do not follow from the operands: constants, iotas, random bits, new
 dimensions of broadcasts, and slices.
 """
@@ -17,7 +18,7 @@ dimensions of broadcasts, and slices.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
@@ -68,15 +69,25 @@ def sizes_of(op: Operation) -> dict[str, list[Form | None]]:
     """The annotation of an op: forms by the name of a property, `value` or `result`; None for a number that is as it
     stands. Raises ValueError for a malformed one."""
     attribute = op.attributes.get(SIZES)
-    if not isinstance(attribute, StringAttr):
+    if attribute is None:
         return {}
+    if not isinstance(attribute, StringAttr):
+        raise ValueError(f"{SIZES} = {attribute}: expected a string")
     named: dict[str, list[Form | None]] = {}
     for part in attribute.data.split(";"):
         name, colon, forms = part.partition(":")
-        if not colon:
+        if not colon or name.strip() in named:
             raise ValueError(f'{SIZES} = "{attribute.data}": expected names with forms, as in "result: _ n+1"')
         named[name.strip()] = [None if word == STATIC else parse(word) for word in forms.split()]
     return named
+
+
+def check_names(op: Operation, names: Collection[str]) -> None:
+    """Raise ValueError where an op is annotated with a size of something else than these."""
+    others = [name for name in sizes_of(op) if name not in names]
+    if others:
+        known = ", ".join(sorted(names))
+        raise ValueError(f"{others[0]} is annotated with a size, and is none; {SIZES} may name {known}")
 
 
 def set_sizes(op: Operation, sizes: Mapping[str, Sequence[Form | int | None]]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import ClassVar, TypeAlias
 
 from xdsl.dialects.builtin import (
@@ -27,6 +28,14 @@ from lazytpu.ir.base import TENSOR, WORD, TensorOp
 from lazytpu.ir.literals import parse_literal, to_text
 from lazytpu.ir.symbolic import Derivation, Size
 
+SIZED_PARAMS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("convolution", "convolution_weight_gradient"), frozenset({"high"})),
+    **dict.fromkeys(("max_pool", "max_pool_backward", "window_sum"), frozenset({"high"})),
+    "pivots_to_permutation": frozenset({"size"}),
+}
+"""By template, the parameters that may be sizes: of a window, how far the last one reaches behind the end. All others
+are the same at all sizes."""
+
 
 @irdl_op_definition
 class TemplateOp(TensorOp):
@@ -39,6 +48,11 @@ class TemplateOp(TensorOp):
     template_name = prop_def(WORD, prop_name="name")
     params = prop_def(DictionaryAttr, DictionaryAttr({}))
     outputs = var_result_def(TENSOR)
+
+    @property
+    def sized(self) -> AbstractSet[str]:
+        """The parameters that may be sizes."""
+        return SIZED_PARAMS.get(self.template_name.data, frozenset())
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name == "params":

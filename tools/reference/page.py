@@ -34,6 +34,7 @@ KINDS = {
     id(base.INT): "integer",
     id(base.FLAG): "truth value",
     id(base.INTS): "integers",
+    id(base.SIZE_LIST): "sizes",
     id(base.WORD): "word",
     id(attention.SCALE): "number",
 }

@@ -29,6 +29,7 @@ from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
@@ -122,7 +123,7 @@ class Compiler:
         def marked() -> Marked | None:
             return Marked.of(trace.buffers, trace.state.records(), self.inference)
 
-        with self._preparing:
+        with self._preparing, LookingFor("a template"):
             return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
@@ -130,16 +131,19 @@ class Compiler:
         bucket, records = sized.bucket, trace.state.records()
         others = (each for each in bucket.forms.buckets.values() if each is not bucket)
         told = partial(for_many_sizes, several=any(each.plan.programs for each in others))
+        refused = OneSize("looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
-                try:
-                    bucket.settle()
-                    at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
-                    return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-                except OneSize as error:  # these sizes stay part of the program
-                    refused, making.entry.notes = error, (f"no program for many sizes: {error}",)
-                    making.entry.source = "refused"
+                with LookingFor("the program of a bucket"):
+                    try:
+                        bucket.settle()
+                        at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
+                        return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
+                    except OneSize as error:  # these sizes stay part of the program
+                        refused = error
+                making.entry.notes = (f"no program for many sizes: {refused}",)
+                making.entry.source = "refused"
         raise refused
 
     def prepare(

@@ -18,6 +18,7 @@ from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
 from lazytpu.trace.recorder import Trace
@@ -146,14 +147,16 @@ class ForSizes:
     def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes:
         """A program of a bucket at the sizes of a trace, at which it is verified. One that is wrong there is dropped:
         raises Wrong."""
-        try:
-            self.compiler.verifier.verify(shared, sized)
+        refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
+        with LookingFor("the sizes of a run"):
             try:
+                self.compiler.verifier.verify(shared, sized)
                 return AtSizes.bind(shared, sized.sizes, sized.records)
+            except OneSize as error:
+                refused = error
             except ValueError as error:  # a rule of pad-sizes gives other sizes than torch
-                raise OneSize(str(error)) from error
-        except OneSize as error:
-            raise self.compiler.verifier.drop(shared, sized, trace, live, dead, error) from error
+                refused = OneSize(str(error))
+        raise self.compiler.verifier.drop(shared, sized, trace, live, dead, refused) from refused
 
 
 def _forget(plan: CutPlan) -> None:

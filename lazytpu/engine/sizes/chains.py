@@ -21,6 +21,7 @@ from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.skeletons import LEAST, Integers, put_together
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Operand, Record, State
@@ -131,6 +132,10 @@ class Chain:
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
         """As `grow`, behind what was left of a trace, whose integers are these. Nothing is made where one of them is a
         form of a size that shows later."""
+        with LookingFor("states of other sizes behind a read"):
+            self._grow_on_left(integers, parent, key, inference)
+
+    def _grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
         sizes = {name: integers[at] for name, at in self._symbols.items() if at < len(integers)}
         forms = self._forms[: len(integers)]
         if all(size.symbols <= sizes.keys() for size in forms) and [size.at(sizes) for size in forms] == list(integers):
@@ -138,6 +143,10 @@ class Chain:
 
     def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         """Give `parent` the states of a segment, if its first key is this one. `known` are the symbols before it."""
+        with LookingFor("states of other sizes"):
+            self._grow(number, known, parent, key, inference)
+
+    def _grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         segment = self.segments[number]
         if segment.found:
             into = Integers([], [])

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lazytpu.engine.sizes.skeletons import Integers, Skeleton, dense_order, layout_apart, strided, take_apart
+from lazytpu.engine.sizes.skeletons import (
+    STRUCTURE,
+    Integers,
+    Skeleton,
+    dense_order,
+    layout_apart,
+    strided,
+    take_apart,
+)
 from lazytpu.ir.forms import Form, form
 from lazytpu.trace.trie import Operand, Record, State
 from lazytpu.trace.value import Layout
@@ -157,7 +165,10 @@ class Writer:
         admitted = [
             _tuple([str(slot), self._layout(layout, forms), str(empty)]) for slot, layout, empty in record.admitted
         ]
-        arguments = {name: self._argument(value, forms) for name, value in record.arguments.items()}
+        arguments = {
+            name: self._constant(value) if name in STRUCTURE else self._argument(value, forms)
+            for name, value in record.arguments.items()
+        }
         outs = [self._constant(None) if out is None else self._layout(out, forms) for out in record.outs]
         if not any("f[" in text for text in (*arguments.values(), *outs, *admitted)):
             return self._constant(record)

@@ -13,6 +13,7 @@ from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
 from lazytpu.engine.sizes.skeletons import LEAST, SIZE, Integers, trace_apart
 from lazytpu.engine.sizes.templates import Sized, Template
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import State
@@ -68,17 +69,27 @@ class Templates:
                 del same[next(iter(same))]
             others = same.values()
             template = Template(records, kinds, [numbers], self._inference, same=others, relatives=self._relatives)
-            template.show(elsewhere(state))
-            if not template.forms and (said := marked()) is not None:
-                template.mark(said)
-            if not template.forms:
-                template.learn_of_relatives()
+            self._begin(template, state, marked)
             same[key] = template
         found = template.bucket_of(numbers, state)
         if found is None or found.bucket.single:
             return None
         self._known[state] = found
         return found
+
+    @staticmethod
+    def _begin(template: Template, state: State, marked: Callable[[], Marked | None]) -> None:
+        """Learn from one trace alone what varies, if somebody knows."""
+        with LookingFor("sizes of compiled graphs"):
+            template.show(elsewhere(state))
+        if not template.forms:
+            with LookingFor("marked sizes"):
+                said = marked()
+                if said is not None:
+                    template.mark(said)
+        if not template.forms:
+            with LookingFor("relatives"):
+                template.learn_of_relatives()
 
     def _every(self) -> Iterator[Template]:
         for same in self._templates.values():

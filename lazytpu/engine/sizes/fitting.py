@@ -22,6 +22,8 @@ NAMES = ("n", "m", "k", "j", "i", "h")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
 SURE = 5
 "Samples of which the place where a view begins may be any form."
+LARGEST = 1 << 31
+"A larger number that varies is no form, such as the open end of a slice, 2**63 - 1, in one trace alone."
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
 LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0}
@@ -51,10 +53,12 @@ class Varying:
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """The integers at these sizes."""
-        integers = self.fixed.copy()
+        integers: list[int] = self.fixed.tolist()
         for size, positions in self.varying.items():
-            integers[positions] = size.at(sizes)
-        return integers.tolist()
+            number = size.at(sizes)  # which may be more than 64 bits
+            for position in positions.tolist():
+                integers[position] = number
+        return integers
 
     def symbolic(self, derivation: Derivation) -> list[Any]:
         """The integers, of which those that vary are sizes of a derivation."""
@@ -84,6 +88,8 @@ def fit(
     table = np.stack(samples)
     follows = None if made is None else {tuple(column) for column in table.T[made].tolist()}
     differs = (table != table[0]).any(axis=0)
+    if (table[:, differs] >= LARGEST).any() or (table[:, differs] <= -LARGEST).any():
+        return None
     counts, sizes, *others = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()

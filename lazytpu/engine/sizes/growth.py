@@ -13,6 +13,7 @@ import numpy as np
 from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.edges import Reading, read
 from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.options import options
 from lazytpu.trace.trie import Grow, State
 
@@ -46,9 +47,12 @@ class Growth:
         """A trace has ended at `state` for the first time."""
         if options.buckets == "off" or state.grown:
             return
-        states = _plain(state)
-        if not states or states[-1].key is None:
-            return
+        with LookingFor("chains"):
+            states = _plain(state)
+            if states and states[-1].key is not None:
+                self._learn(states)
+
+    def _learn(self, states: Sequence[State]) -> None:
         with self._lock:
             reading = read(states)
             try:
@@ -67,15 +71,17 @@ class Growth:
 
     def on_left(self, state: State) -> Sequence[Grow]:
         """What makes states behind `state`, where what an earlier read left of a trace ends."""
-        left = _plain(state)
-        if not left or left[-1] is not state:  # the beginning alone says nothing of the slots behind it
-            return ()
-        with self._lock:
-            if not self._left:
+        with LookingFor("chains behind a read"):
+            left = _plain(state)
+            if not left or left[-1] is not state:  # the beginning alone says nothing of the slots behind it
                 return ()
-            reading = read(left)
-            found = self._left.get(reading.skeletons, ())
-            return tuple([partial(chain.grow_on_left, reading.integers.values) for chain in found])
+            with self._lock:
+                if not self._left:
+                    return ()
+                reading = read(left)
+                found = self._left.get(reading.skeletons, ())
+                return tuple([partial(chain.grow_on_left, reading.integers.values) for chain in found])
+        return ()
 
     def _kind(self, reading: Reading, states: Sequence[State]) -> Kind:
         if len(self._skeletons) > SKELETONS:
@@ -101,9 +107,9 @@ class Growth:
             varying = fit(kind.samples, kinds)
         if varying is None or not varying.symbols:
             return
-        kind.varying = varying
         left = sum(state.key is None for state in states)
         chain = Chain(states, left, reading, varying, np.stack(kind.samples))
+        kind.varying = varying
         if not chain.segments:
             return
         if chain.of_left:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from lazytpu.engine.sizes.guessed_views import Unknown, viewed
-from lazytpu.engine.sizes.skeletons import LEAST, dense_order, dense_strides
+from lazytpu.engine.sizes.skeletons import LEAST, STRUCTURE, dense_order, dense_strides
 from lazytpu.ports import Inference, Ranges
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.trace.extract import Slots, operands
@@ -89,7 +89,8 @@ class _Replay:
 
     def _record(self, record: Record) -> Record:
         admitted = tuple([(slot, self._admit(slot, layout, empty), empty) for slot, layout, empty in record.admitted])
-        arguments = {name: self._argument(value) for name, value in record.arguments.items()}
+        given = record.arguments.items()
+        arguments = {name: value if name in STRUCTURE else self._argument(value) for name, value in given}
         made = replace(record, arguments=arguments, admitted=admitted)
         for name, slots in record.written.items():
             for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):

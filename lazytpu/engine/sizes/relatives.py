@@ -18,7 +18,7 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.marked import CERTAIN
-from lazytpu.engine.sizes.skeletons import BEGIN, LEAST, SIZE, Integers, trace_apart, with_parts
+from lazytpu.engine.sizes.skeletons import BEGIN, LEAST, SIZE, Integers, form_of, trace_apart, with_parts
 from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.trace.trie import Record
 
@@ -52,14 +52,19 @@ class Relative:
         assert self.integers
         return slice(self._ends[record - 1] if record else 0, self._ends[record])
 
+    def form(self, record: int) -> dict[str, Any]:
+        """Where there are operands, numbers and integers among the arguments of a record."""
+        return {name: form_of(value) for name, value in self.records[record].arguments.items()}
+
     def pairs(self, other: Relative) -> Iterator[tuple[int, int]]:
-        """The records that are the same in another trace, by their numbers."""
+        """The records that are the same in another trace, by their numbers: they have operands in the same places."""
         matcher = SequenceMatcher(None, self.places, other.places, autojunk=False)
         kinds, others = self.integers.kinds, other.integers.kinds
         for mine, theirs, length in matcher.get_matching_blocks():
             for i in range(length):
-                if kinds[self.span(mine + i)] == others[other.span(theirs + i)]:
-                    yield mine + i, theirs + i
+                one, two = mine + i, theirs + i
+                if kinds[self.span(one)] == others[other.span(two)] and self.form(one) == other.form(two):
+                    yield one, two
 
 
 def shared(places: frozenset[Any], others: frozenset[Any]) -> float:

@@ -115,19 +115,19 @@ class _Question:
             made = trace_together(self.records, iter(self._integers(sizes, told)), outs)
             if trace_apart(made, integers) != trace_apart(self.records, Integers([], [])):
                 return None
-        except Exception:  # noqa: BLE001  (whatever torch raises where ops cannot have these sizes)
+            return np.array(integers.values, dtype=np.int64)
+        except Exception:  # noqa: BLE001  (whatever torch raises where ops cannot have these sizes, or overflows there)
             return None
-        return np.array(integers.values, dtype=np.int64)
 
     def _integers(self, sizes: Mapping[str, int], told: Mapping[Form, int]) -> list[int]:
         """What the forms give at these sizes; multiples of those that torch has told of follow that."""
-        integers = np.array(self.varying.at(sizes))
+        integers = self.varying.at(sizes)
         for size, positions in self.varying.varying.items():
             for of, number in told.items():
                 times = _times(size, of)
-                if times:
-                    integers[positions] = number * times + ((size - of * times).number or 0)
-        return integers.tolist()
+                for position in positions.tolist() if times else ():
+                    integers[position] = number * times + ((size - of * times).number or 0)
+        return integers
 
     def _ends(self) -> list[int]:
         """How many integers there are up to the end of each record: the last ones are sizes of results."""

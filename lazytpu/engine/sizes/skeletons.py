@@ -29,6 +29,14 @@ LEAST = 2
 skeleton."""
 COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counted": "count"}
 "Ops with an argument that was counted on the device."
+STRUCTURE = frozenset(
+    ("dim", "dims", "dim0", "dim1", "dim2", "dimension", "start_dim", "end_dim", "axis", "axis0", "axis1")
+    + ("source", "destination", "dims_self", "dims_other", "unroll_dim", "expand1", "expand2", "expand3", "sumdim")
+    + ("groups", "reduction", "mode", "interpolation_mode", "padding_mode", "normalization", "edge_order")
+)
+"""Arguments of ops whose integers are no sizes but choose what the op does: dimensions, groups, modes. They are part of
+the skeleton. (Which integers of a program may be sizes, the ops of the dialect declare, `TensorOp.sized`: an argument
+that is missing here has no program of many sizes.)"""
 
 
 @dataclass(slots=True)
@@ -118,7 +126,7 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
     plain = _as_it_is if layouts is None else _plain
     admitted = tuple([(slot, layout_apart(plain(layout), into), empty) for slot, layout, empty in record.admitted])
-    given = tuple([(n, _argument(value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments])
+    given = tuple([(n, _named(n, value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments])
     start = len(into.values)
     outs = tuple([None if layout is None else layout_apart(plain(layout), into) for layout in record.outs])
     if any(operands(value) for value in record.arguments.values()):
@@ -147,9 +155,25 @@ def put_together(record: Record, integers: Iterator[int], layouts: tuple[Layouts
     return replace(
         record,
         admitted=admitted,
-        arguments={name: _new_argument(value, integers, layouts) for name, value in record.arguments.items()},
+        arguments={
+            name: value if name in STRUCTURE else _new_argument(value, integers, layouts)
+            for name, value in record.arguments.items()
+        },
         outs=tuple([None if layout is None else _new_layout(plain(layout), integers) for layout in record.outs]),
     )
+
+
+def _named(name: str, value: Any, into: Integers, layouts: Layouts | None, kind: int) -> Any:
+    if name not in STRUCTURE:
+        return _argument(value, into, layouts, kind)
+    return type(value), tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+
+def form_of(value: Any) -> Any:
+    """Where there are operands, run-time numbers and integers in an argument."""
+    if isinstance(value, list | tuple):
+        return tuple([form_of(each) for each in cast("Sequence[Any]", value)])
+    return type(value)
 
 
 def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:

@@ -8,7 +8,8 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -196,13 +197,25 @@ class Template:
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
         forms. None for the first of its kind, unless that shows them, and where a size is too small."""
-        self._forget_refused()
-        known = self._known(integers)
-        if known is not None and self._settled(known[0]):
-            return self._sized(*known, state)
-        if not any((sample == integers).all() for sample in self.samples):
-            known = self._learned(integers, known, state)
-        return None if known is None else self._sized(*known, state)
+        with self._whole():
+            self._forget_refused()
+            known = self._known(integers)
+            if known is not None and self._settled(known[0]):
+                return self._sized(*known, state)
+            if not any((sample == integers).all() for sample in self.samples):
+                known = self._learned(integers, known, state)
+            return None if known is None else self._sized(*known, state)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Undo what was changed where something is raised inside."""
+        before = self.samples, self.records, self.forms, self.guessing, self.limits
+        self.samples, self.limits = list(self.samples), dict(self.limits)
+        try:
+            yield
+        except BaseException:
+            self.samples, self.records, self.forms, self.guessing, self.limits = before
+            raise
 
     def _forget_refused(self) -> None:
         """What was guessed of forms whose program is refused says nothing: samples alone do from now on."""
@@ -212,32 +225,35 @@ class Template:
 
     def show(self, others: Iterable[Sequence[Record]]) -> None:
         """Learn forms from the records at other sizes."""
-        for records in others:
-            integers = Integers([], [])
-            if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
-                self.samples.append(np.array(integers.values, dtype=np.int64))
-                self.records = with_parts(self.records, records)
-        varying = self._fit(self.samples) if len(self.samples) > 1 else None
-        if varying is not None and varying.symbols:
-            self.forms = [Forms(varying, self.records)]
+        with self._whole():
+            for records in others:
+                integers = Integers([], [])
+                if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
+                    self.samples.append(np.array(integers.values, dtype=np.int64))
+                    self.records = with_parts(self.records, records)
+            varying = self._fit(self.samples) if len(self.samples) > 1 else None
+            if varying is not None and varying.symbols:
+                self.forms = [Forms(varying, self.records)]
 
     def mark(self, marked: Marked) -> None:
         """Learn forms from what somebody said will vary."""
-        self.show(marked.elsewhere())
-        for forms in self.forms:
-            for name, at in forms.varying.symbols.items():
-                for size, places in forms.varying.varying.items():
-                    shift, number = (size - symbol(name)).number, int(self.samples[0][places[0]])
-                    if shift is not None and number in marked.limits:
-                        low, high = marked.limits[number]
-                        self.limits[at] = low - shift, None if high is None else high - shift
-                        self.guessing = False
+        with self._whole():
+            self.show(marked.elsewhere())
+            for forms in self.forms:
+                for name, at in forms.varying.symbols.items():
+                    for size, places in forms.varying.varying.items():
+                        shift, number = (size - symbol(name)).number, int(self.samples[0][places[0]])
+                        if shift is not None and number in marked.limits:
+                            low, high = marked.limits[number]
+                            self.limits[at] = low - shift, None if high is None else high - shift
+                            self.guessing = False
 
     def learn_of_relatives(self) -> None:
         """Learn forms of the first trace from what varies in others."""
-        forms = self._of_relatives(self.records) or self._grown()
-        if forms is not None:
-            self.forms = [forms]
+        with self._whole():
+            forms = self._of_relatives(self.records) or self._grown()
+            if forms is not None:
+                self.forms = [forms]
 
     @cached_property
     def places(self) -> frozenset[Any]:

@@ -13,14 +13,16 @@ from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, IntegerType, ModuleOp, StringAttr, i1
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from lazytpu.ir.base import TensorOp
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
+from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.compound import compound
 from lazytpu.passes.padding.dims import Refused
@@ -91,19 +93,17 @@ class Reading:
 
     def op(self, op: Operation) -> None:
         others: list[Any] = []
+        sized = op.sized if isinstance(op, TensorOp) else ()
         for name, prop in op.properties.items():
-            if is_int_array(prop):
-                numbers = ints(prop)
-                self.add(op, name, numbers)
-                others.append((name, len(numbers)))
-            elif isinstance(op, ConstantOp) and name == "value":
+            if isinstance(op, ConstantOp) and name == "value":
                 others.append(self._constant(op))
+            elif isinstance(op, TemplateOp) and name == "params":
+                for each, value in op.params.data.items():
+                    others.append(self._integers(op, each, _numbers(value)) if each in sized else (each, str(value)))
+            elif is_int_array(prop):
+                others.append(self._integers(op, name, ints(prop)) if name in sized else (name, ints(prop)))
             elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key is another for each size
                 others.append((name, op.body.data.rpartition("_")[0]))
-            elif isinstance(prop, DictionaryAttr):
-                numbers = list[int]()
-                others.append((name, _parameters(prop, numbers)))
-                self.add(op, name, numbers)
             else:
                 others.append((name, str(prop)))
         types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
@@ -118,6 +118,10 @@ class Reading:
         for region in op.regions:
             self.block(region.block)
             self.structure.append(END)
+
+    def _integers(self, op: Operation, name: str, numbers: Sequence[int]) -> Any:
+        self.add(op, name, numbers)
+        return name, len(numbers)
 
     def _constant(self, op: ConstantOp) -> Any:
         """A whole number may be a size, and 2 divided by one, as in gradients of means; any other is part of the
@@ -136,19 +140,10 @@ class Reading:
         return "value"
 
 
-def _parameters(value: Attribute, numbers: list[int]) -> Any:
-    """The parameters of a template, with the integers in them added to `numbers`."""
-    if isinstance(value, DictionaryAttr):
-        return tuple([(name, _parameters(each, numbers)) for name, each in value.data.items()])
-    if isinstance(value, ArrayAttr):
-        return tuple([_parameters(each, numbers) for each in cast("ArrayAttr[Attribute]", value)])
-    if isinstance(value, IntegerAttr):
-        number = cast("IntegerAttr[IntegerType]", value)
-        if number.type == i1:
-            return bool(number.value.data)
-        numbers.append(number.value.data)
-        return int
-    return str(value)
+def _numbers(value: Attribute) -> Sequence[int]:
+    """The integers of a parameter of a template that may be sizes."""
+    number = from_attribute(value)
+    return cast("Sequence[int]", number if isinstance(number, tuple) else (number,))
 
 
 def read(module: ModuleOp) -> Reading:

@@ -30,6 +30,8 @@ class Walk(Masks):
         super().__init__(shared, pack)
         self.block, self.rules = block, rules
         self._in_rows: dict[SSAValue, SSAValue] = {}
+        self._unread: set[str] = set()
+        "What the op at hand is annotated with and its rule has not read."
 
     def run(self) -> list[SSAValue]:
         """Apply the rules to all ops of the block; returns the values that it ends in."""
@@ -73,16 +75,18 @@ class Walk(Masks):
             if rule is None:
                 raise Refused("there is no rule for this op")
             self.builder = MaskBuilder(op)
+            self._unread = {name for name, sizes in sizes_of(op).items() if any(size is not None for size in sizes)}
             if self._touched(op):
                 results = self._results(op, rule)
             else:
                 results = [Padded(static(shape_of(x))) for x in op.results]
-            if results is None:
-                return
-            self._check(op, results)
-            for value, padded in zip(op.results, results, strict=True):
-                self.shared.values[value] = padded
-            op.attributes.pop(SIZES, None)
+            if results is not None:
+                self._check(op, results)
+                for value, padded in zip(op.results, results, strict=True):
+                    self.shared.values[value] = padded
+                op.attributes.pop(SIZES, None)
+            if self._unread:
+                raise Refused(f"{min(self._unread)} is annotated with a size, which the rule of the op does not read")
         except Refusal:  # of an op in a region
             raise
         except Refused as error:
@@ -132,13 +136,20 @@ class Walk(Masks):
     def forms(self, op: Operation, name: str, numbers: Iterable[int]) -> list[Form]:
         """A list of integers of an op as forms: those it is annotated with, the others as they stand."""
         plain = list(numbers)
-        annotated = sizes_of(op).get(name, [None] * len(plain))
-        if len(annotated) != len(plain):
-            raise Refused(f"{name} is annotated with {len(annotated)} sizes; expected {len(plain)}")
+        annotated = self.annotated(op, name, len(plain))
+        return [form(n) if f is None else f for n, f in zip(plain, annotated, strict=True)]
+
+    def annotated(self, op: Operation, name: str, count: int) -> Sequence[Form | None]:
+        """The sizes that so many integers of an op are annotated with; None for those that stay as they are. What a
+        rule does not read of an annotation is refused."""
+        annotated = sizes_of(op).get(name, [None] * count)
+        if len(annotated) != count:
+            raise Refused(f"{name} is annotated with {len(annotated)} sizes; expected {count}")
         for size in annotated:
             if size is not None:
                 self.check_symbols(size)
-        return [form(n) if f is None else f for n, f in zip(plain, annotated, strict=True)]
+        self._unread.discard(name)
+        return annotated
 
     def result_dims(self, op: Operation, free: bool = False) -> list[Dim]:
         """The dimensions of an op's first result, as it is annotated."""

@@ -20,16 +20,6 @@ class Window:
     base_dilation: int
     dilation: int
 
-    @classmethod
-    def of(cls, size: Form, stride: Form, low: Form, high: Form, base_dilation: Form, dilation: Form) -> Window:
-        """Raises Refused where a number is a size that may not be one."""
-        names = {"stride": stride, "low padding": low, "dilation": dilation, "dilation of the base": base_dilation}
-        for name, number in names.items():
-            if number.number is None:
-                raise Refused(f"the {name} of a window is {number}; it has to be the same at all sizes")
-        plain = [number.number or 0 for number in (stride, low, base_dilation, dilation)]
-        return cls(size, plain[0], plain[1], high, plain[2], plain[3])
-
     @property
     def trivial(self) -> bool:
         """Whether each element is a window."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lazytpu.ir import constants as ops
 from lazytpu.ir.base import TensorOp, integer
-from lazytpu.ir.sizes import RECIPROCAL, TWICE, sizes_of
+from lazytpu.ir.sizes import RECIPROCAL, TWICE
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, static
 from lazytpu.passes.padding.masks import Padded
@@ -18,19 +18,18 @@ def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     the run."""
     assert isinstance(op, ops.ConstantOp)
     dims = tuple(w.result_dims(op, free=True))
-    sizes, dtype = sizes_of(op), dtype_of(op.results[0])
-    divides = sizes.get(RECIPROCAL, [None])[0] is not None
-    annotated = sizes.get(RECIPROCAL if divides else "value")
-    if annotated is None or annotated[0] is None:
+    dtype, size, divisor = dtype_of(op.results[0]), w.annotated(op, "value", 1)[0], w.annotated(op, RECIPROCAL, 1)[0]
+    if size is None and divisor is None:
         return [Padded(dims, ops.number_of(op.value))]
-    if len(annotated) != 1:
-        raise Refused("value is annotated with several sizes; expected one")
-    if divides:
-        wide = _divided_in(dtype)
-        number = w.builder.div(w.builder.constant(TWICE, wide), w.number(annotated[0], wide))
-        number = number if wide == dtype else w.builder.convert(number, dtype)
+    if size is not None and divisor is not None:
+        raise Refused("a constant is annotated as a size and as 2 divided by one")
+    if size is not None:
+        number = w.number(size, dtype)
     else:
-        number = w.number(annotated[0], dtype)
+        assert divisor is not None
+        wide = _divided_in(dtype)
+        number = w.builder.div(w.builder.constant(TWICE, wide), w.number(divisor, wide))
+        number = number if wide == dtype else w.builder.convert(number, dtype)
     w.replace(op, w.builder.broadcast_in_dim(number, shape_of(op.results[0]), ()), Padded(dims))
     return None
 

@@ -46,8 +46,8 @@ def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
     for groups, divided in ((op.feature_groups, features), (op.batch_groups, batches)):
         if integer(groups) > 1 and any(dim.padded for dim in divided):
             raise Refused("a sized dimension is divided into the groups of a convolution")
-    names = ("strides", "low", "high", "lhs_dilation", "rhs_dilation")
-    strides, low, high, base, dilation = (w.forms(op, name, ints(op.properties[name])) for name in names)
+    high = w.forms(op, "high", ints(op.high))
+    strides, low, base, dilation = (ints(prop) for prop in (op.strides, op.low, op.lhs_dilation, op.rhs_dilation))
     shape, reversal = shape_of(op.results[0]), ints(op.window_reversal)
     result: list[Dim | None] = [None] * len(shape)
     whole = integer(op.batch_groups) > 1
@@ -56,7 +56,7 @@ def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
     for n, (i, k, o) in enumerate(zip(layout.input_spatial, layout.kernel_spatial, layout.output_spatial, strict=True)):
         if kernel[k].padded and (reversal[n] or not kernel[k].prefix):
             raise Refused(f"the window of a convolution is the sized dimension {kernel[k]}, reversed or merged")
-        window = Window.of(kernel[k].total, strides[n], low[n], high[n], base[n], dilation[n])
+        window = Window(kernel[k].total, strides[n], low[n], high[n], base[n], dilation[n])
         result[o] = x[i] if window.trivial else windowed(w, x[i], window, kernel[k].size, shape[o])
     summed = features[0] if integer(op.feature_groups) > 1 else merged(features[0], features[1])
     _mask(w, op, 0, {layout.input_feature: summed, **{i: x[i] for i in layout.input_spatial}})

@@ -72,7 +72,11 @@ def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
         op.operands[0] = b.select(mask, pivots, own)
         w.shared.values[op.operands[0]] = Padded(dims)
         w.shared.masks += 1
-    return [Padded((*dims[:-1], w.result_dims(op)[-1]))]
+    rows = w.result_dims(op)[-1]
+    (size,) = w.forms(op, "size", [rows.size])
+    if size != rows.total:
+        raise Refused(f"a permutation of {size} rows has {rows.total} elements")
+    return [Padded((*dims[:-1], rows))]
 
 
 def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:

@@ -44,13 +44,15 @@ def cumulative(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 def reduce_window(w: Walk, op: TensorOp) -> Sequence[Padded]:
     assert isinstance(op, ops.ReduceWindowOp)
-    names = ("window", "strides", "low", "high", "base_dilations", "window_dilations")
-    lists = [w.forms(op, name, ints(op.properties[name])) for name in names]
+    windows, high = (w.forms(op, name, ints(op.properties[name])) for name in ("window", "high"))
+    plain = [ints(prop) for prop in (op.strides, op.low, op.base_dilations, op.window_dilations)]
     result: list[Dim] = []
     moved: list[int] = []
     dims, sizes = w.dims(op.operand), shape_of(op.results[0])
-    for i, (dim, size, *numbers) in enumerate(zip(dims, sizes, *lists, strict=True)):
-        window = Window.of(*numbers)
+    for i, (dim, size, of, end, stride, low, base, dilation) in enumerate(
+        zip(dims, sizes, windows, high, *plain, strict=True)
+    ):
+        window = Window(of, stride, low, end, base, dilation)
         if window.trivial:
             result.append(dim)
         else:

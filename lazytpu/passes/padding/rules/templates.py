@@ -11,7 +11,6 @@ from xdsl.ir import SSAValue
 from lazytpu.ir import template
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.forms import Form, form
-from lazytpu.ir.sizes import sizes_of
 from lazytpu.ir.template import from_attribute
 from lazytpu.ir.types import dtype_of, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, merged_all, static
@@ -49,17 +48,11 @@ WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
 "Templates of windows over all dimensions but the first, with what changes no window."
 OF_PLANES = (*WINDOWED, "fractional_max_pool", "grid_sampler", "grid_sampler_backward", "max_pool_backward")
 "Templates that work on each element of the first dimension."
-SIZED_PARAMS = frozenset(
-    (*WINDOWED, "convolution", "convolution_weight_gradient", "max_pool_backward", "pivots_to_permutation")
-)
-"Templates of which some parameter may be a size."
 
 
 def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, template.TemplateOp)
     name, dims = op.template_name.data, [w.dims(x) for x in op.operands]
-    if "params" in sizes_of(op) and name not in SIZED_PARAMS:
-        raise Refused(f"a number of the template {name!r} is a size")
     if name in ELEMENTWISE and all(shape_of(x) == shape_of(op.results[0]) for x in op.operands):
         return _elementwise(w, op)
     batch = None if name == "cholesky" else _batch(op, name)  # which takes long for a matrix of zeros
@@ -160,7 +153,7 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     """Windows over what changes none of them. How far the last one reaches behind the end may be another number at each
     size; nothing else may. Places in a plane are counted among its true elements."""
     assert isinstance(op, template.TemplateOp)
-    _check_window(op)
+    _read_ends(w, op)
     planes, *spatial = w.dims(op.operands[0])
     if any(not dim.prefix for dim in spatial):
         raise Refused("a window slides along a merged dimension")
@@ -182,19 +175,10 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
-def _check_window(op: template.TemplateOp) -> None:
-    """Refuse sizes among the parameters, but how far the last window reaches behind the end."""
-    names = [name for name, value in op.params.data.items() for _ in _flat(from_attribute(value))]
-    varying = {name for name, size in zip(names, sizes_of(op).get("params", ()), strict=False) if size is not None}
-    if varying - {"high"}:
-        raise Refused(f"the {min(varying - {'high'})} of a window is a size")
-
-
-def _flat(value: Any) -> list[Any]:
-    """The integers in a parameter, as `lazytpu.passes.padding.notes` has them."""
-    if isinstance(value, tuple):
-        return [v for each in cast("tuple[Any, ...]", value) for v in _flat(each)]
-    return [value] if type(value) is int else []
+def _read_ends(w: Walk, op: template.TemplateOp) -> None:
+    """Read how far the last windows reach behind the end. It may be another number at each size: it only says how many
+    windows there are, and so does the annotation of the result."""
+    w.forms(op, "high", cast("Sequence[int]", from_attribute(op.params.data["high"])))
 
 
 def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], from_memory: bool) -> SSAValue:
@@ -220,7 +204,7 @@ def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], f
 def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """A window over zeros; the window itself and the features are whole."""
     assert isinstance(op, template.TemplateOp)
-    _check_window(op)
+    _read_ends(w, op)
     batch, features, *spatial = w.dims(op.operands[0])
     if features.padded or w.of(op.operands[1]).padded or any(not dim.prefix for dim in spatial):
         raise Refused("the window, the features or a merged dimension of a convolution are sized")
@@ -232,7 +216,7 @@ def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
 def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Products of what lies under a window and its gradient, over all windows: 0 on both sides of those of padding."""
     assert isinstance(op, template.TemplateOp)
-    _check_window(op)
+    _read_ends(w, op)
     x, grad = (w.dims(v) for v in op.operands)
     if x[1].padded or grad[1].padded or any(dim.padded for dim in w.result_dims(op)):
         raise Refused("the features or the window of a convolution are sized")
@@ -247,7 +231,7 @@ def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
 def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Gradients of padding are 0, and reach the first element of their plane, which is not changed by them."""
     assert isinstance(op, template.TemplateOp)
-    _check_window(op)
+    _read_ends(w, op)
     grad, x, places = (w.dims(v) for v in op.operands)
     if any(not dim.prefix for dim in (*grad[1:], *x[1:])):
         raise Refused("a window slides along a merged dimension")
