@@ -53,6 +53,7 @@ class Options:
         "target",
         "trace_limit",
         "verify",
+        "verify_sizes",
     )
 
     mode: str
@@ -64,6 +65,7 @@ class Options:
     dump: Path | None
     """Where every program is written as files (LAZYTPU_DUMP); None writes nothing."""
     verify: bool
+    verify_sizes: bool
     """Verify the IR after every pass (LAZYTPU_VERIFY), not only before the first and after the last."""
     bounds_check: bool
     """Check values on the device, such as indices (LAZYTPU_BOUNDS_CHECK)."""

@@ -20,6 +20,7 @@ class Values(TypedDict, total=False):
     debug: int
     dump: str | os.PathLike[str] | None
     verify: bool
+    verify_sizes: bool
     bounds_check: bool
     trace_limit: int
     cpu_fallback: bool
@@ -94,6 +95,13 @@ _ALL = (
         False,
         "0 or 1",
         "verify the IR after every pass, not only before the first and after the last",
+        readers.flag,
+    ),
+    Setting(
+        "verify_sizes",
+        False,
+        "0 or 1",
+        "compare a program for many sizes with the import of a trace, at each size before it first serves it",
         readers.flag,
     ),
     Setting(

@@ -21,6 +21,8 @@ if not _WORKER:
 # A program is waited for: on a busy machine one may take longer than a user is asked to wait, and would be counted as
 # those of its ops that run meanwhile.
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
+# What the import with symbolic sizes derives is compared with the import of each size.
+os.environ.setdefault("LAZYTPU_VERIFY_SIZES", "1")
 
 OPTIMIZED = (
     *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace"),

@@ -34,8 +34,8 @@ from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
 from lazytpu.ir.module import set_members
-from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.ir.symbolic import LostSize
+from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout

@@ -79,9 +79,7 @@ class Engine(EnginePort):
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
         ahead = programs.foresee()
-        self.closing = [self.inflight.close, self.background.close, self.compiler.verifier.close]
-        if ahead is not None:
-            self.closing.append(ahead.close)
+        self.closing = [self.inflight.close, self.background.close, *([] if ahead is None else [ahead.close])]
         close_at_exit(self.closing)
         if ahead is not None:
             ahead.begin()

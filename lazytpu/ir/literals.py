@@ -15,9 +15,11 @@ from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.utils.hints import isa
 
-from lazytpu.ir.symbolic import Derivation, Reciprocal, Size
+from lazytpu.ir.symbolic import Derivation, LostSize, Reciprocal, Size
 from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
+LARGEST_SIZE = 1 << 31
+"Sizes are i32 in programs for many of them."
 Number: TypeAlias = bool | int | float | complex
 Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
 "A parsed number: an int where a float is expected is the bits of the float; a pair is a complex number."
@@ -27,8 +29,8 @@ def scalar(value: Number, dtype: str) -> Attribute:
     """The attribute for a Python number of dtype `dtype`: a FloatAttr, an IntegerAttr (also for `i1`), or for complex
     dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even, and overflow to infinity. Raises ValueError for
     a number that the dtype cannot hold, such as 0.5 as i32 or 300 as ui8."""
-    if Derivation.active is not None and isinstance(value, Size | Reciprocal):
-        return Derivation.active.attach(scalar(value.value, dtype), value)
+    if isinstance(value, Size | Reciprocal):
+        return _symbolic(value, dtype)
     element = element_type(dtype)
     if (part := part_type(element)) is not None:
         number = complex(value)
@@ -41,6 +43,24 @@ def scalar(value: Number, dtype: str) -> Attribute:
         return _integer(value, element)
     assert isinstance(element, AnyFloat)
     return _float(float(value), element)
+
+
+def _symbolic(value: Size | Reciprocal, dtype: str) -> Attribute:
+    """The attribute of the number at the bound, to which the symbolic one is attached. Raises LostSize for a dtype that
+    does not hold it at all sizes."""
+    if dtype == "i1":
+        return scalar(bool(value), dtype)
+    attribute = scalar(value.value, dtype)
+    if isinstance(value, Size):
+        ends = value.of.range_of(value.form)
+        try:
+            for end in ends:
+                scalar(end, dtype)
+        except ValueError as error:
+            raise LostSize(f"the size {value.form} is a constant of {dtype}: {error}") from error
+        if max(map(abs, ends)) >= LARGEST_SIZE or dtype in REAL_OF:
+            raise LostSize(f"the size {value.form} is a constant of {dtype}; sizes are i32 in a program for many sizes")
+    return value.of.attach(attribute, value)
 
 
 # xDSL's attributes are generic, and isinstance does not narrow their type parameters; these guards do.

@@ -22,14 +22,16 @@ each of its results is what its form says.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
-from lazytpu.ir.forms import Form, Monomial, Range, form
+from lazytpu.ir.forms import Form, Monomial, Range, form, parse
 
 MAX_TERMS = 32
 "The most terms of the rest of a division."
+_SPELLED = re.compile("⟦([^⟦⟧]*)⟧")
 MAX_POWER = 4
 "The greatest exponent that becomes a product."
 
@@ -51,6 +53,17 @@ class Guard:
         """Whether the answer at these sizes is that at the bound."""
         number = self.form.at(sizes)
         return (number == 0 if self.relation == "==" else number < 0) == self.holds
+
+    @classmethod
+    def parse(cls, fields: tuple[str, str, bool]) -> Guard:
+        """The guard that `fields` gives."""
+        text, relation, holds = fields
+        return cls(parse(text), relation, holds)
+
+    @property
+    def fields(self) -> tuple[str, str, bool]:
+        """The guard as plain values."""
+        return str(self.form), self.relation, self.holds
 
     def __str__(self) -> str:
         opposite = {"==": "!=", "<": ">="}
@@ -104,7 +117,7 @@ class Derivation:
         """Whether a form is 0, at all sizes or by a guard."""
         if of.number is not None:
             return of.number == 0
-        low, high = self._range(of)
+        low, high = self.range_of(of)
         if low > 0 or high < 0:
             return False
         if low == high or of.same(form(0)):
@@ -115,12 +128,13 @@ class Derivation:
         """Whether a form is less than 0, at all sizes or by a guard."""
         if of.number is not None:
             return of.number < 0
-        low, high = self._range(of)
+        low, high = self.range_of(of)
         if high < 0 or low >= 0:
             return high < 0
         return self._guarded(of, "<")
 
-    def _range(self, of: Form) -> Range:
+    def range_of(self, of: Form) -> Range:
+        """The least and the greatest number of a form, as `Form.range`."""
         known = self._signs.get(of)
         if known is None:
             known = self._signs[of] = of.range(self.symbols)
@@ -197,7 +211,7 @@ class Size:
     def __rtruediv__(self, other: Any) -> Any:
         """1 / n and 2 / n, as gradients of means have them."""
         if other in (1, 2):
-            return Reciprocal(other / self.value, self.form * (2 // int(other)))
+            return Reciprocal(other / self.value, self.form * (2 // int(other)), self.of)
         return self._lost(f"as a divisor of {other!r}")
 
     def _with(self, other: object, operation: str) -> Any:
@@ -294,6 +308,7 @@ class Reciprocal:
 
     value: float
     form: Form
+    of: Derivation
 
 
 def number_at_bound(size: Any) -> Any:
@@ -302,8 +317,14 @@ def number_at_bound(size: Any) -> Any:
 
 
 def spelled(size: Any) -> str:
-    """A size in a message of a check: a symbolic one as its form in braces, for which `respelled` puts the number."""
-    return f"{{{size.form}}}" if isinstance(size, Size) else str(size)
+    """A size in the message of a check: a symbolic one as its form in brackets, for which `respelled` puts the
+    number."""
+    return f"⟦{size.form}⟧" if isinstance(size, Size) else str(size)
+
+
+def respelled(message: str, sizes: Mapping[str, int]) -> str:
+    """The message of a check at these sizes."""
+    return _SPELLED.sub(lambda match: str(parse(match[1]).at(sizes)), message) if "⟦" in message else message
 
 
 def has_sizes(numbers: Sequence[Any]) -> bool:

@@ -75,7 +75,7 @@ class TemplateOp(TensorOp):
         return [self.result_type(i) for i in range(len(self.results))]
 
 
-Param: TypeAlias = "bool | int | float | str | Sequence[Param]"
+Param: TypeAlias = "bool | int | float | str | Size | Sequence[Param]"
 "A static parameter."
 
 

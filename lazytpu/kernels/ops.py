@@ -20,6 +20,7 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.ir.builder import Builder
+from lazytpu.ir.types import shape_of
 from lazytpu.kernels.tracing import identifier
 
 NAMESPACE = "lazytpu_kernels"
@@ -61,7 +62,7 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     LIBRARY.define(f"{full}({', '.join([*parameters, 'str key'])}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
     op = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
     order = [*fresh, *(result for _, result in sorted(aliases))]
-    rule(str(op))(_rule(order))
+    rule(str(op))(_rule(order, len(fresh), [operand for operand, _ in sorted(aliases)]))
     torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(fresh), lib=LIBRARY)
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(full, _refuse(name), key)
@@ -72,12 +73,17 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     return op
 
 
-def _rule(order: Sequence[int]) -> Callable[..., Any]:
-    """What the op means in the dialect: one call, whose results are returned in this order."""
+def _rule(order: Sequence[int], fresh: int, written: Sequence[int]) -> Callable[..., Any]:
+    """The op in the dialect: one call, whose results are returned in this order. The first ones are `fresh`, with the
+    shapes that torch expects; the others have those of the operands that they are `written` to."""
 
     def imported(b: Builder, key: str, **operands: SSAValue) -> tuple[SSAValue, ...]:
         kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
-        results = b.jax_call(key, list(operands.values()), kinds, *_RULES.get(key, ()))
+        given = list(operands.values())
+        shapes = [*(shape for _, shape in b.out[:fresh]), *(shape_of(given[i]) for i in written)]
+        for i, shape in zip(order, shapes, strict=True):
+            kinds[i] = kinds[i][0], shape
+        results = b.jax_call(key, given, kinds, *_RULES.get(key, ()))
         return tuple(results[i] for i in order)
 
     return imported

@@ -205,10 +205,7 @@ class Compiler:
             if recalled is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
-                program, binding = recalled
-                assert program.key is not None
-                self.verifier.keep(content, program.key, binding, name, len(records))
-                ready = Compiled.of(program, binding, records, name, self.queue)
+                ready = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
         parts_only = options.clusters == "only"
@@ -363,11 +360,9 @@ class Compiler:
         self._note(prepared, key, coming=True)
 
     def _note(self, prepared: Prepared, key: str, *, coming: bool = False) -> None:
-        content, binding, records = prepared.content, prepared.binding, len(prepared.records)
-        padding = binding.padding
-        if content is not None and not (padding is not None and padding.verified.wrong):
-            lookup.note(content, key, binding, prepared.name, records, coming=coming)
-            self.verifier.keep(content, key, binding, prepared.name, records)
+        if prepared.content is not None:
+            records = len(prepared.records)
+            lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
 
 
 def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:

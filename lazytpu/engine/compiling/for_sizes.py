@@ -12,7 +12,7 @@ from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import say
-from lazytpu.engine.compiling.verifying import Wrong
+from lazytpu.engine.compiling.verifying import Unserved, Wrong
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
@@ -70,8 +70,8 @@ class ForSizes:
                 bound = None if meanwhile is None else self._bound(meanwhile, sized, trace, live, dead)
                 return JobAtSizes(bound, shared.way), False
             bucket.refused[live] = str(shared.error)
-        except Wrong:
-            pass  # it was dropped, and says so
+        except (Unserved, Wrong):
+            pass  # this size has an exact program; a wrong one was dropped, and says so
         except (OneSize, CompileError) as error:  # the program of one size may be another matter
             bucket.refused[live] = str(error)
         return None
@@ -147,15 +147,20 @@ class ForSizes:
     def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes:
         """A program of a bucket at the sizes of a trace, at which it is verified. One that is wrong there is dropped:
         raises Wrong."""
+        unserved: Unserved | None = None
         refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with LookingFor("the sizes of a run"):
             try:
                 self.compiler.verifier.verify(shared, sized)
                 return AtSizes.bind(shared, sized.sizes, sized.records)
+            except Unserved as error:
+                unserved = error
             except OneSize as error:
                 refused = error
             except ValueError as error:  # a rule of pad-sizes gives other sizes than torch
                 refused = OneSize(str(error))
+        if unserved is not None:
+            raise unserved
         raise self.compiler.verifier.drop(shared, sized, trace, live, dead, refused) from refused
 
 

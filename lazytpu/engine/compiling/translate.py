@@ -82,10 +82,10 @@ def translate(
 
     donated = _donated(records, dead)
 
-    def import_(identities: bool = False) -> Imported:
+    def import_(records: Sequence[Record], identities: bool = False) -> Imported:
         return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
 
-    imported, padding, notes = (import_(), None, ()) if sized is None else pad(import_, sized, live, bounds_check)
+    imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
     packs = len(imported.packer.packs)
     before = print_module(imported.module) if options.dump else None
     passes = pipeline(target, memory_limit, platform or client.platform())

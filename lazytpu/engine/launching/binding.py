@@ -10,7 +10,7 @@ import numpy as np
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import Packer
-from lazytpu.engine.sizes.expressions import Expressions, Verified
+from lazytpu.engine.sizes.expressions import Expressions
 from lazytpu.runtime.signature import Signature, TensorSpec
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record
@@ -26,14 +26,15 @@ Factors = tuple[tuple[int, str], ...]
 @dataclass(frozen=True, slots=True)
 class Padding:
     """How the arguments that are inputs, and the results, of a program for many sizes lie in memory, dimension by
-    dimension. The sizes of a run are a pack of `symbols`, in this order, which is the last argument. It serves only
-    sizes at which its `expressions` were `verified`."""
+    dimension. The sizes of a run are a pack of `symbols`, in this order, which is the last argument. It serves the
+    sizes at which the guards of its `expressions` hold."""
 
     symbols: tuple[str, ...]
     arguments: tuple[tuple[Factors, ...], ...]
     results: tuple[tuple[Factors, ...], ...]
     expressions: Expressions
-    verified: Verified = field(default_factory=Verified, compare=False)
+    verified: set[tuple[int, ...]] = field(default_factory=set[tuple[int, ...]], compare=False)
+    "The sizes at which this process compared it with a trace (`options.verify_sizes`)."
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.origins import origins
 from lazytpu.engine.launching.binding import Factors
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.padding import fitted
 from lazytpu.ir.forms import parse
+from lazytpu.ir.symbolic import respelled
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.custom_layout import arrays_of, buffer_of, relayout
 from lazytpu.runtime.padded import PaddedBuffer
@@ -49,9 +51,7 @@ class AtSizes(Compiled):
             for dims, shape in zip(all_dims, expected, strict=True):
                 if (true := _true(dims, sizes)) != shape:
                     raise ValueError(f"the program has {what}s of the sizes {true}; torch expects {shape}")
-        messages = padding.verified.sizes[tuple(pack.tolist())]
-        each = zip(shared.binding.checks, messages, strict=True)
-        checks = tuple([replace(check, message=text, line=records[check.record].line) for check, text in each])
+        checks = tuple([_at(check, records, sizes) for check in shared.binding.checks])
         binding = replace(shared.binding, checks=checks)
         made_by = origins(records, binding.live, shared.origins[0].program or "") if shared.origins else ()
         return cls(
@@ -86,6 +86,11 @@ class AtSizes(Compiled):
             else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
             for (array, padded, shape, nbytes, origin, outcome), layout in zip(each, layouts.results, strict=False)
         ]
+
+
+def _at(check: Check, records: Sequence[Record], sizes: Mapping[str, int]) -> Check:
+    """A check of a trace at these sizes."""
+    return replace(check, message=respelled(check.message, sizes), line=records[check.record].line)
 
 
 def _memory(dims: Sequence[Factors], sizes: Mapping[str, int]) -> Memory | None:

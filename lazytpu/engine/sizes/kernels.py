@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazytpu.ir.symbolic import number_at_bound
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.families import MEMBERS, Kind
 from lazytpu.trace.trie import Operand, Record
@@ -36,7 +37,7 @@ def _with_kernel(record: Record, name: str, layouts: Mapping[int, Layout]) -> Re
         key, results = MEMBERS[record.arguments[name]].at(operands)
     except Exception as error:  # whatever a function raises at sizes that it does not have
         raise OtherKernel(f"{record.op} at {record.line}: {error}") from error
-    expected = [(layout.dtype, tuple(layout.shape)) for layout in record.outs if layout is not None]
+    expected = [(layout.dtype, _at_bound(layout.shape)) for layout in record.outs if layout is not None]
     written = [kind for each in record.written for kind in [_kind(record.arguments[each], layouts)] if kind is not None]
     if sorted(map(str, [*expected, *written])) != sorted(map(str, results)):
         raise OtherKernel(f"{record.op} at {record.line} returns {list(results)}, where {expected} would follow")
@@ -48,6 +49,10 @@ def _kind(value: Any, layouts: Mapping[int, Layout]) -> Kind | None:
         return None
     if value.view is None:
         layout = layouts[value.slot]
-        return layout.dtype, tuple(layout.shape)
+        return layout.dtype, _at_bound(layout.shape)
     size, _, _, dtype = value.view
-    return dtype, tuple(size)
+    return dtype, _at_bound(size)
+
+
+def _at_bound(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(map(number_at_bound, shape))

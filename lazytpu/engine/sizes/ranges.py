@@ -86,20 +86,6 @@ def within_tables(
     return found if joint or len(found) == 1 or fits(highest) else None
 
 
-def with_room(
-    samples: Sequence[dict[str, int]], symbols: Mapping[str, Range], begins: Collection[str], fits: Fits
-) -> list[dict[str, int]]:
-    """Those of some sizes at which views fit, where these may begin earlier: at others it is another program."""
-    earliest = {name: symbols[name][0] for name in begins}
-    found = list[dict[str, int]]()
-    for sizes in samples:
-        if fits(sizes):
-            found.append(sizes)
-        elif fits({**sizes, **earliest}):
-            found.append(_beginning_late({**sizes, **earliest}, sizes, begins, fits))
-    return found
-
-
 def _greatest(sizes: Sizes, symbols: Mapping[str, Range], begins: Collection[str], fits: Fits) -> dict[str, int] | None:
     """The greatest sizes of all symbols at which views fit, where one of them may be less than its bound: of what is
     written into a table, there is less than the table has room for, and of a part that may begin later, so much less

@@ -23,7 +23,7 @@ from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
-from lazytpu.engine.sizes.ranges import bucketed, with_room, within_tables
+from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
 from lazytpu.engine.sizes.shown import agrees, fit_shown
 from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
@@ -58,8 +58,6 @@ class Bucket:
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
-    wrong: list[Sized] = field(default_factory=list["Sized"])
-    "Traces whose sizes one of its programs got wrong; further ones are made for these, too."
     on_host: Any = None
     "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
@@ -81,19 +79,14 @@ class Bucket:
         """The records at other sizes, with the custom kernels of the template."""
         return self.forms.at(sizes)
 
+    @property
+    def derived(self) -> Mapping[str, Range]:
+        """The sizes over which the import of its program is derived: all of them."""
+        return self.symbols
+
     def symbolic(self, derivation: Derivation) -> list[Record]:
         """The records whose sizes carry their forms."""
         return self.forms.symbolic(derivation)
-
-    def with_room(self, samples: Sequence[dict[str, int]]) -> list[dict[str, int]]:
-        """Those of some sizes at which the program can be looked at: its views fit, where these may begin earlier."""
-        records = self.records()
-        return with_room(samples, self.symbols, self.begins, lambda sizes: views_fit(self.at(sizes), records))
-
-    @property
-    def notes(self) -> dict[Any, Any]:
-        """What was found of the programs of its forms."""
-        return self.forms.notes
 
     @cached_property
     def spacious(self) -> bool:
@@ -148,14 +141,13 @@ class Sized:
 @dataclass(eq=False)
 class Forms:
     """What varies between traces of a template, or between some of them, and their buckets. `records` are those of one
-    of them. `notes` are what `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
+    of them."""
 
     varying: Varying
     records: list[Record]
     guessed: bool = False
     "Whether it has more symbols than the samples show, as others vary so."
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
-    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
     "The buckets whose bounds lie so far apart, for each symbol; one may be in several lists."
 

@@ -1,7 +1,7 @@
 """Compares the program of a bucket with a trace that it is to serve.
 
-The program was made from the import of the trace at its bound, and from expressions of the integers in it. The trace
-is imported at its own sizes, without passes and emission, and must agree in
+The program was made from one import at the bound, which derived an expression for every integer. Here the trace is
+imported at its own sizes, without passes and emission, and must agree in
 
 - its ops, what they are joined by, their dtypes and all attributes that are no integers (the structure);
 - every integer, by the expression that the program has for it: sizes of arguments and results, limits, pads, divisors,
@@ -30,8 +30,9 @@ from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.skeletons import with_parts
 from lazytpu.engine.sizes.templates import OneSize, Sized
 from lazytpu.ir.forms import parse
+from lazytpu.ir.symbolic import Guard, respelled
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
-from lazytpu.passes.padding.notes import Notes, Reading, entries_of, place, read
+from lazytpu.passes.padding.annotations import Reading, entries_of, place, read
 from lazytpu.passes.padding.rules.constants import quotient
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.trace.trie import Record
@@ -74,23 +75,23 @@ def decompose(module: ModuleOp) -> None:
 
 
 def expressions_of(
-    notes: Notes, bound: Reading, decomposed: bool, identities: bool, bounds_checks: bool
+    reading: Reading, guards: Sequence[Guard], decomposed: bool, identities: bool, bounds_checks: bool
 ) -> Expressions:
-    """The expressions of a program with these notes, whose module at the bound is given."""
-    forms = {form: i for i, form in enumerate(dict.fromkeys(notes.numbers))}
-    constants = tuple([number.hex() for _, _, number in bound.reciprocals])
-    numbers = tuple([forms[form] for form in notes.numbers])
-    structure, entries = digests(notes.structure)
+    """The expressions of a program, from the symbolic module of its bound."""
+    forms = {form: i for i, form in enumerate(dict.fromkeys(reading.integers))}
+    constants = tuple([number.hex() for _, _, number in reading.reciprocals])
+    numbers = tuple([forms[form] for form in reading.integers])
     return Expressions(
-        decomposed, identities, bounds_checks, structure, entries, tuple(map(str, forms)), numbers, constants
-    )
+        decomposed, identities, bounds_checks, *digests(reading.structure), tuple(map(str, forms)), numbers, constants,
+        tuple([guard.fields for guard in guards]),
+    )  # fmt: skip
 
 
 def compare(
     expressions: Expressions, packs: Mapping[str, object], checks: Sequence[Check], trace: ImportedAt
-) -> tuple[str, ...]:
-    """Compare a program, which takes run-time numbers in `packs` and has these `checks`, with a trace; return the
-    messages of the checks at the sizes of the trace, which they may name. Raises Refusal where they differ."""
+) -> None:
+    """Compare a program, which takes run-time numbers in `packs` and has these `checks`, with a trace. Raises Refusal
+    where they differ."""
     reading, at = trace.reading, trace.text
     structure, entries = digests(reading.structure)
     if structure != expressions.structure:
@@ -98,7 +99,7 @@ def compare(
         raise Refusal(op, f"at {at} it has another op, or another number that is no size, than at other sizes")
     integers = expressions.integers(trace.sizes)
     for i, (number, expected) in enumerate(zip(reading.integers, integers, strict=True)):
-        if number != expected:
+        if number.number != expected:
             op, name = place(reading, i)
             form = expressions.forms[expressions.numbers[i]]
             raise Refusal(op, f"at {at} its `{name}` has {number}, where the program computes {form} = {expected}")
@@ -111,9 +112,9 @@ def compare(
     if packs != trace.imported.packer.entries:
         raise Refusal(reading.function, f"at {at} it takes other run-time numbers")
     here = trace.imported.checks
-    if [(check.record, check.error) for check in checks] != [(check.record, check.error) for check in here]:
+    expected = [(check.record, check.error, respelled(check.message, trace.sizes)) for check in checks]
+    if expected != [(check.record, check.error, check.message) for check in here]:
         raise Refusal(reading.function, f"at {at} it checks other values")
-    return tuple([check.message for check in here])
 
 
 def _other(reading: Reading, entries: str, expected: str) -> Operation:
@@ -125,15 +126,15 @@ def _other(reading: Reading, entries: str, expected: str) -> Operation:
     return reading.function
 
 
-def verify(binding: Binding, sized: Sized) -> tuple[str, ...]:
-    """Compare a program of a bucket with a trace of the bucket, and return the messages of its checks there. Raises
-    OneSize where it does not compute what the trace does, or the trace cannot be imported so."""
+def verify(binding: Binding, sized: Sized) -> None:
+    """Compare a program of a bucket with a trace of the bucket. Raises OneSize where it does not compute what the trace
+    does, or the trace cannot be imported so."""
     assert binding.padding is not None
     own = binding.padding.expressions
     try:
         way = own.decomposed, own.identities
         trace = ImportedAt.of(sized.sizes, served(sized), binding.live, own.bounds_checks, way)
-        return compare(own, binding.packer.entries, binding.checks, trace)
+        compare(own, binding.packer.entries, binding.checks, trace)
     except Refusal as error:
         raise OneSize(str(error)) from error
     except Exception as error:  # whatever the import of an op raises: the exact program raises it for the user

@@ -2,9 +2,8 @@
 
 An entry of the cache on disk, of kind "trace", is found by the digest of the trace's canonical text, of what is asked
 of it, and of the environment. It holds, as JSON, the `Binding` of the program, and the key of the executable, which is
-an entry of its own. Of a program for many sizes it holds the expressions, and the sizes at which they were verified: a
-process verifies any other size before it serves it. Nothing in an entry is trusted: each field is checked against the
-trace that it is used for.
+an entry of its own. Of a program for many sizes it holds the expressions and guards, too. Nothing in an entry is
+trusted: each field is checked against the trace that it is used for.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import PACK_OF, PACKS, Packer
 from lazytpu.engine.errors.cuts import CHECKED
 from lazytpu.engine.launching.binding import Binding, Padding
-from lazytpu.engine.sizes.expressions import Expressions, Verified
+from lazytpu.engine.sizes.expressions import Expressions
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.ir.forms import parse
 from lazytpu.trace.trie import Record, State
 
-VERSION = 6
+VERSION = 7
 
 
 class Malformed(ValueError):
@@ -59,23 +58,18 @@ def as_json(program: str, binding: Binding) -> dict[str, Any]:
 
 
 def _padding(padding: Padding) -> list[Any]:
-    """The fields of the padding of an entry, with the sizes at which the program was verified so far."""
-    verified = [[_lists(sizes), _lists(messages)] for sizes, messages in dict(padding.verified.sizes).items()]
-    memory = map(_lists, (padding.symbols, padding.arguments, padding.results))
-    return [*memory, padding.expressions.encode(), verified]
+    """The fields of the padding of an entry."""
+    return [*map(_lists, (padding.symbols, padding.arguments, padding.results)), padding.expressions.encode()]
 
 
-def _as_padding(fields: Sequence[Any], checks: int) -> Padding:
-    """The padding that `_padding` wrote, of a program with so many checks. Raises Malformed."""
+def _as_padding(fields: Sequence[Any]) -> Padding:
+    """The padding that `_padding` wrote. Raises Malformed."""
     symbols, arguments, results = map(_tuples, fields[:3])
     expressions = Expressions.decode(fields[3])
-    verified = {_tuples(sizes): _tuples(messages) for sizes, messages in fields[4]}
-    if any(not parse(text).symbols <= set(symbols) for text in expressions.forms):
+    texts = (*expressions.forms, *(text for text, _, _ in expressions.guards))
+    if any(not parse(text).symbols <= set(symbols) for text in texts):
         raise Malformed("its expressions have other symbols")
-    for sizes, messages in verified.items():
-        if len(sizes) != len(symbols) or len(messages) != checks or not all(type(size) is int for size in sizes):
-            raise Malformed("its verified sizes are not those of its symbols and checks")
-    return Padding(symbols, arguments, results, expressions, Verified(verified, saved=len(verified)))
+    return Padding(symbols, arguments, results, expressions)
 
 
 def _lists(value: Any) -> Any:
@@ -110,7 +104,7 @@ def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) 
             checks=tuple(
                 Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in fields["checks"]
             ),
-            padding=None if fields["padding"] is None else _as_padding(fields["padding"], len(fields["checks"])),
+            padding=None if fields["padding"] is None else _as_padding(fields["padding"]),
         )
     except Malformed:
         raise

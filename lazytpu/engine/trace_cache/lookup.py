@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.trace_cache import index
 from lazytpu.engine.trace_cache.index import Malformed
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.cache.store import CacheWarning, store
+from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.cache.translation import KIND, describe, trace_key, translators
 from lazytpu.runtime.program import Program
 from lazytpu.trace.trie import Record, State
@@ -53,23 +52,11 @@ def recall(
     return program, binding
 
 
-def note(
-    content: str, program: str, binding: Binding, name: str, records: int, *, coming: bool = False, again: bool = False
-) -> None:
-    """Write down which program a trace has, if that program is on disk, or `coming`. `program` is its key. `again`
-    writes over what is there, as where the program was verified at more sizes."""
+def note(content: str, program: str, binding: Binding, name: str, records: int, *, coming: bool = False) -> None:
+    """Write down which program a trace has, if that program is on disk, or `coming`. `program` is its key."""
     key = trace_key(content)
-    if (coming or store().has(programs.KIND, program)) and store().writable() and store().has(KIND, key) == again:
+    if (coming or store().has(programs.KIND, program)) and store().writable() and not store().has(KIND, key):
         store().put(KIND, key, index.encode(program, binding), describe(name, records, program))
-
-
-def forget(content: str) -> None:
-    """Remove the entry of a trace whose program is wrong. One that cannot be removed serves no size that it was not
-    verified at."""
-    try:
-        store().remove(KIND, trace_key(content))
-    except OSError as error:
-        warnings.warn(f"a program that was dropped stays in the cache: {error}", CacheWarning, stacklevel=1)
 
 
 def dumped(content: str, binding: Binding, name: str, records: int, stablehlo: str) -> dict[str, Any]:

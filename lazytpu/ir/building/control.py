@@ -136,7 +136,7 @@ def _repeat(
     invariants: Sequence[SSAValue],
     accumulated: list[_Accumulated],
 ) -> list[SSAValue]:
-    limit = b.constant(times, COUNTER) if isinstance(times, int) else b.convert(times, COUNTER)
+    limit = b.convert(times, COUNTER) if isinstance(times, SSAValue) else b.constant(times, COUNTER)
 
     def cond(inner: RegionMethods, i: SSAValue, *_: SSAValue) -> SSAValue:
         return inner.compare("LT", i, limit)
@@ -157,9 +157,9 @@ def build_scan(
     reverse: bool,
     invariants: Sequence[SSAValue],
 ) -> tuple[list[SSAValue], list[SSAValue]]:
-    lengths = sorted({shape_of(x)[0] if shape_of(x) else -1 for x in xs} | {length})
-    if lengths != [length]:
-        raise ValueError(f"the values scanned over have lengths {lengths}; expected a first dimension of {length}")
+    lengths = [shape_of(x)[0] if shape_of(x) else -1 for x in xs]
+    if any(each != length for each in lengths):
+        raise ValueError(f"the values scanned over have lengths {lengths}; expected a first dimension of {length!r}")
     if length == 0:
         return list(carried), _nothing(b, carried, xs, body, invariants)
     count = len(carried)

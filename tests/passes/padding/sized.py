@@ -1,13 +1,13 @@
 """Programs that a Python function builds at any size, made one program of the bound and compared with it at each size.
 
-`build(b, *arguments, **sizes)` gets the sizes as numbers. It is called at a few of them, and what differs between the
-modules is annotated: `unified` finds the forms.
+`build(b, *arguments, **sizes)` gets the sizes as symbolic ones, and as numbers for the exact programs.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -15,12 +15,13 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.forms import Form, Range, parse
+from lazytpu.ir.forms import Form, Range, parse, symbol
+from lazytpu.ir.symbolic import Derivation
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of, tensor_type
 from lazytpu.lowering import emit
+from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.dims import Dim
-from lazytpu.passes.padding.notes import annotate, notes_of, read
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.pipeline import check
 from lazytpu.runtime import client
@@ -38,10 +39,16 @@ def argument_forms(text: str) -> tuple[str, list[Form]]:
     return dtype, [parse(size) for size in rest.rstrip("]").split(",") if size]
 
 
+def _size(of: Form, sizes: Mapping[str, Any]) -> Any:
+    """The size with this form, symbolic if the sizes of its symbols are."""
+    derivation = Derivation.active
+    return of.at(sizes) if derivation is None else derivation.size(of)
+
+
 def module_at(build: Build, arguments: Sequence[str], sizes: Mapping[str, int]) -> ModuleOp:
     """The module of these sizes."""
     forms = [argument_forms(text) for text in arguments]
-    block = Block(arg_types=[tensor_type(dtype, [f.at(sizes) for f in shape]) for dtype, shape in forms])
+    block = Block(arg_types=[tensor_type(dtype, [_size(f, sizes) for f in shape]) for dtype, shape in forms])
     results = build(Builder(block), *block.args, **sizes)
     results = [results] if isinstance(results, SSAValue) else list(results)
     block.add_op(ReturnOp(*results))
@@ -49,25 +56,12 @@ def module_at(build: Build, arguments: Sequence[str], sizes: Mapping[str, int]) 
     return ModuleOp([FuncOp("main", types, Region(block))])
 
 
-def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
-    """Sizes at which the forms of one or two symbols are found, and the bound, which checks them."""
-    names, bound = list(symbols), {name: high for name, (_, high) in symbols.items()}
-    inner = {name: max(low, high - 3) for name, (low, high) in symbols.items()}
-    moved = [{**inner, name: inner[name] + 1} for name in names]
-    both = [{name: inner[name] + (1 if len(names) > 1 else 2) for name in names}]  # squares of one, products of two
-    return [inner, *moved, *both, bound]
-
-
-def unified(modules: Sequence[ModuleOp], at: Sequence[Mapping[str, int]], symbols: Mapping[str, Range]) -> ModuleOp:
-    """The last module, that of the bound, with what differs between all of them as annotations."""
-    annotate(modules[-1], notes_of([read(module) for module in modules], at), symbols)
-    return modules[-1]
-
-
 def annotated(build: Build, arguments: Sequence[str], symbols: Mapping[str, Range] = N) -> ModuleOp:
     """The module of the bound with its sizes, through text."""
-    at = samples(symbols)
-    module = unified([module_at(build, arguments, sizes) for sizes in at], at, symbols)
+    with Derivation(symbols) as derivation:
+        module = module_at(build, arguments, {name: derivation.size(symbol(name)) for name in symbols})
+        reading = read(module)
+    annotate(module, reading, symbols)
     text = print_module(module)
     again = parse_module(text)
     assert print_module(again) == text

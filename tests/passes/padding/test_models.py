@@ -13,20 +13,26 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import lazytpu
+from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling import translate
+from lazytpu.engine.sizes.fitting import fit
+from lazytpu.engine.sizes.skeletons import Integers, trace_apart, trace_together
+from lazytpu.ir.symbolic import Derivation
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 from lazytpu.lowering import emit
+from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import topologies
 from lazytpu.runtime.tpu_compiler import ALONE, smallest
-from tests.passes.padding.sized import compiled, padded, true_of, unified
+from lazytpu.trace.trie import Record
+from tests.passes.padding.sized import compiled, padded, true_of
 
 BATCH, WORDS, WIDTH, HEADS, POSITIONS = 2, 11, 8, 2, 12
 BOUND = {"n": (1, 8)}
-SAMPLES = [{"n": 5}, {"n": 6}, {"n": 8}]
+SAMPLES = (5, 6, 8)
 
 
 class Block(nn.Module):
@@ -64,16 +70,15 @@ class Captured(Exception):
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], ModuleOp]:
-    """A function that gives the module of what a function records."""
-    texts: list[str] = []
-    original = translate.import_trace
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], tuple[list[Record], Sequence[int]]]:
+    """A function that gives the records of a function, and the live slots."""
+    traces: list[tuple[list[Record], Sequence[int]]] = []
 
-    def spy(*args, **kwargs):
-        texts.append(print_module(original(*args, **kwargs).module))
+    def spy(records, live, *args, **kwargs):
+        traces.append((records, live))
         raise Captured
 
-    def record(step: Callable[[], object]) -> ModuleOp:
+    def record(step: Callable[[], object]) -> tuple[list[Record], Sequence[int]]:
         lazytpu.sync()
         with monkeypatch.context() as patch, lazytpu.mode("lazy"):
             patch.setattr(translate, "import_trace", spy)
@@ -81,9 +86,24 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
             with pytest.raises(Captured):
                 lazytpu.mark_step()
             del kept
-        return parse_module(texts.pop())
+        return traces.pop()
 
     return record
+
+
+def unified(traces: Sequence[tuple[list[Record], Sequence[int]]]) -> ModuleOp:
+    """The module of the bound, annotated with the forms that the integers of these traces have."""
+    parts = [Integers([], []) for _ in traces]
+    for (records, _), into in zip(traces, parts, strict=True):
+        trace_apart(records, into)
+    varying = fit([np.array(into.values) for into in parts], np.array(parts[0].kinds))
+    assert varying is not None
+    with Derivation(BOUND) as derivation:
+        records = trace_together(traces[0][0], iter(varying.symbolic(derivation)))
+        module = import_trace(records, traces[0][1], ()).module
+        reading = read(module)
+    annotate(module, reading, BOUND)
+    return parse_module(print_module(module))
 
 
 def train(length: int) -> Callable[[], object]:
@@ -138,8 +158,9 @@ def run(module: ModuleOp, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("step", [pytest.param(train, marks=pytest.mark.long), decode])
 def test_one_program_for_all_sizes(step, recorded) -> None:
-    modules = {n: recorded(step(n)) for n in (5, 6, 8, 2)}
-    sized_module = unified([modules[at["n"]].clone() for at in SAMPLES], SAMPLES, BOUND)
+    traces = {n: recorded(step(n)) for n in (5, 6, 8, 2)}
+    modules = {n: import_trace(*trace, ()).module for n, trace in traces.items()}
+    sized_module = unified([traces[n] for n in SAMPLES])
     sized = pad_sizes(sized_module)
     assert sized is not None
     assert sized.masks > 0
@@ -162,8 +183,7 @@ def test_one_program_for_all_sizes(step, recorded) -> None:
 def test_libtpu_compiles_it(step, chip: str, recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
-    modules = [recorded(step(at["n"])) for at in SAMPLES]
-    module = unified(modules, SAMPLES, BOUND)
+    module = unified([recorded(step(n)) for n in SAMPLES])
     pad_sizes(module)
     run_pipeline(module, passes=for_target(Target.parse(chip)), verify=True)
     topologies.check_compiles(emit(module, platform="tpu"), smallest(chip), name="padded")

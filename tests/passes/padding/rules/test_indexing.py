@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lazytpu.ir.types import shape_of
 from tests.passes.padding.sized import compiled, same_at_every_size
 
 ONE = {"n": (1, 5)}
@@ -13,7 +14,7 @@ SOME = [{"n": 1}, {"n": 4}]
 
 def rows(b, x, index):
     """x[index] of indices [k]."""
-    width = x.type.get_shape()[1:]
+    width = shape_of(x)[1:]
     return b.gather(
         x, index, offset_dims=range(1, 1 + len(width)), collapsed_slice_dims=(0,), start_index_map=(0,),
         index_vector_dim=1, slice_sizes=(1, *width),
@@ -22,7 +23,7 @@ def rows(b, x, index):
 
 def write_rows(b, x, index, updates, kind):
     return b.scatter(
-        x, index, updates, kind=kind, update_window_dims=range(1, len(x.type.get_shape())), inserted_window_dims=(0,),
+        x, index, updates, kind=kind, update_window_dims=range(1, len(shape_of(x))), inserted_window_dims=(0,),
         scatter_dims_to_operand_dims=(0,), index_vector_dim=1,
     )  # fmt: skip
 

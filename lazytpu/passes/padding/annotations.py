@@ -1,0 +1,191 @@
+"""The size annotations that `pad-sizes` needs, read off a module that was built from symbolic sizes.
+
+A module built under a `Derivation` (`lazytpu.ir.symbolic`) has the types and numbers of the bound, and knows the form
+of each: sizes in types, limits of slices, constants. `read` takes it apart into its structure, which is the same at all
+sizes, and its integers; `annotate` writes the forms on it.
+
+    with Derivation({"n": (2, 64)}) as derivation:
+        module = ...
+        reading = read(module)
+    annotate(module, reading, derivation.symbols)
+
+`read` also takes apart a module of one size, so that both can be compared (`lazytpu.engine.sizes.verification`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.constants import ConstantOp, number_of
+from lazytpu.ir.forms import Form, Range, form
+from lazytpu.ir.jax_call import JaxCallOp
+from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
+from lazytpu.ir.symbolic import Derivation, Reciprocal, Size
+from lazytpu.ir.template import TemplateOp, from_attribute
+from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
+from lazytpu.passes.padding.walk import Refusal
+
+NEAR = 1e-6  # relative rounding error of a reciprocal in float32
+MAX_CONSTANT = 1 << 31
+"Constants from here on are structure: the pack of sizes is i32."
+END = ("end",)
+"In the structure of a module, behind the ops of a region."
+
+
+@dataclass
+class Reading:
+    """A module as its structure and its integers, as forms. `places` are the ops with the names and counts of their
+    integers. `reciprocals` are the constants that are 2 divided by an integer, within rounding: the index of the
+    integer, the dtype, and the constant at the bound."""
+
+    function: FuncOp
+    structure: list[Any] = field(default_factory=list[Any])
+    integers: list[Form] = field(default_factory=list[Form])
+    places: list[tuple[Operation | None, str, int]] = field(default_factory=list[tuple[Operation | None, str, int]])
+    reciprocals: list[tuple[int, str, float]] = field(default_factory=list[tuple[int, str, float]])
+    _numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+
+    def add(self, op: Operation | None, name: str, integers: Sequence[Any]) -> None:
+        """Add the integers that an op has by this name; None stands for the arguments of the function."""
+        self.places.append((op, name, len(integers)))
+        self.integers.extend([size.form if isinstance(size, Size) else form(size) for size in integers])
+
+    def add_block(self, block: Block) -> None:
+        for argument in block.args:
+            self._numbers[argument] = len(self._numbers)
+        for op in block.ops:
+            self._add_op(op)
+
+    def _add_op(self, op: Operation) -> None:
+        # Properties: those that may be sizes are integers, all others are structure.
+        properties: list[Any] = []
+        sized = op.sized if isinstance(op, TensorOp) else ()
+        for name, prop in op.properties.items():
+            if isinstance(op, ConstantOp) and name == "value":
+                properties.append(self._constant(op))
+            elif isinstance(op, TemplateOp) and name == "params":
+                for each, value in op.params.data.items():
+                    known = each in sized
+                    properties.append(self._named(op, each, _parameter(value)) if known else _fixed(op, each, value))
+            elif is_int_array(prop) and name in sized:
+                properties.append(self._named(op, name, ints(prop)))
+            elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key is another for each size
+                properties.append((name, op.body.data.rpartition("_")[0]))
+            else:
+                properties.append(_fixed(op, name, prop))
+
+        # Operands by number, results by dtype and rank; then the sizes of the results, and the regions.
+        types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
+        operands = [self._numbers[value] for value in op.operands]
+        self.structure.append((op.name, tuple(properties), tuple(types), tuple(operands)))
+        for result in op.results:
+            self._numbers[result] = len(self._numbers)
+        if op.results and not op.regions:
+            self.add(op, "result", shape_of(op.results[0]))
+        for i, result in enumerate(op.results[1:] if isinstance(op, JaxCallOp) else (), 1):
+            self.add(op, f"result{i}", shape_of(result))
+        for region in op.regions:
+            self.add_block(region.block)
+            self.structure.append(END)
+
+    def _named(self, op: Operation, name: str, integers: Sequence[Any]) -> Any:
+        self.add(op, name, integers)
+        return name, len(integers)
+
+    def _constant(self, op: ConstantOp) -> Any:
+        """A whole number may be a size, and so may the divisor of 2, as in gradients of means; any other number is
+        structure."""
+        number: Any = number_of(op.value)
+        if isinstance(number, Size):
+            return self._named(op, "value", (number,))[0]
+        if isinstance(number, Reciprocal):
+            return self._reciprocal(op, number.value, Size(0, number.form, number.of))
+        if isinstance(number, bool | complex) or not abs(number) < MAX_CONSTANT or repr(number) == "-0.0":
+            return repr(number)
+        if number == int(number):
+            return self._named(op, "value", (int(number),))[0]
+        divisor = round(TWICE / number)
+        if abs(TWICE / number - divisor) > NEAR * abs(divisor) or not 1 < abs(divisor) < MAX_CONSTANT:
+            return repr(number)
+        return self._reciprocal(op, number, divisor)
+
+    def _reciprocal(self, op: ConstantOp, number: float, divisor: Any) -> str:
+        self.reciprocals.append((len(self.integers), dtype_of(op.results[0]), number))
+        self.add(op, RECIPROCAL, (divisor,))
+        return RECIPROCAL
+
+
+def _fixed(op: Operation, name: str, value: Attribute) -> tuple[str, str]:
+    """A property that is the same at all sizes. Raises Refusal for one with a symbolic size."""
+    derivation = Derivation.active
+    nested = cast("ArrayAttr[Attribute]", value) if isinstance(value, ArrayAttr) else ()
+    if derivation is not None and any(derivation.attached(each) is not None for each in (value, *nested)):
+        raise Refusal(op, f"its `{name}` is a size, and chooses what the op does")
+    return name, str(value)
+
+
+def _parameter(value: Attribute) -> Sequence[Any]:
+    """The integers of a parameter of a template that may be sizes."""
+    number = from_attribute(value)
+    return cast("Sequence[Any]", number if isinstance(number, tuple) else (number,))
+
+
+def read(module: ModuleOp) -> Reading:
+    """Take a module apart into its structure and its integers. Of a module that was built from symbolic sizes, under
+    their derivation."""
+    function = next(op for op in module.ops if isinstance(op, FuncOp))
+    reading = Reading(function)
+    for argument in function.body.block.args:
+        reading.structure.append((dtype_of(argument), len(shape_of(argument))))
+        reading.add(None, "argument", shape_of(argument))
+    reading.add_block(function.body.block)
+    return reading
+
+
+def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range]) -> None:
+    """Write the forms of a module's integers on it, and its symbols."""
+    sizes: dict[Operation, dict[str, list[Form | None]]] = {}
+    arguments: list[str] = []
+    start = 0
+    for op, name, count in reading.places:
+        forms = [None if size.number is not None else size for size in reading.integers[start : start + count]]
+        start += count
+        if op is None:
+            arguments.append(" ".join(STATIC if size is None else str(size) for size in forms))
+        elif any(size is not None for size in forms):
+            sizes.setdefault(op, {})[name] = forms
+    for op, named in sizes.items():
+        set_sizes(op, named)
+    _annotate_arguments(reading.function, arguments)
+    set_symbols(module, symbols)
+
+
+def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
+    attributes = [dict(a.data) for a in function.arg_attrs or ()] or [{} for _ in function.body.block.args]
+    for own, text in zip(attributes, texts, strict=True):
+        if set(text) - {STATIC, " "}:
+            own[SIZES] = StringAttr(text)
+    function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
+
+
+def entries_of(reading: Reading) -> Iterator[tuple[Operation, int]]:
+    """The ops of a module, and the index of each one in its structure."""
+    ops = [op for op in reading.function.walk() if op is not reading.function]
+    entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
+    yield from zip(ops, entries, strict=True)
+
+
+def place(reading: Reading, index: int) -> tuple[Operation, str]:
+    """The op that has the integer with this index, and the name of the integer."""
+    for op, name, count in reading.places:
+        if index < count:
+            return reading.function if op is None else op, name
+        index -= count
+    raise IndexError(index)
