@@ -8,7 +8,7 @@ which computes a form, keeps a guard, or raises LostSize. Checked against torch 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,6 +86,9 @@ class SizeNode:
 
     def neg(self) -> SizeNode:
         return SizeNode(-self.value)
+
+    def sym_sum(self, nodes: Sequence[SizeNode]) -> SizeNode:
+        return SizeNode(sum(node.value for node in nodes))
 
     def sym_not(self) -> SizeNode:
         return SizeNode(not self.value)
