@@ -164,7 +164,7 @@ REFUSED = {
         called("top_k", ("f32", lambda n: (4,)), ("i32", lambda n: (4,)), k=4), ["f32[n]"], "which may be fewer"
     ),
     "a size among the parameters": (
-        lambda b, x, n: b.template("cumulative_logsumexp", [x], [("f32", (n, 9))], dim=n), ["f32[n,9]"], "no size, is there"
+        lambda b, x, n: b.template("cumulative_logsumexp", [x], [("f32", (n, 9))], dim=n), ["f32[n,9]"], "is no size"
     ),
     "features": (gradient_of_kernel(1, 4), ["f32[2,4,9]", "f32[2,n,9]"], "the features or the window"),
     "not square": (
