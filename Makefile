@@ -92,7 +92,7 @@ test-all: $(TESTED)
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
-	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep
+	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep argument-sweep
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)

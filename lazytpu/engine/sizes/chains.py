@@ -1,5 +1,5 @@
 """States of the trie that are known but for their sizes, made by compiled expressions: 8 us each, where a record that
-is inferred takes 300.
+is inferred takes 300, and asking torch for its results 200.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
 by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
