@@ -18,6 +18,9 @@ JUDGED ?= out/judge.json
 # `make padding-sweep`: samples of each op, and the file of results.
 K_PADDED ?= 1
 PADDED ?= out/padding.jsonl
+# `make argument-sweep`: the same.
+K_VARIED ?= 1
+VARIED ?= out/arguments.jsonl
 # `make random-sizes`: how many.
 SIZED ?= 1000
 # `make random-programs`: how many.
@@ -65,6 +68,7 @@ help:
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
 	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
 	@echo 'make padding-sweep  every op at three sizes, with one program for all, about 15 minutes, goes on where it was stopped'
+	@echo 'make argument-sweep every op with each integer argument at several values and shapes, in one process'
 	@echo 'make random-sizes  a thousand random programs at sizes that vary, about 20 minutes (SIZED=1000)'
 	@echo 'make coverage     docs/conformance.md and .json from what these two, and make padding-sweep, found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
@@ -88,7 +92,7 @@ test-all: $(TESTED)
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
-	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep
+	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep argument-sweep
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)
@@ -149,6 +153,10 @@ conformance: $(TESTED)
 .PHONY: padding-sweep
 padding-sweep: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance padding --dtypes float32 -k $(K_PADDED) --results $(PADDED) $(ARGS)
+
+.PHONY: argument-sweep
+argument-sweep: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance arguments --dtypes float32 -k $(K_VARIED) --results $(VARIED) $(ARGS)
 
 .PHONY: tpu-column
 tpu-column: $(TESTED)

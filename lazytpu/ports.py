@@ -7,7 +7,7 @@ cannot be made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -114,8 +114,8 @@ class Inference(Protocol):
         """The layout of a value. Raises NotImplementedError or RuntimeError where the device cannot have it."""
 
     @abstractmethod
-    def agrees(self, records: Sequence[Record], first: int) -> bool:
-        """Whether torch infers the layouts of the results that records of a trace have, from the number `first` on."""
+    def agrees(self, records: Sequence[Record], numbers: Iterable[int]) -> bool:
+        """Whether torch infers the layouts of the results that the records of a trace with these numbers have."""
 
     @abstractmethod
     def outs(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:

@@ -15,6 +15,7 @@ from tools.conformance.rows import CHIPS, LOWERED
 RESULTS = Path("out/conformance.jsonl")
 COMPILED = Path("out/compiled")
 PADDED = Path("out/padding.jsonl")
+VARIED = Path("out/arguments.jsonl")
 
 
 def main() -> int:
@@ -30,7 +31,9 @@ def main() -> int:
     column.add_argument("-k", type=int, default=3, help="samples of different structure at most (3)")
     sizes = commands.add_parser("padding", help="run samples at three sizes, with one program for all of them")
     sizes.add_argument("-k", type=int, default=2, help="samples of each op that have a size to scale at most (2)")
-    for command in (run, column, sizes):
+    integers = commands.add_parser("arguments", help="vary each integer argument of each op in one process")
+    integers.add_argument("-k", type=int, default=2, help="samples of each op that have an integer at most (2)")
+    for command in (run, column, sizes, integers):
         command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
         command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
         command.add_argument("--seed", type=int, default=0, help="other values (0)")
@@ -40,13 +43,13 @@ def main() -> int:
     show = commands.add_parser("show", help="what failed, with the reasons that are known")
     table = commands.add_parser("table", help="write the published table")
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
-    for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED)):
+    for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED), (integers, VARIED)):
         command.add_argument("--results", type=Path, default=file, help=f"the results file ({file})")
     table.add_argument("--padded", type=Path, default=PADDED, help=f"results of the command padding ({PADDED})")
     for command in (column, table):
         command.add_argument("--compiled", type=Path, default=COMPILED, help=f"a results file per chip ({COMPILED})")
     asked = parser.parse_args()
-    if asked.command in ("sweep", "compile", "padding"):
+    if asked.command in ("sweep", "compile", "padding", "arguments"):
         return _sweep(asked)
     from tools.conformance import report
 
@@ -70,10 +73,11 @@ def _sweep(asked: argparse.Namespace) -> int:
         compiling.prepare()
         samples, results = {"": asked.k}, asked.compiled / f"{asked.chip}.jsonl"
         role = partial(compiling.work, chip=asked.chip)
-    elif asked.command == "padding":
-        from tools.conformance import padding
+    elif asked.command in ("padding", "arguments"):
+        from tools.conformance import arguments, padding
 
-        samples, results, role = {"": asked.k}, asked.results, padding.work
+        role = padding.work if asked.command == "padding" else arguments.work
+        samples, results = {"": asked.k}, asked.results
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
     jobs = jobs_of(dtypes, asked.only, samples, asked.seed)

@@ -100,7 +100,7 @@ def _scaled(entry: Entry, number: int, sample: SampleInput, device: str) -> Scal
         for numbers in (False, True):
             calls = [scale(call, size, by, numbers) for by in SCALES]
             try:
-                return Scaled([Trial(entry, number, _sample(sample, c), device) for c in calls], ROOM * size)
+                return Scaled([Trial(entry, number, sample_of(sample, c), device) for c in calls], ROOM * size)
             except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
                 continue
     return None
@@ -137,7 +137,8 @@ def _shrunk(x: torch.Tensor, random: torch.Generator) -> torch.Tensor:
     return x * (1 - SHRUNK * torch.rand(x.shape, generator=random)).to(x.dtype)
 
 
-def _sample(like: SampleInput, call: Call) -> SampleInput:
+def sample_of(like: SampleInput, call: Call) -> SampleInput:
+    """A sample like another one, of another call."""
     made = SampleInput(call[0], args=call[1], kwargs=call[2])
     made.output_process_fn_grad = like.output_process_fn_grad
     made.broadcasts_input = like.broadcasts_input

@@ -1,33 +1,29 @@
 """States of the trie that are known but for their sizes, made by compiled expressions: 8 us each, where a record that
-is inferred takes 300.
+is inferred takes 300, and asking torch for its results 200.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
 by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
-layouts of results are what recording goes on with, so torch is asked for those at sizes beside the samples, and at the
-ends of each range of sizes that the chain grows in (`Inference.agrees`); where something is rounded down, at all.
+layouts of results are what recording goes on with, and what Python sees: they are implied by those of the operands
+(`implied`), or torch is asked for them at each new size before a state has them (`Inference.agrees`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
-from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.skeletons import LEAST, Integers, put_together
+from lazytpu.engine.sizes.fitting import LARGEST, Varying
+from lazytpu.engine.sizes.implied import Implied
+from lazytpu.engine.sizes.skeletons import LEAST, Integers
 from lazytpu.engine.sizes.unexpected import LookingFor
-from lazytpu.ir.forms import Form, Range, form, symbol
+from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Operand, Record, State
-
-BESIDE = (1, 2, 3)
-"Torch is asked at sizes larger than the samples by these: nothing that is halved is a form by chance then."
 
 AT_ONCE = 4
 "Chains that begin at one place, where traces of several kinds begin alike."
@@ -41,10 +37,8 @@ class Segment:
 
     `found` are the positions of new symbols among the integers of the first key. Of all symbols so far, `numbers` gives
     the numbers of the forms; of these, `head` makes the first key, and `edges` all keys, results and records. `sizes`
-    are the positions of those that are sizes of tensors. Some forms in it may be `rounded` down.
-
-    Torch agrees at sizes `within` these, once `asked`. It did not at the end of the range of a symbol in `failed`, or
-    at all if the segment is `wrong`."""
+    are the positions of those that are sizes of tensors. `asked` are the numbers of the states for whose results torch
+    is asked."""
 
     twins: Sequence[State]
     found: tuple[int, ...]
@@ -52,25 +46,20 @@ class Segment:
     head: Callable[[Sizes], Key]
     edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
     sizes: tuple[int, ...]
-    within: list[Range]
-    rounded: bool
-    asked: bool = False
-    wrong: bool = False
-    failed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    asked: tuple[int, ...]
 
 
 class Chain:
     """The states of a trace as functions of its sizes. `states` are those of one sample, whose integers are `reading`,
-    and those of all samples `varying`. The first `left` are what an earlier read left of a trace, and have no keys.
+    `varying` as in all samples. The first `left` are what an earlier read left of a trace, and have no keys.
 
     `segments` are empty where nothing can be made. The first is of children of the state `begins`, by number, -1 for
     the root; or, if it is `of_left`, of any state that has the sizes of what was left.
     """
 
-    def __init__(self, states: Sequence[State], left: int, reading: Reading, varying: Varying, samples: np.ndarray):
+    def __init__(self, states: Sequence[State], left: int, reading: Reading, varying: Varying):
         self._states, self._reading, self._forms = states, reading, _forms(varying)
         self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
-        self._ranges = {n: (int(samples[:, at].min()), int(samples[:, at].max())) for n, at in self._symbols.items()}
         self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
         self.segments: list[Segment] = []
         self.of_left = False
@@ -79,6 +68,7 @@ class Chain:
             return
         first = min(self._shown_at.values())
         self.of_left = first < left
+        self._implied = self._all_implied()
         starts = sorted({max(number, left) for number in self._shown_at.values()})
         self.begins = starts[0] - 1
         if all((at >= reading.starts[first]).all() for at in varying.varying.values()):
@@ -123,8 +113,15 @@ class Chain:
         scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
         exec(compile(source, "<states known but for their sizes>", "exec"), scope)
         sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
-        within, rounded = [self._ranges[name] for name in names], any(size.period > 1 for size in writer.forms)
-        return Segment(twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, within, rounded)
+        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in self._implied])
+        return Segment(twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, asked)
+
+    def _all_implied(self) -> frozenset[int]:
+        """The numbers of the states whose results have layouts that follow from those of the operands."""
+        shapes, records = Implied(), self._reading.records
+        each = enumerate(zip(self._states, records, strict=True))
+        implied = {number: shapes.add(state.recorded[0], self._forms_from(at)) for number, (state, at) in each}
+        return frozenset(number for number, follows in implied.items() if follows)
 
     def _forms_from(self, position: int) -> Iterator[Form]:
         return iter(self._forms[position:])
@@ -157,12 +154,15 @@ class Chain:
         numbers = self._numbers(segment, known)
         if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
             return  # lines are those of the user's that errors name
-        if not self._agrees(segment, known, inference):
-            return
         try:
             edges = segment.edges(numbers, inference)
         except (RuntimeError, NotImplementedError):  # too large for the device: recording says so
             return
+        if segment.asked:
+            before = parent.records()
+            records = [*before, *[record for _, _, record in edges]]
+            if not inference.agrees(records, [len(before) + i for i in segment.asked]):
+                return
         state = parent
         for (own, outs, record), twin in zip(edges, segment.twins, strict=True):
             child = state.next.get(own)
@@ -180,55 +180,8 @@ class Chain:
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
         """The numbers of the forms at these sizes; None where one is a size that may be another kind."""
         numbers = segment.numbers(*known)
-        return numbers if min(known) >= LEAST and all(numbers[i] >= LEAST for i in segment.sizes) else None
-
-    def _agrees(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
-        """Whether torch infers the layouts of a segment from the sizes of the samples to these."""
-        if not segment.asked:
-            segment.wrong = not all(self._agrees_at(segment, sizes, inference) for sizes in self._beside(segment))
-            segment.asked = True  # now: an interrupt may have come before
-        if segment.wrong:
-            return False
-        if segment.rounded:  # another stride may give these sizes by chance, and no other
-            return self._agrees_at(segment, known, inference)
-        return all(self._reaches(segment, i, size, inference) for i, size in enumerate(known))
-
-    @staticmethod
-    def _beside(segment: Segment) -> Iterator[Sizes]:
-        """The sizes beside the samples at which torch is asked. A size that follows another symbol by chance does not
-        vary with that."""
-        tops = [high for _, high in segment.within]
-        if len(tops) > 1:
-            yield from product(*segment.within)
-        yield from ((*tops[:i], top + more, *tops[i + 1 :]) for i, top in enumerate(tops) for more in BESIDE)
-
-    def _reaches(self, segment: Segment, symbol: int, size: int, inference: Inference) -> bool:
-        """Whether torch agrees up to this size of a symbol. Where it does not much further on, as behind the end of a
-        table, it may as far as is needed now."""
-        low, high = segment.within[symbol]
-        if low <= size <= high:
-            return True
-        for end in (2 * bound(size), bound(size), size) if size > high else (LEAST, size):
-            ends = [(end,) if i == symbol else within for i, within in enumerate(segment.within)]
-            if (symbol, end) in segment.failed:
-                continue
-            if all(self._agrees_at(segment, corner, inference) for corner in set(product(*ends))):
-                segment.within[symbol] = min(low, end), max(high, end)
-                return True
-            segment.failed.add((symbol, end))
-        return False
-
-    def _agrees_at(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
-        """Whether torch infers the layouts of a segment at these sizes."""
-        if self._numbers(segment, known) is None:
-            return False
-        sizes = dict(zip(self._symbols, known, strict=False))
-        first = self._states.index(segment.twins[0])
-        records: list[Record] = []
-        for number, state in enumerate(self._states[: first + len(segment.twins)]):
-            integers = (size.at(sizes) for size in self._forms_from(self._reading.records[number]))
-            records.append(put_together(state.recorded[0], integers))
-        return inference.agrees(records, first)
+        large = max(numbers, default=0) >= LARGEST
+        return None if large or min(known) < LEAST or any(numbers[i] < LEAST for i in segment.sizes) else numbers
 
 
 def _forms(varying: Varying) -> list[Form]:

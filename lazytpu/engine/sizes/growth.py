@@ -108,7 +108,7 @@ class Growth:
         if varying is None or not varying.symbols:
             return
         left = sum(state.key is None for state in states)
-        chain = Chain(states, left, reading, varying, np.stack(kind.samples))
+        chain = Chain(states, left, reading, varying)
         kind.varying = varying
         if not chain.segments:
             return

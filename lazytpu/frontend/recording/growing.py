@@ -3,7 +3,7 @@ torch for them, and where they are looked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,10 +46,10 @@ class _Inference(Inference):
     def layout(self, dtype: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
         return layout(dtype, shape, stride)
 
-    def agrees(self, records: Sequence[Record], first: int) -> bool:
+    def agrees(self, records: Sequence[Record], numbers: Iterable[int]) -> bool:
         layouts = Slots(records).layouts
         try:
-            return all(_keys(_fresh(record, layouts)) == _keys(record.outs) for record in records[first:])
+            return all(_keys(_fresh(records[i], layouts)) == _keys(records[i].outs) for i in numbers)
         except Exception:  # noqa: BLE001  (torch refuses these sizes, in one of many ways: recording meets it again)
             return False
 

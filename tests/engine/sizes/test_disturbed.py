@@ -17,6 +17,7 @@ from torch import nn
 import lazytpu
 from lazytpu.engine.sizes import chains, growth, templates
 from lazytpu.engine.sizes.templates import Template
+from lazytpu.frontend.recording.growing import INFERENCE
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
@@ -77,7 +78,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "forms of states are found": (growth, "fit"),
     "a bucket is made": (Template, "_sized"),
     "records are put together": (templates, "trace_together"),
-    "torch is asked": (chains.Chain, "_agrees_at"),
+    "torch is asked": (type(INFERENCE), "agrees"),
     "states are made": (chains, "State"),
 }
 
@@ -86,7 +87,7 @@ def computed(x: torch.Tensor, others: int) -> torch.Tensor:
     """Ops on all rows; `others` are more of them."""
     for _ in range(others):
         x = x + x.mean(0)
-    return (x * 2 - x.mean(0)).tanh()
+    return (x * 2 - x.mean(0)).tanh().cumsum(0)
 
 
 @pytest.mark.parametrize("place", PLACES)

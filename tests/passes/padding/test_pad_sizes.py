@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.inspection.opt import main
+from lazytpu.ir.base import _size_lists
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.pointwise import BinaryOp, UnaryOp
+from lazytpu.ir.shape import SliceOp
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.passes.errors import PassError
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.notes import OtherOps
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.rules import REFUSED, RULES
 from lazytpu.passes.padding.walk import Refusal
@@ -210,6 +215,56 @@ def test_wrong_annotations_are_found() -> None:
         )
         with pytest.raises(Refusal, match=reason):
             pad_sizes(before)
+
+
+def reversed_along(sizes: str) -> ModuleOp:
+    return module(
+        '%x : tensor<4x8xf32> {lazytpu.sizes = "_ n"}',
+        "tensor<4x8xf32>",
+        f"""%0 = lazytpu.reverse %x dims = [0] {{lazytpu.sizes = "{sizes}"}} : tensor<4x8xf32>
+        func.return %0 : tensor<4x8xf32>""",
+    )
+
+
+def test_a_dimension_is_no_size() -> None:
+    """Which integers may be sizes is declared by the op. Others are refused by the verifier and by the pass."""
+    with pytest.raises(VerifyException, match="dims is annotated with a size, and is none"):
+        reversed_along("dims: n").verify()
+    with pytest.raises(Refusal, match="dims is annotated with a size, which the rule of the op does not read"):
+        pad_sizes(reversed_along("dims: n"))
+    reversed_along("result: _ n").verify()
+
+
+def test_an_annotation_that_no_rule_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that forgets a property which may be a size makes no wrong program."""
+    monkeypatch.setitem(RULES, SliceOp, lambda w, op: [Padded(tuple(w.result_dims(op)))])
+    with pytest.raises(Refusal, match="limits is annotated with a size, which the rule"):
+        pad_sizes(annotated(lambda b, x, n: b.slice(x, (0,), (n - 1,)), ["f32[n]"], ONE))
+
+
+def test_lists_of_integers_are_structure_unless_declared() -> None:
+    sized = {name: {*_size_lists(op)} for name, op in OPS.items() if _size_lists(op)}
+    assert sized == {
+        "slice": {"starts", "limits", "strides"},
+        "pad": {"low", "high", "interior"},
+        "dynamic_slice": {"sizes"},
+        "gather": {"slice_sizes"},
+        "convolution": {"high"},
+        "reduce_window": {"window", "high"},
+    }
+
+
+STRUCTURE = {
+    "dims": lambda b, x, n: b.reverse(x, (n % 2,)),
+    "a permutation": lambda b, x, n: b.transpose(x, (0, 1) if n % 2 else (1, 0)),
+    "a template": lambda b, x, n: b.template("cumulative_logsumexp", [x], [("f32", (8, 8))], dim=n % 2)[0],
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURE)
+def test_another_integer_that_is_no_size_is_another_program(name: str) -> None:
+    with pytest.raises(OtherOps):
+        annotated(STRUCTURE[name], ["f32[8,8]"], ONE)
 
 
 def test_sizes_have_to_fit_in_memory() -> None:

@@ -1,0 +1,142 @@
+"""An exception where programs to share are looked for means the exact program: it is counted, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import lazytpu
+from lazytpu.engine.sizes import chains, every, growth, templates
+from lazytpu.engine.sizes.fitting import fit
+from lazytpu.engine.sizes.skeletons import SIZE
+from lazytpu.engine.sizes.templates import Template
+from lazytpu.engine.sizes.unexpected import UNEXPECTED
+from lazytpu.passes.padding.walk import Walk
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
+LENGTHS = (9, 11, 16, 10, 14, 12)
+
+
+@pytest.fixture(autouse=True)
+def one_bucket() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets=(16,)):
+        yield
+        lazytpu.sync()
+
+
+def computed(x: Tensor) -> Tensor:
+    y = x[: x.shape[0] // 2].exp()
+    return (y * 2).sum(0) + x.cumsum(0).mean(0)
+
+
+def check(run: Callable[..., Tensor], *given: Any) -> None:
+    want = run(*given)
+    got = run(*[x.to("tpu") if isinstance(x, Tensor) else x for x in given])
+    lazytpu.mark_step()
+    torch.testing.assert_close(got.cpu(), want)
+
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "templates": (Template, "bucket_of"),
+    "forms": (templates, "fit_shown"),
+    "relatives": (Template, "_of_relatives"),
+    "compiled graphs": (every, "elsewhere"),
+    "samples of chains": (growth, "read"),
+    "states": (chains, "State"),
+    "the pass": (Walk, "run"),
+}
+
+
+@pytest.mark.unexpected
+@pytest.mark.parametrize("place", PLACES)
+def test_values_are_those_of_the_exact_program(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*given: Any, **named: Any) -> Any:
+        raise AttributeError(f"in {place}")
+
+    monkeypatch.setattr(*PLACES[place], raises)
+    before = lazytpu.metrics()["sharing_errors"]
+    for n in LENGTHS:
+        check(computed, torch.randn(n, 6))
+    assert lazytpu.metrics()["sharing_errors"] > before
+    assert f"AttributeError: in {place}" in UNEXPECTED.tracebacks[-1]
+    lazytpu.reset_metrics()
+    assert lazytpu.metrics()["sharing_errors"] == 0
+
+
+@pytest.mark.unexpected
+def test_a_template_learns_when_it_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed has left nothing half done."""
+    whole, failing = templates.with_parts, [True]
+
+    def sometimes(*given: Any) -> Any:
+        if failing.pop():
+            failing.append(False)
+            raise KeyError("once")
+        failing.append(False)
+        return whole(*given)
+
+    monkeypatch.setattr(templates, "with_parts", sometimes)
+    before = len(lazytpu.explain())
+    for n in LENGTHS:
+        check(computed, torch.randn(n, 6))
+    made = [str(program) for program in list(lazytpu.explain())[before:]]
+    assert len(made) <= 4 and "one program for sizes" in made[-1]
+    assert len(UNEXPECTED.tracebacks) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_interrupts_and_exhausted_memory_pass(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*given: Any, **named: Any) -> Any:
+        raise error
+
+    x = torch.randn(9, 6)
+    with monkeypatch.context() as patch:
+        patch.setattr(Template, "bucket_of", raises)
+        y = computed(x.to("tpu"))
+        with pytest.raises(error):
+            y.cpu()
+    lazytpu.sync()
+    check(computed, x)
+
+
+def test_a_line_that_meets_a_number_and_then_a_tensor() -> None:
+    def run(x: Tensor, by: Any, more: bool) -> Tensor:
+        y = x[: x.shape[0] // 2].exp()
+        z = (y * by).sum(0)
+        w = z * 2 + y.mean(0)
+        return w.tanh() if more else w
+
+    for by in (2.0, torch.tensor(2.0)):
+        for more in (False, True):
+            for n in LENGTHS:
+                check(run, torch.randn(n, 6), by, more)
+
+
+def test_a_slice_that_is_open_in_some_calls() -> None:
+    def run(x: Tensor, end: int) -> Tensor:
+        return torch.ops.aten.slice_backward(x, [40, 6], 0, 0, end, 1) * 2
+
+    for n, end in ((9, 9), (11, 2**63 - 1), (16, 16), (10, 2**63 - 1), (14, 14)):
+        x = torch.randn(n, 6) if end == n else torch.randn(40, 6)
+        check(run, x, end)
+
+
+def test_numbers_of_64_bits_are_no_forms() -> None:
+    kinds = np.array([SIZE, 0])
+    for large in (2**63 - 1, -(2**63), 1 << 31):
+        assert fit([np.array([9, 9]), np.array([11, large])], kinds) is None
+        same = fit([np.array([9, large]), np.array([11, large])], kinds)
+        assert same is not None and same.at({"n": 13}) == [13, large]
+
+
+def test_flips_along_other_dims_of_other_shapes() -> None:
+    with lazytpu.options(buckets="auto"):
+        for shape, dim in (((10, 7, 9, 5), 2), ((10, 7, 9, 5), 3), ((5, 8, 6, 8), 0), ((6, 9, 5, 7), 1)):
+            check(lambda x, d=dim: torch.flip(x, (d,)), torch.randn(shape))
