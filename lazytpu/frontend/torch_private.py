@@ -131,8 +131,11 @@ transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[repor
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
 
-# Where a result's strides come from: the memory format of an input; the dims of an FFT, and its result on the CPU
+# Where a result's strides come from: the memory format of an input, or that of the CPU's kernel for a convolution; the
+# dims of an FFT, and its result on the CPU
 suggest_memory_format = _prims_common.suggest_memory_format
+select_convolution = torch._C._select_conv_backend
+convolution_format = torch._C._conv_determine_backend_memory_format
 sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
 

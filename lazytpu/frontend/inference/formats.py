@@ -33,12 +33,13 @@ def _keeps_format(op: OpOverload, name: str) -> None:
 
 
 for _name, _input in (
-    ("reflection_pad2d", "self"),
-    ("replication_pad2d", "self"),
+    *((f"{kind}_pad{rank}d{of}", "self")
+      for kind in ("reflection", "replication") for rank in (2, 3) for of in ("", "_backward")),
     ("upsample_nearest2d", "self"),
     ("_upsample_nearest_exact2d", "self"),
     ("upsample_bilinear2d", "self"),
     ("upsample_bicubic2d", "self"),
+    ("upsample_trilinear3d", "self"),
 ):
     _keeps_format(getattr(aten, _name).default, _input)
 
