@@ -51,6 +51,12 @@ def roll(self: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tens
     return of_format(result, self) if dims and len(dims) == 1 and self.numel() else result
 
 
+@override("aten.col2im.default")
+def col2im(**arguments: Any) -> Tensor:
+    """Contiguous; the meta function crops a larger tensor."""
+    return contiguous(aten.col2im.default(**arguments))
+
+
 @override("aten.angle.default")
 def angle(self: Tensor) -> Tensor:
     """That of complex numbers is contiguous."""

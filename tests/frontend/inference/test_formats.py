@@ -49,3 +49,9 @@ def test_gradients_of_padding(mode: str) -> None:
             leaf = x.to(device).requires_grad_()
             strides.append(torch.autograd.grad(F.pad(leaf, [1] * 4, mode=mode).sum(), leaf)[0].stride())
         assert strides[1] == strides[0], x.stride()
+
+
+def test_fold_of_padded_windows() -> None:
+    windows = torch.ones(1, 2, 10)
+    strides = [F.fold(windows.to(d), (1, 19), (1, 2), (3, 1), (0, 1), (1, 2)).stride() for d in ("cpu", "tpu")]
+    assert strides[1] == strides[0]
