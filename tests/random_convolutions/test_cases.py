@@ -22,10 +22,10 @@ ENDED = [
         Step("conv2d", {"stride": (2, 3), "padding": (1, 1)}, ((2, 4, 2, 3),)),
     ], 1),
     Case(1, (1, 4, 11, 1), torch.float64, False, [
-        Step("conv_transpose2d", {"stride": (2, 1), "padding": (1, 0), "groups": 2}, ((4, 3, 2, 3),)),
+        Step("conv_transpose2d", {"stride": (2, 1), "padding": (1, 1), "groups": 2}, ((4, 3, 2, 3),)),
     ], 2),
     Case(2, (1, 2, 2, 5, 1), torch.float32, True, [
-        Step("conv_transpose3d", {"stride": (1, 2, 3), "padding": (0, 1, 0)}, ((2, 3, 1, 2, 3),)),
+        Step("conv_transpose3d", {"stride": (1, 2, 3), "padding": (0, 1, 1)}, ((2, 3, 1, 2, 3),)),
     ], 1),
 ]  # fmt: skip
 
