@@ -6,6 +6,7 @@ Each function gets the op's arguments by name. If it raises, the CPU's own messa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,29 @@ def spread(self: torch.Tensor, *rest: Any, **options: Any) -> None:
 def power(self: torch.Tensor, exponent: Any) -> None:
     if type(exponent) is int and exponent < 0 and not (self.is_floating_point() or self.is_complex()):
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+@refusal("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
+def samples(
+    self: torch.Tensor, kernel_size: list[int], output_size: list[int], random_samples: torch.Tensor
+) -> None:
+    rank = len(output_size)
+    if self.dim() in (rank + 1, rank + 2):
+        batch = self.shape[0] if self.dim() == rank + 2 else 1
+        given, expected = list(random_samples.shape), [self.shape[-rank - 1], rank]
+        if len(given) != 3 or given[0] < batch or given[1:] != expected:
+            raise RuntimeError(f"expected samples of shape {[batch, *expected]}, but got {given}")
+
+
+@refusal("aten.where.self")
+def where(condition: torch.Tensor, self: torch.Tensor, other: torch.Tensor) -> None:
+    if condition.dtype is torch.uint8:
+        warnings.warn(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
+            "version of PyTorch. Use a boolean condition instead.",
+            UserWarning,
+            stacklevel=8,
+        )
 
 
 @refusal("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")

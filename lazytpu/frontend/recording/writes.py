@@ -14,7 +14,10 @@ _MAY_OVERLAP_ITSELF = frozenset(
     """fill_ zero_ _foreach_zero_ index_fill_ index_put_ masked_fill_ _index_put_impl_ threshold_ tril_ triu_""".split()
 )
 # These read other elements than they write at the same time: no overlap is allowed.
-_NO_OVERLAP = frozenset("""index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ put_""".split())
+_NO_OVERLAP = frozenset(
+    """index_add_ index_copy_ index_fill_ index_put_ _index_put_impl_ put_ scatter_ scatter_add_
+    scatter_reduce_""".split()
+)
 _READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch reads from its tensor before it writes
 
 

@@ -14,7 +14,7 @@ import lazytpu
 View = tuple[tuple[int, int], tuple[int, int], int]
 # Views of 3 by 4 of the first elements of a vector: size, stride, offset. The CPU refuses most writes to the expanded.
 EXPANDED: dict[str, View] = {"rows": ((3, 4), (0, 1), 0), "columns": ((3, 4), (1, 0), 1), "all": ((3, 4), (0, 0), 2)}
-WINDOWS: dict[str, View] = {"by 1": ((3, 4), (1, 1), 0), "by 2": ((3, 4), (2, 1), 1), "interleaved": ((3, 4), (2, 3), 0)}
+WINDOWS: dict[str, View] = {"by 1": ((3, 4), (1, 1), 0), "by 2": ((3, 4), (2, 1), 1), "by 2 and 3": ((3, 4), (2, 3), 0)}
 MASK = [[1, 0, 1, 0], [0, 0, 1, 1], [0, 1, 0, 0]]
 
 
@@ -46,7 +46,7 @@ ON_EXPANDED: dict[str, Callable[[Tensor], object]] = {
     "assignment at a mask": lambda x: x.__setitem__(mask(x), 5),
     "tril_": lambda x: x.tril_(),
     "threshold_": lambda x: torch.threshold_(x, 2, 9),
-    "foreach_zero_": lambda x: torch._foreach_zero_([x]),
+    "foreach_zero_": lambda x: torch.ops.aten._foreach_zero_.default([x]),
     "fill_": lambda x: x.fill_(9),
     "fill_ of a tensor": lambda x: x.fill_(new(x, 1)[0]),
     "mul_": lambda x: x.mul_(2),
