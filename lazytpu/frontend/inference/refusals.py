@@ -6,7 +6,6 @@ Each function gets the op's arguments by name. If it raises, the CPU's own messa
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -75,17 +74,6 @@ def samples(
         given, expected = list(random_samples.shape), [self.shape[-rank - 1], rank]
         if len(given) != 3 or given[0] < batch or given[1:] != expected:
             raise RuntimeError(f"expected samples of shape {[batch, *expected]}, but got {given}")
-
-
-@refusal("aten.where.self")
-def where(condition: torch.Tensor, self: torch.Tensor, other: torch.Tensor) -> None:
-    if condition.dtype is torch.uint8:
-        warnings.warn(
-            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
-            "version of PyTorch. Use a boolean condition instead.",
-            UserWarning,
-            stacklevel=8,
-        )
 
 
 @refusal("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")

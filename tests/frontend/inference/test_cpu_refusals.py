@@ -92,7 +92,6 @@ WARNED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "read": lambda x, mask: x[mask],
     "write": lambda x, mask: x.index_put_((mask, torch.tensor([0, 1]).to(x.device)), x[0, 0].clone()),
     "one value": lambda x, mask: x.index_put_((mask,), torch.tensor(5.0).to(x.device)),
-    "condition": lambda x, mask: torch.where(mask[:, None], x, 0),
 }
 
 
