@@ -103,6 +103,10 @@ def convolution(**arguments: Any) -> torch.Tensor:
     if groups > 0 and input.dim() == weight.dim() > 2:
         _check_settings(input.dim() - 2, stride, padding, dilation, transposed, output_padding)
         _check_operands(input, weight, bias, transposed, groups)
+        if 0 in input.shape[2:] and 0 not in input.shape[:2]:
+            shape = list(input.shape)
+            shape[2:2] = [1] * (4 - len(shape))  # the CPU computes vectors as images of one row
+            raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {shape}")
     result = aten.convolution.default(*arguments.values())
     settings = stride, padding, dilation, transposed, output_padding, groups
     memory_format = _format(input, weight, settings)
@@ -116,5 +120,6 @@ def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     memory_format = _format(input, weight, [arguments[name] for name in names])
     grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=memory_format) for t in (input, weight)]
-    bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
+    sizes = arguments.get("bias_sizes") or arguments["grad_output"].shape[1:2]
+    bias = torch.empty(sizes, dtype=input.dtype, device="meta")
     return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))

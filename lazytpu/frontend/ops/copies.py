@@ -79,8 +79,14 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
     return kernel(aten.neg.default).call(plain) if negated else plain
 
 
-def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu."""
+_OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+def copy_from(source: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu. For `target.copy_(number)` torch
+    passes the number."""
+    if not isinstance(source, torch.Tensor):
+        source = torch.tensor(source, dtype=_OF_NUMBERS[type(source)], device="cpu")
     if hasattr(source.untyped_storage(), "_value") and hasattr(target.untyped_storage(), "_value"):
         # That takes 0.1 us; torch takes 0.6 to say where a tensor is.
         if not (source.is_conj() or source.is_neg() or target.is_conj() or target.is_neg()):
@@ -88,7 +94,7 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     plain = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
     source = source if plain is None else plain
     if target.is_neg():
-        return copy_from(source.neg(), neg_view(target))
+        return copy_from(source.to(target.dtype).neg(), neg_view(target))
     if target.is_conj():
         return copy_from(source.conj_physical(), target.conj())
     if target.device.type != "tpu":
