@@ -28,7 +28,7 @@ import numpy as np
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
 from lazytpu.ir.reductions import ORDERED
-from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
+from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.mlir import ir
@@ -88,25 +88,49 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
     """The extreme value, then the least index of an element equal to it: two plain reductions, which XLA:CPU vectorizes.
-    One reduction of (value, index) pairs takes 4 to 14 times as long there. Indices of NaN are counted from -n, so the
-    first NaN has the least of all, and says that the first reduction is void."""
+    One reduction of (value, index) pairs takes 4 to 14 times as long there."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
-    counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
+    counter = "i32" if 2 * shape[dim] <= np.iinfo(np.int32).max else "i64"
     rest = [d for d in range(len(shape)) if d != dim]
-    kept = [shape[d] for d in rest]
     value = _folded(e, kind, x, dtype, [dim], one_op=True)
-    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, rest), dtype)
+    hit = e.compare("EQ", x, hlo.broadcast_in_dim(x.type, value, rest), dtype)
     index, size = hlo.iota(e.tensor(counter, shape), dim), e.constant(shape[dim], counter, shape)
     place = hlo.select(hit, index, size)
-    if is_float(dtype):
-        place = hlo.select(e.compare("NE", x, x, dtype), e.binary("subtract", index, size), place)
-    first = _reduce(e, "min", place, counter, [dim])
-    if is_float(dtype):
-        missing = e.compare("LT", first, e.constant(0, counter, kept), counter)
-        value = hlo.select(missing, e.constant(np.nan, dtype, kept), value)
-        first = hlo.select(missing, e.binary("add", first, e.constant(shape[dim], counter, kept)), first)
-    return [value, e.convert(first, "i64")]
+    if not is_float(dtype):
+        return [value, e.convert(_reduce(e, "min", place, counter, [dim]), "i64")]
+    place = hlo.select(e.compare("NE", x, x, dtype), e.binary("subtract", index, size), place)
+    first = _reduce(e, "min", e.binary("add", e.binary("add", place, place), _sign(e, x, dtype, counter)), counter, [dim])
+    return _first_of(e, value, first, shape[dim], dtype, counter)
+
+
+def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
+    """1 where the sign bit of x is set, else 0. The bits of f64 are not to be had on a TPU: 0."""
+    shape = ir.RankedTensorType(x.type).shape
+    if dtype == "f64" and e.target == "tpu":
+        return e.constant(0, counter, shape)
+    bits = f"i{bitwidth(dtype)}"
+    raw = e.create("stablehlo.bitcast_convert", [e.settled(x)], e.tensor(bits, shape))
+    return e.convert(e.compare("LT", raw, e.constant(0, bits, shape), bits), counter)
+
+
+def _first_of(e: Emission, value: ir.Value, first: ir.Value, size: int, dtype: str, counter: str) -> list[ir.Value]:
+    """(values, i64 indices) of the first of the extremes, twice whose index plus sign bit is `first`. Indices of NaN are
+    counted from -size, so the first NaN has the least of all. `value` is void then, and may be the other zero."""
+    shape = ir.RankedTensorType(value.type).shape
+
+    def number(value: float, of: str) -> ir.Value:
+        return e.constant(value, of, shape)
+
+    one = number(1, counter)
+    missing = e.compare("LT", first, number(0, counter), counter)
+    negative = e.compare("EQ", e.binary("and", first, one), one, counter)
+    place = e.binary("shift_right_arithmetic", first, one)
+    index = hlo.select(missing, e.binary("add", place, number(size, counter)), place)
+    bare = hlo.select(missing, number(np.nan, dtype), number(0, dtype))
+    zero = e.binary("or", missing, e.compare("EQ", value, number(0, dtype), dtype))
+    value = hlo.select(zero, hlo.select(negative, e.create("stablehlo.negate", [bare], bare.type), bare), value)
+    return [value, e.convert(index, "i64")]
 
 
 def _reduce_window(
