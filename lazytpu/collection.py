@@ -61,13 +61,20 @@ def _rest() -> None:
         gc.freeze()
 
 
-_INDIFFERENT = frozenset(("lazytpu", "jaxlib"))
+_INDIFFERENT = frozenset(("lazytpu", "jaxlib", "jax", "nanobind"))
 "Packages whose objects free memory at their end, and do nothing else."
+_BINDINGS = "nanobind"
+"The module of the classes of what nanobind makes: types, functions. Extensions print those that are left at the end."
 
 
 def await_end(objects: Sequence[Any]) -> bool:
-    """Whether one of some objects has something to do at its end: a class with `__del__`, or a file that is open."""
-    kinds = {kind for kind in set(map(type, objects)) if _finalized(kind)}
+    """Whether one of some objects has something to do at its end: a class with `__del__`, a file that is open, or what
+    nanobind made for an extension that counts what is left, such as triton's."""
+    every = set(map(type, objects))
+    bindings = {kind for kind in every if kind.__module__ == _BINDINGS}
+    if any(type(each) in bindings and _counted(each) for each in objects):
+        return True
+    kinds = {kind for kind in every if _finalized(kind)}
     if not kinds:
         return False
     found = [each for each in objects if type(each) in kinds]
@@ -76,6 +83,11 @@ def await_end(objects: Sequence[Any]) -> bool:
     layers |= {id(getattr(getattr(stream, "buffer", None), "raw", None)) for stream in standard}
     layers |= set(map(id, standard))
     return not all(id(each) in layers or (isinstance(each, IOBase) and each.closed) for each in found)
+
+
+def _counted(binding: Any) -> bool:
+    home = getattr(binding, "__module__", None)  # None of methods, whose class has one
+    return home is not None and str(home).partition(".")[0] not in _INDIFFERENT
 
 
 def _finalized(kind: type) -> bool:
