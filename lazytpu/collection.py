@@ -15,6 +15,8 @@ from io import IOBase
 from types import GeneratorType
 from typing import Any
 
+from lazytpu.undisturbed import undisturbed
+
 
 @contextmanager
 def no_collection() -> Iterator[None]:
@@ -31,12 +33,13 @@ def no_collection() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """The same for code that loads modules. What it leaves joins the oldest generation without being looked at.
+    """The same for code that loads modules, which the process does not notice. What it leaves joins the oldest
+    generation without being looked at.
 
     Otherwise the first collections afterwards would go through all of it three times, once a generation. Nothing is
     kept alive: the next full collection finds what is garbage, as ever.
     """
-    with no_collection():
+    with no_collection(), undisturbed():
         yield
         if not gc.get_freeze_count():  # what the process froze itself stays frozen
             gc.freeze()
