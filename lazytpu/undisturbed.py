@@ -16,8 +16,8 @@ import numpy as np
 _PYTHON: Any = getattr(random.getstate, "__self__")  # noqa: B009  (the generators behind the modules' functions)
 _NUMPY: Any = getattr(np.random.get_state, "__self__")  # noqa: B009
 
-_UNBOUND = {"seed": "seed", "ranf": "random_sample"}
-"Functions that are no methods of numpy's generator, and the methods that do the same. (`random` has such methods.)"
+_UNBOUND = frozenset(("seed", "sample", "ranf"))
+"Functions that are no methods of numpy's generator. (`random` has such methods.)"
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _replace(module: Any, generator: Any, private: Any, drawing: list[bool]) -> 
 
     for name, function in list(vars(module).items()):
         if getattr(function, "__self__", None) is generator or name in _UNBOUND:
-            stand_in = stand_in_for(function, getattr(private, _UNBOUND.get(name, name)))
+            stand_in = stand_in_for(function, getattr(private, name, None) or private.random_sample)
             setattr(module, name, stand_in)
             yield module, name, stand_in, function
 
