@@ -31,6 +31,8 @@ INTERRUPTS ?= 4000
 SWITCHED ?= 300
 # `make bad-inputs`: how many.
 WRONG ?= 3000
+# `make random-convolutions`: how many.
+CONVOLVED ?= 5000
 # `make distributed`: how many random programs of ranks that diverge.
 DIVERGENT ?= 200
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
@@ -47,7 +49,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs distributed doctor doctor-plugin lint format bench conformance coverage judge calibration clean
+.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs random-convolutions distributed doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -59,6 +61,7 @@ help:
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
+	@echo 'make random-convolutions  thousands of chains of convolutions, pools and other windows, and their gradients, an hour (CONVOLVED=5000)'
 	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
@@ -87,12 +90,13 @@ test: $(TESTED)
 # All tests, compiled as users compile, and some of the random ones: about 40 minutes on two cores.
 test-all: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests SELECT= ARGS='--optimized $(ARGS)'
-	@$(MAKE) --no-print-directory --jobs 2 random-programs random-sizes interrupts random-switches bad-inputs \
-		N=300 SIZED=200 INTERRUPTS=800 SWITCHED=60 WRONG=300
+	@$(MAKE) --no-print-directory --jobs 2 random-programs random-sizes interrupts random-switches bad-inputs random-convolutions \
+		N=300 SIZED=200 INTERRUPTS=800 SWITCHED=60 WRONG=300 CONVOLVED=300
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
-	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep argument-sweep
+	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs random-convolutions
+	@$(MAKE) --no-print-directory padding-sweep argument-sweep
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)
@@ -119,6 +123,10 @@ random-switches: $(TESTED)
 # Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
+
+# The same, with chains that XLA compiles. One that fails names its number: ARGS='--first number' CONVOLVED=1 runs it alone.
+random-convolutions: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.random_convolutions -n $(CONVOLVED) $(ARGS)
 
 # One test at a time: each uses two processes, or four.
 distributed: $(TESTED)

@@ -15,6 +15,8 @@ from io import IOBase
 from types import GeneratorType
 from typing import Any
 
+from lazytpu.undisturbed import undisturbed
+
 
 @contextmanager
 def no_collection() -> Iterator[None]:
@@ -31,12 +33,13 @@ def no_collection() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """The same for code that loads modules. What it leaves joins the oldest generation without being looked at.
+    """The same for code that loads modules, which the process does not notice. What it leaves joins the oldest
+    generation without being looked at.
 
     Otherwise the first collections afterwards would go through all of it three times, once a generation. Nothing is
     kept alive: the next full collection finds what is garbage, as ever.
     """
-    with no_collection():
+    with no_collection(), undisturbed():
         yield
         if not gc.get_freeze_count():  # what the process froze itself stays frozen
             gc.freeze()
@@ -61,13 +64,20 @@ def _rest() -> None:
         gc.freeze()
 
 
-_INDIFFERENT = frozenset(("lazytpu", "jaxlib"))
+_INDIFFERENT = frozenset(("lazytpu", "jaxlib", "jax", "nanobind"))
 "Packages whose objects free memory at their end, and do nothing else."
+_BINDINGS = "nanobind"
+"The module of the classes of what nanobind makes: types, functions. Extensions print those that are left at the end."
 
 
 def await_end(objects: Sequence[Any]) -> bool:
-    """Whether one of some objects has something to do at its end: a class with `__del__`, or a file that is open."""
-    kinds = {kind for kind in set(map(type, objects)) if _finalized(kind)}
+    """Whether one of some objects has something to do at its end: a class with `__del__`, a file that is open, or what
+    nanobind made for an extension that counts what is left, such as triton's."""
+    every = set(map(type, objects))
+    bindings = {kind for kind in every if kind.__module__ == _BINDINGS}
+    if any(type(each) in bindings and _counted(each) for each in objects):
+        return True
+    kinds = {kind for kind in every if _finalized(kind)}
     if not kinds:
         return False
     found = [each for each in objects if type(each) in kinds]
@@ -76,6 +86,11 @@ def await_end(objects: Sequence[Any]) -> bool:
     layers |= {id(getattr(getattr(stream, "buffer", None), "raw", None)) for stream in standard}
     layers |= set(map(id, standard))
     return not all(id(each) in layers or (isinstance(each, IOBase) and each.closed) for each in found)
+
+
+def _counted(binding: Any) -> bool:
+    home = getattr(binding, "__module__", None)  # None of methods, whose class has one
+    return home is not None and str(home).partition(".")[0] not in _INDIFFERENT
 
 
 def _finalized(kind: type) -> bool:

@@ -43,6 +43,19 @@ def test_an_open_file_awaits_its_end(tmp_path: Path, mode: str) -> None:
     assert not await_end([file])
 
 
+def _binding(module: str | None) -> Any:
+    """As nanobind makes a function for an extension: its class belongs to nanobind."""
+    kind = type("nb_func", (), {"__module__": "nanobind"})
+    function: Any = kind()
+    function.__module__ = module
+    return function
+
+
+def test_bindings_of_other_extensions_await_their_end() -> None:
+    assert await_end([Plain(), _binding("triton._C.libtriton")])
+    assert not await_end([_binding("jaxlib._jax"), _binding("jax.errors"), _binding(None)])
+
+
 SCRIPT = """
 import gc, atexit, sys
 import torch
@@ -66,6 +79,12 @@ def test_what_awaits_its_end_comes_to_it(tmp_path: Path) -> None:
     done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen False\n"), done.stderr
     assert path.read_text() == "all of it"
+
+
+def test_bindings_of_the_device_await_nothing() -> None:
+    more = "print(sum(type(each).__module__ == 'nanobind' for each in gc.get_objects()) > 1000)\n"
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
+    assert (done.returncode, done.stdout) == (0, "6.0\nTrue\nfrozen True\n"), done.stderr
 
 
 def test_a_stream_that_does_not_answer_ends_as_ever() -> None:

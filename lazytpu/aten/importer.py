@@ -28,8 +28,10 @@ from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
+from lazytpu.aten.indexing.overlapping import combined, write_part
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import PACKS, Packer, PackPlan
+from lazytpu.aten.schema import functional
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
@@ -150,6 +152,8 @@ class Importer:
                 bound[argument.name] = argument.default_value if argument.has_default_value() else None
         metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
         rng = None if record.rng is None else self.seed_and_offset(record.rng)
+        if self._write_part(record, bound):
+            return
         evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
         layouts, values = _present(record, _flatten(evaluation.returns))
         for slot, layout, value in zip(record.out_slots, layouts, values, strict=True):
@@ -234,13 +238,35 @@ class Importer:
                     f"the new value of '{name}' is {dtype_of(value)}{list(shape_of(value))}, "
                     f"expected {view.dtype}{list(view.size)}"
                 )
-            self.memory[slot] = (
-                base.to_memory(self.b, value) if operand.view is None else write(self.b, memory, base, view, value)
-            )
-            self.bases[slot] = base
-            self.recomputation.produce(slot, self.memory[slot])
-            self.successors[old] = slot
+            whole = operand.view is None
+            new = base.to_memory(self.b, value) if whole else write(self.b, memory, base, view, value)
+            self._overwrite(old, slot, base, new)
             latest[before] = slot
+
+    def _write_part(self, record: Record, bound: dict[str, Any]) -> bool:
+        """Do to the memory what an op does to a part of a view whose elements overlap; whether it is such an op."""
+        target = record.arguments.get("self")
+        if "self" not in record.written or not isinstance(target, Operand) or target.view is None:
+            return False
+        view, other = _view(target.view), functional(record.op)
+        if other is None or combined(record.op, bound) is None or not view.overlaps or 0 in view.size:
+            return False
+
+        def apply(changes: dict[str, Any]) -> SSAValue:
+            arguments = {**bound, **changes}
+            (result,) = evaluate(self.b, other, arguments, [(dtype_of(arguments["self"]), view.size)]).returns
+            return result
+
+        base, (slot,) = self.bases[target.slot], record.written["self"]
+        new = write_part(self.b, record.op, self.memory[target.slot], base, view, bound, apply)
+        self._overwrite(target.slot, slot, base, new)
+        return True
+
+    def _overwrite(self, old: int, slot: int, base: Base, memory: SSAValue) -> None:
+        """Make `slot` the new value of the storage of `old`."""
+        self.memory[slot], self.bases[slot] = memory, base
+        self.recomputation.produce(slot, memory)
+        self.successors[old] = slot
 
     # -- the end
 

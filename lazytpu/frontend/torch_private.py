@@ -20,6 +20,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
 from torch.autograd import forward_ad
+from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
@@ -87,6 +88,8 @@ NativeEvent = torch.Event
 native_address = attrgetter("_cdata")  # of a generator: the same for each Python object of one
 StorageBase = torch._C.StorageBase
 TensorBase = torch._C.TensorBase
+make_subclass = torch.Tensor._make_subclass  # (class, tensor): an alias of that class
+ScriptMapping = OrderedDictWrapper, OrderedModuleDict  # what a ScriptModule has in place of its dicts of members
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
 without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses are tensors like any other
@@ -125,14 +128,18 @@ with_random_state = rng_prims.run_with_rng_state  # (state, op, *args) -> result
 HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
 no_torch_function = torch._C._disabled_torch_function_impl  # a subclass with it is a tensor like any other
+no_torch_dispatch: Any = vars(torch.Tensor)["__torch_dispatch__"]  # a subclass with it has none of its own
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
 
-# Where a result's strides come from: the memory format of an input; the dims of an FFT, and its result on the CPU
+# Where a result's strides come from: the memory format of an input, or that of the CPU's kernel for a convolution; the
+# dims of an FFT, and its result on the CPU
 suggest_memory_format = _prims_common.suggest_memory_format
+select_convolution = torch._C._select_conv_backend
+convolution_format = torch._C._conv_determine_backend_memory_format
 sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
 

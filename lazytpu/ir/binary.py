@@ -123,18 +123,16 @@ class Atan2Op(AnalyticBinaryOp):
 
 @irdl_op_definition
 class MaxOp(OrderedBinaryOp):
-    """The greater; NaN if either is NaN."""
+    """The greater; NaN if either is NaN. Of the two zeros it is x, so it does not commute."""
 
     name = "lazytpu.max"
-    traits = traits_def(Commutative())
 
 
 @irdl_op_definition
 class MinOp(OrderedBinaryOp):
-    """The lesser; NaN if either is NaN."""
+    """The lesser; NaN if either is NaN. Of the two zeros it is x, so it does not commute."""
 
     name = "lazytpu.min"
-    traits = traits_def(Commutative())
 
 
 @irdl_op_definition

@@ -69,6 +69,14 @@ def side_effect(name: str, effect: str) -> SideEffectError:
     )
 
 
+def opaque(name: str, what: str) -> TypeError:
+    """The error for a function that captures something whose changes cannot be noticed."""
+    return TypeError(
+        f"{name} may read {what}, which it captures. A captured object is part of the kernel, and Python does not show "
+        "whether this one has changed. Pass what the function needs of it as an argument"
+    )
+
+
 def escaped(name: str) -> RuntimeError:
     """The error for a function that uses an array of another trace."""
     return RuntimeError(

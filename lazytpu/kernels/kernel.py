@@ -55,7 +55,7 @@ class CustomKernel:
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
         self._known: dict[Any, _Known] = {}  # calls with tensors alone, by signature
-        self._captured = captured.of(function)
+        self._captured = captured.Captured(function, self.name)
         make_opaque(self)
 
     def __repr__(self) -> str:
@@ -122,7 +122,9 @@ class CustomKernel:
         parts = [part(leaf) for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         weak = frozenset(i for i, t in enumerate(tensors) if any(t is n for n in numbers))
-        key = (tree, tuple([None if p is None else p.key for p in parts]), weak)
+        objects = [part.value for part in parts if part is not None and not isinstance(part.value, captured.PLAIN)]
+        held = self._captured.now(objects) if objects else ()
+        key = (tree, tuple([None if p is None else p.key for p in parts]), weak, held)
         program = self._programs.get((*key, self._captured.now()))
         if program is None:
             self._parameters.check(args, kwargs)

@@ -60,7 +60,7 @@ def all_reduce(e: Emission, op: ops.AllReduceOp, *xs: ir.Value) -> list[ir.Value
     for dtype in dict.fromkeys(dtypes):
         bucket = [i for i, operand_dtype in enumerate(dtypes) if operand_dtype == dtype]
         reduced = hlo.AllReduceOp([xs[i].type for i in bucket], [xs[i] for i in bucket], _table(e, op.groups))
-        e.combiner(reduced.computation, op.kind.data, dtype)
+        e.combiner(reduced.computation, op.kind.data, dtype, one_op=True)
         results.update(zip(bucket, reduced.results, strict=True))
     return [results[i] for i in range(len(xs))]
 
@@ -73,7 +73,7 @@ def all_gather(e: Emission, op: ops.AllGatherOp, x: ir.Value) -> ir.Value:
 @lowers(ops.ReduceScatterOp)
 def reduce_scatter(e: Emission, op: ops.ReduceScatterOp, x: ir.Value) -> ir.Value:
     scattered = hlo.ReduceScatterOp(e.result(op), x, integer(op.dim), _table(e, op.groups))
-    e.combiner(scattered.computation, op.kind.data, dtype_of(op.operand_type(0)))
+    e.combiner(scattered.computation, op.kind.data, dtype_of(op.operand_type(0)), one_op=True)
     return scattered.result
 
 

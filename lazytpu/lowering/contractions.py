@@ -12,7 +12,9 @@ import numpy as np
 
 from lazytpu.ir import contractions as ops
 from lazytpu.ir.base import integer
+from lazytpu.ir.reductions import windowed_shape
 from lazytpu.ir.types import dtype_of, ints, shape_of
+from lazytpu.lowering.convolution_window import ConvWindow, without_groups
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.mlir import ir
@@ -101,7 +103,14 @@ def _batch_first(
 def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Value) -> ir.Value:
     dtype, layout = dtype_of(op.result_type()), ops.conv_layout(op.layout.data)
     flipped = [layout.kernel_spatial[i] for i, flag in enumerate(ints(op.window_reversal)) if flag]
-    padding = np.array([ints(op.low), ints(op.high)], np.int64).T.copy()  # one row (low, high) for each dimension
+    shape, size, taps = (shape_of(t) for t in (op.result_type(), op.input.type, op.kernel.type))
+    given = ConvWindow(*map(ints, (op.strides, op.low, op.high, op.lhs_dilation, op.rhs_dilation)))
+    spatial = [size[d] for d in layout.input_spatial], [taps[d] for d in layout.kernel_spatial]
+    window = without_groups(given, *spatial)
+    computed = list(shape)
+    for dim, places in zip(layout.output_spatial, windowed_shape(*spatial, *window), strict=True):
+        computed[dim] = places
+    padding = np.array([window.low, window.high], np.int64).T.copy()  # one row (low, high) for each dimension
     numbers = hlo.ConvDimensionNumbers.get(
         input_batch_dimension=layout.input_batch,
         input_feature_dimension=layout.input_feature,
@@ -114,7 +123,7 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         output_spatial_dimensions=layout.output_spatial,
     )
     product = hlo.convolution(
-        e.tensor(_accumulator(dtype), shape_of(op.result_type())),
+        e.tensor(_accumulator(dtype), computed),
         x,
         # XLA:CPU uses its fast kernels only when the window is not reversed. Reversing the kernel is equivalent, and on
         # a TPU it is folded back.
@@ -122,10 +131,12 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         numbers,
         feature_group_count=integer(op.feature_groups),
         batch_group_count=integer(op.batch_groups),
-        window_strides=ints(op.strides),
+        window_strides=window.strides,
         padding=e.dense(padding, "i64", padding.shape),
-        lhs_dilation=ints(op.lhs_dilation),
-        rhs_dilation=ints(op.rhs_dilation),
+        lhs_dilation=window.lhs_dilation,
+        rhs_dilation=window.rhs_dilation,
         precision_config=_precision(e, op.precision.data),
     )
+    if window is not given:
+        product = hlo.slice(product, [0] * len(shape), shape, [1] * len(shape))
     return e.convert(product, dtype)

@@ -28,12 +28,13 @@ _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
 Words: TypeAlias = "tuple[ir.Value, ir.Value]"
 """Two ui32 tensors: the high and low halves of 64 bits."""
 
-# The elementwise StableHLO op of each kind of reduction or scatter; maximum and minimum propagate NaN.
+# The elementwise StableHLO op of each kind of reduction or scatter. Of floats, see `Emission.extreme`.
 COMBINERS = {
     "add": "stablehlo.add",
     "mul": "stablehlo.multiply",
     "max": "stablehlo.maximum",
     "min": "stablehlo.minimum",
+    "peak": "stablehlo.maximum",
     "and": "stablehlo.and",
     "or": "stablehlo.or",
 }
@@ -172,6 +173,18 @@ class Emission:
             compare_type=self.attribute(order, lambda: hlo.ComparisonTypeAttr.get(order)),
         )
 
+    def extreme(self, kind: str, x: ir.Value, y: ir.Value, dtype: str) -> ir.Value:
+        """The greater of x and y for "max", the lesser for "min"; of floats, NaN if either is NaN, and x of two zeros.
+
+        Floats are compared and selected. XLA:CPU hands `maximum`, `minimum` and `clamp` before a reduction, and the
+        reduction by one of them, to YNNPACK, which loses NaN; and backends differ in the zero that they keep."""
+        if not is_float(dtype):
+            return self.binary("maximum" if kind == "max" else "minimum", x, y)
+        beyond = self.compare("GT" if kind == "max" else "LT", y, x, dtype)
+        if not _is_number(y):
+            beyond = self.binary("or", beyond, self.compare("NE", y, y, dtype))
+        return self.create("stablehlo.select", [beyond, y, x], x.type)
+
     def identity(self, kind: str, dtype: str) -> bool | int | float | complex:
         """The number that a reduction of this kind starts from."""
         if kind in ("add", "or"):
@@ -179,16 +192,23 @@ class Emission:
         if kind == "mul":
             return 1
         low, high = _range(dtype)
-        return {"max": low, "min": high, "and": -1 if dtype.startswith("i") and dtype != "i1" else high}[kind]
+        return {"max": low, "peak": low, "min": high, "and": -1 if dtype.startswith("i") and dtype != "i1" else high}[kind]
 
-    def combiner(self, region: ir.Region, kind: str, dtype: str) -> None:
+    def combiner(self, region: ir.Region, kind: str, dtype: str, one_op: bool = False) -> None:
         """Fill the body of a reduction or scatter, which combines two 0-d values of `dtype`. `set` returns the
-        second."""
+        second. On the CPU max and min are `extreme`, unless XLA has to know the body by its only op (`one_op`), as it
+        does in collectives, in windows and scatters of accelerators, and in a reduction by `peak`."""
         scalar = self.tensor(dtype)
         block = region.blocks.append(scalar, scalar, arg_locs=[ir.Location.current] * 2)
         with ir.InsertionPoint(block):
             left, right = block.arguments
-            hlo.return_([right if kind == "set" else self.create(COMBINERS[kind], [left, right], scalar)])
+            if kind == "set":
+                combined = right
+            elif kind in ("max", "min") and self.target == "cpu" and not one_op:
+                combined = self.extreme(kind, left, right, dtype)
+            else:
+                combined = self.create(COMBINERS[kind], [left, right], scalar)
+            hlo.return_([combined])
 
     # Functions
 
@@ -225,6 +245,17 @@ def _range(dtype: str) -> tuple[Any, Any]:
         return False, True
     info = np.iinfo(numpy_dtype(dtype))
     return info.min, info.max
+
+
+def _is_number(x: ir.Value) -> bool:
+    """Whether x is one constant number, not NaN."""
+    owner = x.owner
+    while not isinstance(owner, ir.Block) and owner.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+        owner = owner.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+        return False
+    table = ir.DenseFPElementsAttr(owner.attributes["value"])
+    return table.is_splat and not np.isnan(ir.FloatAttr(table.get_splat_value()).value)
 
 
 def _is_argument(x: ir.Value) -> bool:

@@ -59,8 +59,6 @@ DIRECT = {
     "rem": "stablehlo.remainder",
     "pow": "stablehlo.power",
     "atan2": "stablehlo.atan2",
-    "max": "stablehlo.maximum",
-    "min": "stablehlo.minimum",
     "and": "stablehlo.and",
     "or": "stablehlo.or",
     "xor": "stablehlo.xor",
@@ -72,7 +70,6 @@ DIRECT = {
     "polygamma": "chlo.polygamma",
     "zeta": "chlo.zeta",
     "select": "stablehlo.select",
-    "clamp": "stablehlo.clamp",
 }
 
 
@@ -84,6 +81,23 @@ def _direct(target: str):
 
 
 RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
+
+
+@lowers(ops.MaxOp)
+def maximum(e: Emission, op: ops.MaxOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    return e.extreme("max", lhs, rhs, dtype_of(op.operand_type(0)))
+
+
+@lowers(ops.MinOp)
+def minimum(e: Emission, op: ops.MinOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    return e.extreme("min", lhs, rhs, dtype_of(op.operand_type(0)))
+
+
+@lowers(ops.ClampOp)
+def clamp(e: Emission, op: ops.ClampOp, low: ir.Value, x: ir.Value, high: ir.Value) -> ir.Value:
+    dtype = dtype_of(op.operand_type(1))
+    low, high = (hlo.broadcast_in_dim(e.result(op), v, []) if v.type != x.type else v for v in (low, high))
+    return e.extreme("min", e.extreme("max", x, low, dtype), high, dtype)
 
 
 @lowers(ops.CompareOp)

@@ -1,7 +1,22 @@
 """Reductions, windowed reductions, arg-reductions and scans.
 
-Sums and products of f16 and bf16 are accumulated in f32 and rounded once. max and min propagate NaN, as StableHLO's
-maximum and minimum do. On i1, add and max are "or", mul and min are "and", as in StableHLO.
+Sums and products of f16 and bf16 are accumulated in f32 and rounded once. On i1, add and max are "or", mul and min are
+"and", as in StableHLO.
+
+max and min of floats give NaN for any NaN, whatever the backend makes of `maximum`: on XLA:CPU a reduction by it goes to
+YNNPACK, which returns the maximum of the other numbers. So they are reduced by comparisons there, and elsewhere together
+with whether there is a NaN. `peak` is the reduction by `maximum`. Microseconds on XLA:CPU (2 cores, the least of 9 runs),
+and by libtpu's estimates for v6e; YNNPACK is the one that loses NaN:
+
+| f32, reduced | YNNPACK | by `maximum` without it | comparisons | with a NaN found by a second reduction | v6e: `maximum` | with NaN |
+|---|---|---|---|---|---|---|
+| 1,048,576 to 1 | 83 | 904 | 239 | 263 | 2.9 | 2.9 |
+| 4096 rows of 256 | 70 | 881 | 132 | 267 | 2.9 | 2.9 |
+| 64 columns of 16384 | 67 | 153 | 248 | 141 | 2.9 | 2.9 |
+| 512 rows of 50304 | | | | | 62.9 | 63.2 |
+
+Not on a TPU: libtpu 0.0.42 fails to compile a reduction by comparisons between conversions from and to bf16. Bits
+ordered as integers take 765 to 872 on the CPU for the first two, and f64 has no bits on a TPU.
 """
 
 from __future__ import annotations
@@ -12,8 +27,9 @@ import numpy as np
 
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
-from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
-from lazytpu.lowering.emission import Emission
+from lazytpu.ir.reductions import ORDERED
+from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, shape_of
+from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.mlir import stablehlo as hlo
@@ -21,43 +37,100 @@ from lazytpu.runtime.mlir import stablehlo as hlo
 _NARROW = frozenset(("f16", "bf16"))
 
 
-def _accumulator(kind: str, dtype: str) -> str:
-    """The dtype to reduce in."""
-    return "f32" if dtype in _NARROW and kind in ("add", "mul") else dtype
+def _accumulator(e: Emission, kind: str, dtype: str) -> str:
+    """The dtype to reduce in. XLA:CPU compares f16 and bf16 one element after the other, 10 times as slowly as f32."""
+    wide = kind in ("add", "mul") or (kind in ORDERED and e.target == "cpu")
+    return "f32" if dtype in _NARROW and wide else dtype
 
 
 def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]) -> ir.Value:
-    """x reduced over `dims`; accumulates in `dtype`, which is also that of x."""
-    x = e.settled(x)
-    shape = [size for dim, size in enumerate(ir.RankedTensorType(x.type).shape) if dim not in dims]
-    start = e.constant(e.identity(kind, dtype), dtype)
-    op = hlo.ReduceOp([e.tensor(dtype, shape)], [x], [start], list(dims))
-    e.combiner(op.body, kind, dtype)
-    return op.results[0]
+    """x, of `dtype`, reduced over `dims`."""
+    if kind in ORDERED and is_float(dtype) and e.target != "cpu":
+        return _with_nan(e, kind, x, dtype, dims)
+    return _folded(e, kind, x, dtype, dims)
+
+
+def _folded(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int], one_op: bool = False) -> ir.Value:
+    """x reduced by the combiner of `kind`."""
+    wide = dtype if one_op else _accumulator(e, kind, dtype)
+    x = e.settled(e.convert(x, wide))
+    start = e.constant(e.identity(kind, wide), wide)
+    op = hlo.ReduceOp([e.tensor(wide, _kept(x, dims))], [x], [start], list(dims))
+    e.combiner(op.body, kind, wide, one_op)
+    return e.convert(op.results[0], dtype)
+
+
+def _with_nan(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]) -> ir.Value:
+    """The max or min of floats as a reduction of (number, whether it is NaN)."""
+    kinds = {dtype: kind, "i1": "or"}
+    missing = e.compare("NE", x, x, dtype)
+    shape = _kept(x, dims)
+    starts = [e.constant(e.identity(by, of), of) for of, by in kinds.items()]
+    op = hlo.ReduceOp([e.tensor(of, shape) for of in kinds], [x, missing], starts, list(dims))
+    scalars = [e.tensor(of) for of in (*kinds, *kinds)]
+    block = op.body.blocks.append(*scalars, arg_locs=[ir.Location.current] * len(scalars))
+    with ir.InsertionPoint(block):
+        pairs = zip(kinds.values(), list(block.arguments)[:2], list(block.arguments)[2:], strict=True)
+        hlo.return_([e.binary(COMBINERS[by].removeprefix("stablehlo."), left, right) for by, left, right in pairs])
+    return hlo.select(op.results[1], e.constant(np.nan, dtype, shape), op.results[0])
+
+
+def _kept(x: ir.Value, dims: Sequence[int]) -> list[int]:
+    """The shape of x without `dims`."""
+    return [size for dim, size in enumerate(ir.RankedTensorType(x.type).shape) if dim not in dims]
 
 
 @lowers(ops.ReduceOp)
 def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
-    kind, dtype = op.kind.data, dtype_of(op.operand_type(0))
-    wide = _accumulator(kind, dtype)
-    return e.convert(_reduce(e, kind, e.convert(x, wide), wide, ints(op.dims)), dtype)
+    return _reduce(e, op.kind.data, x, dtype_of(op.operand_type(0)), ints(op.dims))
 
 
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
-    """The extreme value, then the least index of an element equal to it (or of a NaN): two plain reductions, which
-    XLA:CPU vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there."""
+    """The extreme value, then the least index of an element equal to it: two plain reductions, which XLA:CPU vectorizes.
+    One reduction of (value, index) pairs takes 4 to 14 times as long there."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
-    counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
-    value = _reduce(e, kind, x, dtype, [dim])
+    counter = "i32" if 2 * shape[dim] <= np.iinfo(np.int32).max else "i64"
     rest = [d for d in range(len(shape)) if d != dim]
-    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, rest), dtype)
-    if is_float(dtype):
-        hit = e.binary("or", hit, e.compare("NE", x, x, dtype))
-    index = hlo.iota(e.tensor(counter, shape), dim)
-    hit_index = hlo.select(hit, index, e.constant(shape[dim], counter, shape))
-    return [value, e.convert(_reduce(e, "min", hit_index, counter, [dim]), "i64")]
+    value = _folded(e, kind, x, dtype, [dim], one_op=True)
+    hit = e.compare("EQ", x, hlo.broadcast_in_dim(x.type, value, rest), dtype)
+    index, size = hlo.iota(e.tensor(counter, shape), dim), e.constant(shape[dim], counter, shape)
+    place = hlo.select(hit, index, size)
+    if not is_float(dtype):
+        return [value, e.convert(_reduce(e, "min", place, counter, [dim]), "i64")]
+    place = hlo.select(e.compare("NE", x, x, dtype), e.binary("subtract", index, size), place)
+    first = _reduce(e, "min", e.binary("add", e.binary("add", place, place), _sign(e, x, dtype, counter)), counter, [dim])
+    return _first_of(e, value, first, shape[dim], dtype, counter)
+
+
+def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
+    """1 where the sign bit of x is set, else 0. The bits of f64 are not to be had on a TPU: 0."""
+    shape = ir.RankedTensorType(x.type).shape
+    if dtype == "f64" and e.target == "tpu":
+        return e.constant(0, counter, shape)
+    bits = f"i{bitwidth(dtype)}"
+    raw = e.create("stablehlo.bitcast_convert", [e.settled(x)], e.tensor(bits, shape))
+    return e.convert(e.compare("LT", raw, e.constant(0, bits, shape), bits), counter)
+
+
+def _first_of(e: Emission, value: ir.Value, first: ir.Value, size: int, dtype: str, counter: str) -> list[ir.Value]:
+    """(values, i64 indices) of the first of the extremes, twice whose index plus sign bit is `first`. Indices of NaN are
+    counted from -size, so the first NaN has the least of all. `value` is void then, and may be the other zero."""
+    shape = ir.RankedTensorType(value.type).shape
+
+    def number(value: float, of: str) -> ir.Value:
+        return e.constant(value, of, shape)
+
+    one = number(1, counter)
+    missing = e.compare("LT", first, number(0, counter), counter)
+    negative = e.compare("EQ", e.binary("and", first, one), one, counter)
+    place = e.binary("shift_right_arithmetic", first, one)
+    index = hlo.select(missing, e.binary("add", place, number(size, counter)), place)
+    bare = hlo.select(missing, number(np.nan, dtype), number(0, dtype))
+    zero = e.binary("or", missing, e.compare("EQ", value, number(0, dtype), dtype))
+    value = hlo.select(zero, hlo.select(negative, e.create("stablehlo.negate", [bare], bare.type), bare), value)
+    return [value, e.convert(index, "i64")]
 
 
 def _reduce_window(
@@ -69,7 +142,7 @@ def _reduce_window(
     padding: Sequence[tuple[int, int]],
     **windows: Sequence[int],
 ) -> ir.Value:
-    wide = _accumulator(kind, dtype)
+    wide = _accumulator(e, kind, dtype)
     op = hlo.ReduceWindowOp(
         [e.tensor(wide, result.shape)],
         [e.settled(e.convert(x, wide))],

@@ -56,7 +56,7 @@ def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence
         return operands
     dtype = dtype_of(op.operands[0].type)
     operands = [
-        _guard(e, x, dtype) if isinstance(_producer(operand), inner) else x
+        hidden(e, x, dtype) if (dtype in _BITS or dtype in _PART) and isinstance(_producer(operand), inner) else x
         for operand, x in zip(op.operands, operands, strict=True)
     ]
     if isinstance(op, ops.DivOp) and _is_inverted(op.operands[1], dtype) and e.target != "tpu":
@@ -64,6 +64,16 @@ def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence
         not_a_number = e.compare("NE", dividend, dividend, dtype)
         return [dividend, hlo.select(not_a_number, dividend, divisor)]
     return operands
+
+
+def hidden(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
+    """x behind an op that the simplifier does not look through: a rounding to its own precision, or else a barrier."""
+    if is_complex(dtype):
+        bits = _BITS[_PART[dtype]]
+        return hlo.complex(hlo.reduce_precision(hlo.real(x), *bits), hlo.reduce_precision(hlo.imag(x), *bits))
+    if dtype not in _BITS or (dtype == "f64" and e.target == "tpu"):
+        return e.create("stablehlo.optimization_barrier", [x], x.type)
+    return hlo.reduce_precision(x, *_BITS[dtype])
 
 
 def reinterpreted(e: Emission, x: ir.Value, result: ir.RankedTensorType) -> ir.Value:
@@ -101,13 +111,3 @@ def _producer(value: SSAValue) -> Operation | None:
     while isinstance(value.owner, _MOVES):
         value = value.owner.operands[0]
     return value.owner if isinstance(value.owner, Operation) else None
-
-
-def _guard(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
-    """x behind an op that the simplifier does not look through."""
-    if dtype == "f64" and e.target == "tpu":
-        return e.create("stablehlo.optimization_barrier", [x], x.type)
-    if is_complex(dtype):
-        bits = _BITS[_PART[dtype]]
-        return hlo.complex(hlo.reduce_precision(hlo.real(x), *bits), hlo.reduce_precision(hlo.imag(x), *bits))
-    return hlo.reduce_precision(x, *_BITS[dtype]) if dtype in _BITS else x

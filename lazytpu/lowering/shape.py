@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from xdsl.ir import Operation
+
 from lazytpu.ir import shape as ops
 from lazytpu.ir.base import integer
-from lazytpu.ir.types import ints
+from lazytpu.ir.contractions import ConvolutionOp
+from lazytpu.ir.template import TemplateOp
+from lazytpu.ir.types import dtype_of, ints
 from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rewrites import hidden
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.mlir import stablehlo as hlo
@@ -33,7 +38,20 @@ def slice_(e: Emission, op: ops.SliceOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.PadOp)
 def pad(e: Emission, op: ops.PadOp, x: ir.Value, value: ir.Value) -> ir.Value:
-    return hlo.pad(x, value, ints(op.low), ints(op.high), ints(op.interior))
+    padded = hlo.pad(x, value, ints(op.low), ints(op.high), ints(op.interior))
+    if any(ints(op.interior)) and e.attribute("convolves", lambda: _convolves(op)):
+        # XLA would make it a dilation of a convolution that takes it (lowering/convolution_window.py).
+        return hidden(e, padded, dtype_of(op.result_type()))
+    return padded
+
+
+def _convolves(op: Operation) -> bool:
+    """Whether the module of the op has a convolution."""
+    return any(
+        isinstance(other, ConvolutionOp)
+        or (isinstance(other, TemplateOp) and other.template_name.data.startswith("convolution"))
+        for other in op.get_toplevel_object().walk()
+    )
 
 
 @lowers(ops.ConcatenateOp)

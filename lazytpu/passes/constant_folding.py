@@ -8,8 +8,9 @@ Elementwise ops on splats fold at any size, since they compute one number; other
 `limit` elements, because a table is part of the program's text and of its compiled code.
 
 Needs: nothing. Guarantees: a folded value has the bits that the op computes in its own dtype by IEEE 754 arithmetic
-(`folding.py` has the rules, and what they do not fold). Functions that implementations round differently, such as exp,
-are not folded: the backend computes them, for constants and data alike.
+(`folding.py` has the rules, and what they do not fold). Results that implementations compute differently are not folded:
+the backend computes them, for constants and data alike. Such are functions like exp, and a NaN out of arithmetic, whose
+sign is that of the processor. A NaN that is only moved, selected or negated keeps its bits.
 
 One forward walk suffices, since operands come before their users.
 """
@@ -30,9 +31,10 @@ from xdsl.pattern_rewriter import PatternRewriter
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
-from lazytpu.ir.types import FLOATS8, Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
+from lazytpu.ir.literals import scalar, to_bytes
+from lazytpu.ir.types import FLOATS8, Shape, dtype_of, numel, numpy_dtype, shape_of
 from lazytpu.passes.errors import note_op
-from lazytpu.passes.folding import ELEMENTWISE, MOVES
+from lazytpu.passes.folding import ELEMENTWISE, EXACT, MOVES
 from lazytpu.passes.patterns.rewriting import replace, splat
 
 
@@ -76,10 +78,19 @@ class ConstantFoldingPass(ModulePass):
         if folded is not None:
             dtype, shape = dtype_of(op.results[0]), shape_of(op.results[0])
             values = folded.astype(numpy_dtype(dtype), copy=False)
-            if is_float(dtype):  # one NaN for all: processors differ in its sign
-                values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
             one = elementwise is not None and splats
+            if (type(op) not in EXACT and _has_nan(values)) or (one and not _fits(values, dtype)):
+                return
             replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, one))
+
+
+def _has_nan(values: NDArray[Any]) -> bool:
+    return values.dtype.kind not in "biu" and bool(np.any(values != values))
+
+
+def _fits(values: NDArray[Any], dtype: str) -> bool:
+    """Whether a splat holds the bits of the only number: a Python float is never a signaling NaN."""
+    return to_bytes(scalar(values[0].item(), dtype)) == values[:1].tobytes()
 
 
 def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, one: bool) -> SSAValue:

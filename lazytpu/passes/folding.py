@@ -62,14 +62,11 @@ def _undefined_quotient(x: Array, y: Array) -> bool:
 
 
 def _maximum(op: TensorOp, x: Array, y: Array) -> Array:
-    # Of 0.0 and -0.0 numpy returns either one; the maximum of IEEE 754 is 0.0, which is their sum.
-    return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
+    return np.where((y > x) | (y != y), y, x)
 
 
 def _minimum(op: TensorOp, x: Array, y: Array) -> Array:
-    if x.dtype.kind in "biu":
-        return np.minimum(x, y)
-    return np.where((x == 0) & (y == 0), -(-x + -y), np.minimum(x, y))
+    return np.where((y < x) | (y != y), y, x)
 
 
 def _sign(op: TensorOp, x: Array) -> Array | None:
@@ -240,3 +237,13 @@ MOVES: dict[type[TensorOp], Rule] = {
     shape.ReverseOp: _reverse,
 }
 "Ops that only move elements."
+
+EXACT: frozenset[type[TensorOp]] = frozenset(
+    (
+        *MOVES,
+        *(unary.AbsOp, unary.NegOp, unary.RealOp, unary.ImagOp, binary.ComplexOp, binary.MaxOp, binary.MinOp),
+        *(pointwise.SelectOp, pointwise.ClampOp, pointwise.BitcastConvertOp),
+    )
+)
+"""Ops that define all bits of a NaN. The NaN of any other op differs between processors: 0 / 0 has a sign on x86 and none
+on ARM."""

@@ -13,10 +13,13 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
+from lazytpu.frontend import observed
 from lazytpu.frontend.device.generators import generators
 from lazytpu.frontend.recording import names
+from lazytpu.frontend.torch_private import without_functions
 
-HOLDERS = (nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler)
+OBSERVED = (nn.Module, torch.optim.Optimizer)
+HOLDERS = (*OBSERVED, LRScheduler, GradScaler)
 SMALL = 4096
 "CPU tensors of up to this many elements are saved by value: an optimizer may count its steps in one."
 
@@ -36,15 +39,17 @@ class Snapshot:
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         for thing in (*gc.get_objects(), *names.holders()):
             if issubclass(type(thing), HOLDERS):
-                self._keep(vars(thing))
+                self._keep(observed.attributes(thing) if issubclass(type(thing), OBSERVED) else vars(thing))
         for generator in generators():
             self._keep(vars(generator))
         self._torch, self._python, self._numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()
 
     def _keep(self, thing: Any) -> None:
-        if isinstance(thing, torch.Tensor):
-            self._keep_tensor(thing)
-        elif isinstance(thing, dict | list | set | deque) and id(thing) not in self._containers:
+        kind = type(thing)  # isinstance() asks a proxy or a mock
+        if issubclass(kind, torch.Tensor):
+            with without_functions():
+                self._keep_tensor(thing)
+        elif issubclass(kind, dict | list | set | deque) and id(thing) not in self._containers:
             self._containers[id(thing)] = thing, list(thing.items()) if isinstance(thing, dict) else list(thing)
             for item in list(thing.values()) if isinstance(thing, dict) else list(thing):
                 self._keep(item)
@@ -53,11 +58,12 @@ class Snapshot:
                     self._keep(item)
 
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
-        if tensor.is_leaf and tensor.requires_grad:
-            self._gradients[id(tensor)] = tensor, tensor.grad
-        if tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_inference():
-            if tensor.numel() <= SMALL and id(tensor) not in self._tensors:
-                self._tensors[id(tensor)] = tensor, tensor._version, tensor.detach().clone()
+        if observed.is_leaf(tensor) and observed.requires_grad(tensor):
+            self._gradients[id(tensor)] = tensor, observed.gradient(tensor)
+        plain = observed.plain(tensor)
+        if plain.device.type == "cpu" and plain.layout is torch.strided and not plain.is_inference():
+            if plain.numel() <= SMALL and id(tensor) not in self._tensors:
+                self._tensors[id(tensor)] = plain, plain._version, plain.clone()
 
     def restore(self) -> None:
         """Restore what has changed."""

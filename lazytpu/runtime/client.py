@@ -12,13 +12,18 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import jax
 import numpy as np
-from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
-from jax._src.interpreters import mlir as jax_mlir
-from jax._src.interpreters import partial_eval
-from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
-from jax.sharding import SingleDeviceSharding
+
+from lazytpu.undisturbed import undisturbed, with_environment
+
+# jax sets variables when it is imported, for the libraries of its clients. They have them while a client is made.
+with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
+    import jax
+    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
+    from jax._src.interpreters import mlir as jax_mlir
+    from jax._src.interpreters import partial_eval
+    from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
+    from jax.sharding import SingleDeviceSharding
 
 from lazytpu.options import options
 from lazytpu.runtime import chips
@@ -28,6 +33,10 @@ from lazytpu.runtime.processor import without_half_arithmetic
 
 if TYPE_CHECKING:
     from lazytpu.runtime.mlir import ir
+
+# jax warns at each fork that the child may hang in XLA. It cannot: a forked child is refused the device, and workers of
+# a DataLoader are such children.
+xla_bridge._at_fork.__code__ = (lambda: None).__code__
 
 CHECKED_VERSION = "0.10.2"
 
@@ -58,7 +67,7 @@ def client() -> Any:
         chips.alone()
     name = options.platform
     try:
-        with _no_search_for_tpus(name), without_half_arithmetic():
+        with undisturbed(), with_environment(JAX_ENVIRONMENT), _no_search_for_tpus(name), without_half_arithmetic():
             return xla_bridge.get_backend(name)
     except RuntimeError as error:
         raise missing_platform(name, error) from error
@@ -130,7 +139,8 @@ def make_tpu_client(connection: Any) -> Any:
         return xla_client.make_c_api_client("tpu", xla_bridge._options_from_jax_configs("tpu"), connection)
 
     xla_bridge.register_backend_factory("tpu", make, priority=300, fail_quietly=False)
-    return xla_bridge.get_backend("tpu")
+    with with_environment(JAX_ENVIRONMENT):
+        return xla_bridge.get_backend("tpu")
 
 
 JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`

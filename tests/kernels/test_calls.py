@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import random
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -269,6 +273,104 @@ def test_what_is_changed_in_place_is_part_of_it(monkeypatch: pytest.MonkeyPatch)
         assert kernel(x).tolist() == [0, 1]
         change()
         assert kernel(x).tolist() == [0, 2]
+
+
+class Part:
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 1.0
+
+    def scaled(self, x: jax.Array) -> jax.Array:
+        return x * self.size
+
+
+class Model:
+    bias = 0.0
+
+    def __init__(self) -> None:
+        self.part, self.table, self.name = Part(), {"a": [1.0, (1.0,)]}, "size"
+        self.itself = self
+
+    @property
+    def step(self) -> float:
+        return STEP[0]
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.part.scaled(x) * self.table["a"][0] * self.table["a"][1][0] * self.step + self.bias
+
+    def computed(self, x: jax.Array) -> jax.Array:
+        return x * getattr(self.part, self.name)
+
+    @custom_jax_kernel
+    def decorated(self, x: jax.Array) -> jax.Array:
+        return x * self.part.size
+
+
+STEP = [1.0]
+MODULE: Any = types.ModuleType("settings")
+
+
+def default(x: jax.Array, *, table: Any = STEP) -> jax.Array:
+    return x * table[0]
+
+
+def applied(x: jax.Array, part: Part) -> jax.Array:
+    return part.scaled(x)
+
+
+CHANGES: dict[str, tuple[Callable[[Model], Any], Callable[[Model], object]]] = {
+    "object": (lambda m: custom_jax_kernel(m), lambda m: setattr(m.part, "size", 2.0)),
+    "container": (lambda m: custom_jax_kernel(m), lambda m: m.table.update(a=[2.0, (1.0,)])),
+    "tuple": (lambda m: custom_jax_kernel(m), lambda m: m.table.update(a=[1.0, (2.0,)])),
+    "property": (lambda m: custom_jax_kernel(m), lambda m: STEP.__setitem__(0, 2.0)),
+    "class": (
+        lambda m: custom_jax_kernel(lambda x: (x + m.bias) * (1 + m.bias)),
+        lambda m: setattr(Model, "bias", 1.0),
+    ),
+    "computed name": (lambda m: custom_jax_kernel(m.computed), lambda m: setattr(m.part, "size", 2.0)),
+    "decorated": (lambda m: m.decorated, lambda m: setattr(m.part, "size", 2.0)),
+    "default": (lambda m: custom_jax_kernel(default), lambda m: STEP.__setitem__(0, 2.0)),
+    "partial": (
+        lambda m: custom_jax_kernel(functools.partial(applied, part=m.part)),
+        lambda m: setattr(m.part, "size", 2.0),
+    ),
+    "module": (lambda m: custom_jax_kernel(lambda x: x * MODULE.factor), lambda m: setattr(MODULE, "factor", 2.0)),
+    "deep": (
+        lambda m: custom_jax_kernel(lambda x: (lambda y: next(y * m.part.size for _ in range(1)))(x)),
+        lambda m: setattr(m.part, "size", 2.0),
+    ),
+    "wrapped": (lambda m: custom_jax_kernel(jax.vmap(m.part.scaled)), lambda m: setattr(m.part, "size", 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_captured_objects_hold_is_part_of_it(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(Model, "bias", 0.0)
+    MODULE.factor = STEP[0] = 1.0
+    model, x = Model(), tpu(2)
+    make, change = CHANGES[name]
+    kernel = make(model)
+    expected = [0, 1]
+    assert kernel(x).tolist() == expected
+    programs = len(kernel._programs) if hasattr(kernel, "_programs") else None
+    assert kernel(x).tolist() == expected
+    assert programs is None or len(kernel._programs) == programs
+    change(model)
+    assert kernel(x).tolist() == ([2, 4] if name == "class" else [0, 2])
+
+
+@pytest.mark.parametrize("opaque", [itertools.count(), iter([1.0]), np.random.default_rng(0), random.Random(0)])
+def test_what_does_not_show_its_state_refuses_the_kernel(opaque: Any):
+    kernel = custom_jax_kernel(lambda x: x + float(opaque.__reduce__ is None))
+    with pytest.raises(TypeError, match=r"<lambda> may read opaque, a .*Pass what the function needs"):
+        kernel(tpu(2))
+
+
+def test_an_object_beside_what_is_read_refuses_nothing():
+    model: Any = Model()
+    model.numbers = itertools.count()
+    assert custom_jax_kernel(model.computed)(tpu(2)).tolist() == [0, 1]
 
 
 def test_adding_to_a_list_traces_nothing_again():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import queue
-import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from tools.bad_inputs import __doc__ as SUMMARY
+from tools.children import answers
 
 GIB = 1 << 30
 
@@ -29,7 +25,9 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=400, help="characters of a case that are shown (400)")
     asked = parser.parse_args()
     counts = Counter[str]()
-    for answer in answers(list(range(asked.first, asked.first + asked.n)), asked.only, asked.limit, asked.memory):
+    worker = [sys.executable, "-m", "tools.bad_inputs.worker"]
+    numbers = range(asked.first, asked.first + asked.n)
+    for answer in answers(numbers, lambda chunk: [*worker, chunk, asked.only, str(asked.memory * GIB)], asked.limit):
         verdict = judged(answer)
         counts[verdict] += 1
         if verdict not in ("agree", "nothing", "cpu died"):
@@ -55,42 +53,6 @@ def judged(answer: dict[str, Any]) -> str:
     if got[0] != want[0]:
         return "another type"
     return "late" if got[2] and not answer["late"] else "agree"
-
-
-def answers(numbers: list[int], only: str, limit: float, memory: int) -> Iterator[dict[str, Any]]:
-    """One answer for each case, from as many children as it takes."""
-    rest = list(numbers)
-    while rest:
-        chunk, known = rest[:400], dict[int, dict[str, Any]]()
-        command = [sys.executable, "-m", "tools.bad_inputs.worker", ",".join(map(str, chunk)), only, str(memory * GIB)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_pass_on, args=(child, lines), daemon=True).start()
-        end = "hangs"
-        try:
-            while (line := lines.get(timeout=limit if known else 4 * limit)) is not None:
-                said = json.loads(line)
-                known.setdefault(said["number"], {}).update(said)
-                if said["stage"] in ("done", "nothing"):
-                    yield known[said["number"]]
-            end = f"exit {child.wait()}"
-        except queue.Empty:
-            child.kill()
-            child.wait()
-        last = known.get(max(known, default=-1))
-        if not known:
-            raise RuntimeError(f"a child said nothing ({end})")
-        if last is not None and last["stage"] not in ("done", "nothing"):
-            yield {**last, "end": end}
-        rest = [n for n in rest if n > max(known)]
-
-
-def _pass_on(child: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.startswith("{"):
-            lines.put(line)
-    lines.put(None)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import resource
 import sys
 import warnings
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 
 from tools.bad_inputs.cases import Case, draw
+from tools.children import alive, say, start_child
 from tools.conformance.samples import Call, tensors, tree_map
 
 MODES = ("debug", "fused", "fused")
@@ -43,25 +42,11 @@ def refusal(case: Case, device: str) -> tuple[str, str, bool] | None:
     return None
 
 
-def alive(device: str) -> None:
-    """Raises when the device is not what it was."""
-    import lazytpu
-
-    lazytpu.sync()
-    assert (torch.arange(5, device=device) + 1).tolist() == [1, 2, 3, 4, 5]
-
-
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
-
-
 def main(numbers: list[int], only: str, address_space: int) -> None:
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     import lazytpu
 
-    torch.ones(2, device="tpu").tolist()
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    start_child(address_space)
     for number in numbers:
         case = draw(number, only)
         if case is None:

@@ -139,6 +139,7 @@ def fractional_max_pool(
     x, compute = planes(b, b.convert(self, wide(dtype)), rank), wide(dtype)
     count = shape_of(x)[0]
     samples = b.reshape(b.convert(random_samples, compute), (numel(shape_of(random_samples)) // rank, rank))
+    samples = b.slice(samples, (0, 0), (count, rank))  # there may be samples for a larger batch
     samples = b.reverse(samples, [1]) if rank == 2 else samples
     kernel, places = tuple(kernel_size), tuple(shape[-rank:])
     results = [(d, (count, *places)) for d in (compute, "i64")]

@@ -172,7 +172,7 @@ def convolution(
         result = _input_gradient(b, input, weight, g, shape[2:])
     else:
         result = _forward(b, input, weight, g, shape[2:])
-    if bias is not None:
+    if bias is not None and 0 not in shape:  # of no input channels there is no output, whatever the bias
         result = b.add(result, b.broadcast_in_dim(b.convert(bias, compute), shape, [1]))
     return b.convert(result, dtype)
 
@@ -211,6 +211,8 @@ def convolution_backward(
         return b.convert(_weight_gradient(b, grad, x, g, kernel), dtype)
 
     def of_bias() -> SSAValue:
+        if empty and bias_sizes:
+            return b.constant(0, dtype, bias_sizes)
         return b.convert(b.reduce("add", grad_output, [0, *range(2, rank + 2)]), dtype)
 
     return (

@@ -23,8 +23,9 @@ def row_sum(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
 
 
 def shifted(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """`x` minus its maximum over `dims`, so that exp cannot overflow."""
-    return b.sub(x, along(b, b.reduce("max", x, dims), shape_of(x), dims))
+    """`x` minus its maximum over `dims`, so that exp cannot overflow. A NaN stays, whatever is subtracted, and makes the sum
+    of the row NaN: `peak` is enough."""
+    return b.sub(x, along(b, b.reduce("peak", x, dims), shape_of(x), dims))
 
 
 def softmax_of(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
@@ -86,7 +87,7 @@ def logsumexp(b: Builder, self: SSAValue, dim: Sequence[int], keepdim: bool = Fa
     x = b.convert(self, wide(to))
     dims = reduced(dim, len(shape_of(x)))
     ordered = b.unary("real", x) if is_complex(to) else x
-    largest = b.reduce("max", ordered, dims)
+    largest = b.reduce("peak", ordered, dims)
     infinite = b.compare("EQ", b.abs(largest), full(b, inf, largest))
     largest = b.select(infinite, full(b, 0, largest), largest)
     if is_complex(to):

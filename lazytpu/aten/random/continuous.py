@@ -55,6 +55,8 @@ def uniform(b: Builder, self: SSAValue, from_: Scalar, to: Scalar, generator: An
 @rule("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator", random=True)
 def rand(b: Builder, *, rng: Rng, **options: Any) -> SSAValue:
     dtype, shape = b.out[0]
+    if is_complex(dtype):
+        return b.binary("complex", *(unit(b, stream(b, rng, k), shape, REAL_OF[dtype]) for k in (0, 1)))
     return unit(b, rng, shape, dtype)
 
 

@@ -82,6 +82,29 @@ class View:
     offset: int
     dtype: str
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether two indices may be one element of memory: a dim does not step over the span of those inside it."""
+        span = 1
+        for stride, size in sorted((t, n) for n, t in zip(self.size, self.stride, strict=True) if n > 1):
+            if stride < span:
+                return True
+            span += (size - 1) * stride
+        return False
+
+    @property
+    def order(self) -> Shape:
+        """The dims from the outermost to the innermost, as torch's kernels write them: by descending stride, and of
+        equal strides the larger size first. Those of stride 0 stay where they are."""
+        moving = [dim for dim, t in enumerate(self.stride) if t]
+        ordered = iter(sorted(moving, key=lambda dim: (-self.stride[dim], -self.size[dim])))
+        return tuple(next(ordered) if t else dim for dim, t in enumerate(self.stride))
+
+    def permuted(self, order: Shape) -> View:
+        """The same elements, with the dims in this order."""
+        size, stride = tuple(self.size[dim] for dim in order), tuple(self.stride[dim] for dim in order)
+        return View(size, stride, self.offset, self.dtype)
+
 
 def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
     """The tensor (`view.size`, `view.dtype`) that the view reads from a storage.
@@ -103,13 +126,15 @@ def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
 def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue) -> SSAValue:
     """The storage's new value, in memory order, after writing `value` (`view.size`, `view.dtype`) through the view.
 
-    Where elements of the view overlap, the last in row-major order of the view wins. A view of the whole storage does
-    not read `memory`. Raises ValueError for a view that reaches past the storage.
+    Where elements of the view overlap, the last in the view's `order` wins. A view of the whole storage does not read
+    `memory`. Raises ValueError for a view that reaches past the storage.
     """
     _check(memory, base.dtype, base.memory_shape, "the storage's value")
     _check(value, view.dtype, view.size, "the written value")
     if 0 in view.size:
         return memory
+    if view.overlaps:
+        value, view = b.transpose(value, view.order), view.permuted(view.order)
     if part := _part(base, view):
         numbers = read(b, memory, base, part.of)
         pair = (value, b.unary("imag", numbers)) if part.name == "real" else (b.unary("real", numbers), value)

@@ -143,7 +143,7 @@ class Take:
     strides: Shape
 
     def read(self, b: Builder, x: SSAValue) -> SSAValue:
-        taken = self._along(b, x, self.shape, self._numbers(b))
+        taken = self._along(b, x, self.shape, self.numbers(b))
         return b.reshape(taken, self.shape[: self.axis] + self.counts + self.shape[self.axis + 1 :])
 
     def write(self, b: Builder, old: Old, value: SSAValue) -> SSAValue:
@@ -151,7 +151,7 @@ class Take:
         length, count = self.shape[self.axis], prod(self.counts)
         winner = b.scatter(
             b.constant(-1, INDEX, (length,)),
-            b.reshape(self._numbers(b), (count, 1)),
+            b.reshape(self.numbers(b), (count, 1)),
             b.iota(INDEX, (count,), 0),
             kind="max",
             update_window_dims=(),
@@ -164,7 +164,7 @@ class Take:
         written = b.compare("GE", winner, b.constant(0, INDEX, (length,)))
         return b.select(b.broadcast_in_dim(written, self.shape, (self.axis,)), new, old())
 
-    def _numbers(self, b: Builder) -> SSAValue:
+    def numbers(self, b: Builder) -> SSAValue:
         """The index along the axis of each element of `counts`, as a vector."""
         total = b.constant(self.offset, INDEX, self.counts)
         for dim, stride in enumerate(self.strides):

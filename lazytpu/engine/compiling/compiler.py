@@ -43,6 +43,7 @@ from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
+from lazytpu.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from lazytpu.engine.compiling.estimate import Work
@@ -180,7 +181,8 @@ class Compiler:
         origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
 
         def translated(parts: Callable[[Work], bool] | None = None) -> Translated:
-            from lazytpu.engine.compiling.translate import translate  # here: it loads xDSL and every rule
+            with undisturbed():
+                from lazytpu.engine.compiling.translate import translate  # here: it loads xDSL and every rule
 
             return translate(
                 records,

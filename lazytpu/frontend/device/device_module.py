@@ -86,6 +86,13 @@ __all__ = [
 
 OutOfMemoryError = torch.OutOfMemoryError
 
+# `Tensor.storage_type()` looks for the class here; it is that of the CPU.
+DoubleStorage, FloatStorage, HalfStorage = torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage
+BFloat16Storage, ComplexFloatStorage = torch.BFloat16Storage, torch.ComplexFloatStorage
+ComplexDoubleStorage, BoolStorage, ByteStorage = torch.ComplexDoubleStorage, torch.BoolStorage, torch.ByteStorage
+CharStorage, ShortStorage, IntStorage = torch.CharStorage, torch.ShortStorage, torch.IntStorage
+LongStorage = torch.LongStorage
+
 # torch.utils.checkpoint saves and restores the state of our generator only where this is true.
 _initialized = True
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from typing import Any, NoReturn
 
 from lazytpu.frontend import activation
@@ -52,7 +51,5 @@ def _in_child() -> None:
 
 
 def install() -> None:
-    """Refuse the device in processes forked from now on. jax warns at each fork that the child may hang in XLA, which
-    it then cannot; workers of a DataLoader are such children."""
-    warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+    """Refuse the device in processes forked from now on."""
     os.register_at_fork(after_in_child=_in_child)

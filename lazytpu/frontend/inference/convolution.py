@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.torch_private import suggest_memory_format
+from lazytpu.frontend.torch_private import convolution_format, select_convolution, suggest_memory_format
 
 aten = torch.ops.aten
 
 
-def _format(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous)."""
-    channels_last = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
-    if channels_last is not None:
-        for t in (input, weight):
-            if suggest_memory_format(t) is channels_last:
-                return channels_last
-    return torch.contiguous_format
+def _format(input: torch.Tensor, weight: torch.Tensor, settings: Sequence[Any]) -> torch.memory_format:
+    """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous). In
+    three dimensions only oneDNN's do, and torch is asked whether it would use that one. `settings` are the arguments
+    from the stride on."""
+    channels_last = torch.channels_last if input.dim() == 4 else torch.channels_last_3d
+    if channels_last not in [suggest_memory_format(t) for t in (input, weight)]:
+        return torch.contiguous_format
+    if channels_last is torch.channels_last:
+        return channels_last
+    # Memory that nobody writes, since the choice depends on the device.
+    x, w = (torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu") for t in (input, weight))
+    return convolution_format(x, w, select_convolution(x, w, None, *settings, None))
 
 
 def _check_settings(
@@ -98,15 +103,23 @@ def convolution(**arguments: Any) -> torch.Tensor:
     if groups > 0 and input.dim() == weight.dim() > 2:
         _check_settings(input.dim() - 2, stride, padding, dilation, transposed, output_padding)
         _check_operands(input, weight, bias, transposed, groups)
+        if 0 in input.shape[2:] and 0 not in input.shape[:2]:
+            shape = list(input.shape)
+            shape[2:2] = [1] * (4 - len(shape))  # the CPU computes vectors as images of one row
+            raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {shape}")
     result = aten.convolution.default(*arguments.values())
-    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=_format(input, weight))
+    settings = stride, padding, dilation, transposed, output_padding, groups
+    memory_format = _format(input, weight, settings)
+    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=memory_format)
 
 
 @override("aten.convolution_backward.default")
 def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
     """Gradients in the layout the convolution was computed in."""
     input, weight, mask = arguments["input"], arguments["weight"], arguments["output_mask"]
-    memory_format = _format(input, weight)
+    names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+    memory_format = _format(input, weight, [arguments[name] for name in names])
     grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=memory_format) for t in (input, weight)]
-    bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
+    sizes = arguments.get("bias_sizes") or arguments["grad_output"].shape[1:2]
+    bias = torch.empty(sizes, dtype=input.dtype, device="meta")
     return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))

@@ -59,7 +59,9 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     if huge and count(bound, results) <= FEW:
         _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
     pointwise = is_pointwise(op)
-    has_dtype = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
+    dtype = bound.get("dtype")
+    drawn = dtype is not None and torch.Tag.nondeterministic_seeded in op.tags
+    has_dtype = next(tensors_of(bound.values()), None) is not None or dtype in _STORED or drawn
     if pointwise or (has_dtype and not UNASKED.match(str(op))):
         error = _refusal(op, bound, results)
         if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):

@@ -33,12 +33,13 @@ def _keeps_format(op: OpOverload, name: str) -> None:
 
 
 for _name, _input in (
-    ("reflection_pad2d", "self"),
-    ("replication_pad2d", "self"),
+    *((f"{kind}_pad{rank}d{of}", "self")
+      for kind in ("reflection", "replication") for rank in (2, 3) for of in ("", "_backward")),
     ("upsample_nearest2d", "self"),
     ("_upsample_nearest_exact2d", "self"),
     ("upsample_bilinear2d", "self"),
     ("upsample_bicubic2d", "self"),
+    ("upsample_trilinear3d", "self"),
 ):
     _keeps_format(getattr(aten, _name).default, _input)
 
@@ -48,6 +49,12 @@ def roll(self: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tens
     """Along one dim it is two slices in the other order (`roll_cpu`), and `cat` keeps the memory format."""
     result = aten.roll.default(self, shifts, dims or [])
     return of_format(result, self) if dims and len(dims) == 1 and self.numel() else result
+
+
+@override("aten.col2im.default")
+def col2im(**arguments: Any) -> Tensor:
+    """Contiguous; the meta function crops a larger tensor."""
+    return contiguous(aten.col2im.default(**arguments))
 
 
 @override("aten.angle.default")

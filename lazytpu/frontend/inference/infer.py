@@ -96,7 +96,7 @@ def _infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
                 _check_kept(op, arguments)
                 results = call(op, arguments) if override is None else override(**arguments)
                 if op._schema.is_mutable and isinstance(results, torch.Tensor) and results is arguments.get("self"):
-                    _check_shape(bound["self"], results.shape)  # the meta function of floor_divide_ resizes it
+                    check_shape(bound["self"], results.shape)  # the meta function of floor_divide_ resizes it
             except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
                 results = ask_cpu(op, partial(call, op), bound, refusal)
     finally:
@@ -124,8 +124,8 @@ def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
 
 @functools.cache
 def is_pointwise(op: OpOverload) -> bool:
-    """Whether an op, or the functional form of an in-place op, is tagged pointwise: torch does not tag all in-place
-    ops."""
+    """Whether an op, or the functional form of one that writes, is tagged pointwise: torch does not tag all that
+    write."""
     other = activation.engine().functional(op)
     return torch.Tag.pointwise in op.tags or (other is not None and torch.Tag.pointwise in other.tags)
 
@@ -151,7 +151,7 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
     elif (functional := activation.engine().functional(op)) is not None and _tensors(others):
         result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
-            _check_shape(target, result.shape)
+            check_shape(target, result.shape)
 
 
 def _tensors(values: list[Any]) -> list[torch.Tensor]:
@@ -161,10 +161,10 @@ def _tensors(values: list[Any]) -> list[torch.Tensor]:
 def _check_broadcast(target: torch.Tensor, others: list[Any]) -> None:
     shapes = [t.shape for t in _tensors(others) if t.shape != target.shape and t.dim()]
     if shapes:
-        _check_shape(target, torch.broadcast_shapes(target.shape, *shapes))
+        check_shape(target, torch.broadcast_shapes(target.shape, *shapes))
 
 
-def _check_shape(target: torch.Tensor, shape: torch.Size) -> None:
+def check_shape(target: torch.Tensor, shape: torch.Size) -> None:
     if target.shape != shape:
         raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
 

@@ -64,6 +64,18 @@ def power(self: torch.Tensor, exponent: Any) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
+@refusal("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
+def samples(
+    self: torch.Tensor, kernel_size: list[int], output_size: list[int], random_samples: torch.Tensor
+) -> None:
+    rank = len(output_size)
+    if self.dim() in (rank + 1, rank + 2):
+        batch = self.shape[0] if self.dim() == rank + 2 else 1
+        given, expected = list(random_samples.shape), [self.shape[-rank - 1], rank]
+        if len(given) != 3 or given[0] < batch or given[1:] != expected:
+            raise RuntimeError(f"expected samples of shape {[batch, *expected]}, but got {given}")
+
+
 @refusal("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss(self: torch.Tensor, target: torch.Tensor, *rest: Any, **options: Any) -> None:
     if target.dtype not in (torch.int64, torch.uint8):

@@ -71,10 +71,9 @@ def _unbroken_step(func: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _code_inside(factory: Any) -> CodeType:
-    """The code of the function that `factory` makes."""
-    (code,) = (constant for constant in factory.__code__.co_consts if isinstance(constant, CodeType))
-    return code
+def _code_inside(factory: Callable[[Any], Any]) -> CodeType:
+    """The code of the functions that `factory` makes."""
+    return factory(lambda: None).__code__
 
 
 _UNBROKEN = _code_inside(_unbroken_step)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend import activation
+from lazytpu.frontend.observed import plain
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.kernels import kernel
@@ -69,26 +70,29 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
     conjugated, negated = tensor.is_conj(), tensor.is_neg()
     if not conjugated and not negated:
         return None
-    plain = tensor
-    if negated:
-        plain = neg_view(plain)  # clears the bit: a view of the memory as it is
+    memory = neg_view(tensor) if negated else tensor  # clears the bit: a view of the memory as it is
     if conjugated:
-        plain = plain.conj()
-    if conjugated:
-        plain = kernel(aten._conj_physical.default).call(plain)
-    return kernel(aten.neg.default).call(plain) if negated else plain
+        memory = kernel(aten._conj_physical.default).call(memory.conj())
+    return kernel(aten.neg.default).call(memory) if negated else memory
 
 
-def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu."""
+_OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+def copy_from(source: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu. For `target.copy_(number)` torch
+    passes the number."""
+    if not isinstance(source, torch.Tensor):
+        source = torch.tensor(source, dtype=_OF_NUMBERS[type(source)], device="cpu")
+    source, marked, target = plain(source), source, plain(target)
     if hasattr(source.untyped_storage(), "_value") and hasattr(target.untyped_storage(), "_value"):
         # That takes 0.1 us; torch takes 0.6 to say where a tensor is.
         if not (source.is_conj() or source.is_neg() or target.is_conj() or target.is_neg()):
             return _copy_on_device(source, target)
-    plain = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
-    source = source if plain is None else plain
+    resolved = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
+    source = source if resolved is None else resolved
     if target.is_neg():
-        return copy_from(source.neg(), neg_view(target))
+        return copy_from(source.to(target.dtype).neg(), neg_view(target))
     if target.is_conj():
         return copy_from(source.conj_physical(), target.conj())
     if target.device.type != "tpu":
@@ -106,7 +110,7 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
             return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
         ready = source.detach().to(target.dtype).expand(target.shape)
         if whole:
-            storage._value = from_cpu(_laid_out(ready, target), source if source.shape == target.shape else ready)
+            storage._value = from_cpu(_laid_out(ready, target), marked if source.shape == target.shape else ready)
             return target
         source = tensors.wrap(from_cpu(ready))
     elif source.device.type != "tpu":
@@ -165,6 +169,7 @@ def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Te
 
 def local_scalar_dense(tensor: torch.Tensor) -> Any:
     """aten::_local_scalar_dense, which implements `.item()`."""
+    tensor = plain(tensor)
     value = tensors.value_of(tensor)
     dtype = value.layout.dtype
     if tensor.dtype is not dtype or value.buffer is EMPTY:
@@ -174,11 +179,12 @@ def local_scalar_dense(tensor: torch.Tensor) -> Any:
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
+    tensor = plain(tensor)
     stride = _cloned_stride(tensor, memory_format)
-    plain = _resolved(tensor)
-    if plain is not None and plain.stride() == stride:
-        return plain
-    return _laid_out_as(tensor if plain is None else plain, stride)
+    resolved = _resolved(tensor)
+    if resolved is not None and resolved.stride() == stride:
+        return resolved
+    return _laid_out_as(tensor if resolved is None else resolved, stride)
 
 
 def conj_physical(tensor: torch.Tensor) -> torch.Tensor:
@@ -218,13 +224,14 @@ def to_copy(
 ) -> torch.Tensor:
     """aten::_to_copy, with either side on tpu."""
     check_device(device)
+    given, tensor = tensor, plain(tensor)
     device = tensor.device if device is None else device
-    if tensor.device.type == "tpu" and (plain := _resolved(tensor)) is not None:
-        tensor = plain
+    if tensor.device.type == "tpu" and (resolved := _resolved(tensor)) is not None:
+        tensor = resolved
     dtype = dtype or tensor.dtype
     if device.type == "tpu" and tensor.device.type == "cpu" and dtype is tensor.dtype and memory_format in _KEEPING:
         if tensor.layout is torch.strided and tensors.is_dense(tuple(tensor.shape), tuple(tensor.stride())):
-            return tensors.wrap(from_cpu(tensor))  # a batch of data: half the time of the general path below
+            return tensors.wrap(from_cpu(tensor, given))  # a batch of data: half the time of the general path below
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
     if device.type == "tpu" and tensor.device.type == "tpu" and memory_format in _KEEPING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -64,6 +65,9 @@ def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> l
             continue
         if index.dtype not in (torch.bool, torch.uint8):
             raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        if index.dtype is torch.uint8:
+            message = "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
+            warnings.warn(message, UserWarning, stacklevel=3)
         start = len(plain)
         for i, size in enumerate(index.shape):
             if start + i >= tensor.dim() or size != tensor.shape[start + i]:
@@ -110,10 +114,15 @@ def index_put_(
         )
     if values.device.type == "cpu" and values.dim() == 0:
         values = values.to(tensor.device)
+    if not indices:
+        raise RuntimeError("index_put_ expects at least one index, but got none")
     mask = indices[0]
-    if len(indices) == 1 and mask is not None and mask.dtype is torch.bool and values.numel() == 1 and not accumulate:
+    masked = mask is not None and mask.dtype in (torch.bool, torch.uint8)
+    if len(indices) == 1 and masked and values.numel() == 1 and not accumulate:
         mask = _on_device(mask, tensor.device)
         if mask is not None and mask.shape == tensor.shape[: mask.dim()]:
+            if mask.dtype is torch.uint8:
+                raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
             mask = mask.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim()))
             return kernel(aten.masked_fill_.Tensor).call(tensor, mask, values.reshape(()))
     if _fits_mask(tensor, indices, values):

@@ -132,18 +132,16 @@ def new_zeros_with_same_feature_meta(
     tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0
 ) -> torch.Tensor:
     """aten::_new_zeros_with_same_feature_meta, which creates tangents of forward-mode AD: zeros laid out as `other`,
-    with the leading batch dims of `tensor`. torch's own kernel needs the size of the storage, which only we know."""
-    kind = tensors.value_of(other).layout
-    step = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // other.dtype.itemsize
+    with the leading batch dims of `tensor`. torch's own kernel needs the size of the storage, which only we know.
+    Either of the two may be on the CPU."""
+    step = other.untyped_storage().nbytes() // other.dtype.itemsize
     batch = list(tensor.shape[:self_num_batch_dims])
     strides = [step * s for s in row_major(tuple(batch))]
     total = step
     for size in batch:
         total *= size
     zeros = torch.zeros(total, dtype=other.dtype, device=other.device)
-    return native_as_strided(
-        META, zeros, [*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset())
-    )
+    return zeros.as_strided([*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset()))
 
 
 def is_set_to(tensor: torch.Tensor, other: torch.Tensor) -> bool:

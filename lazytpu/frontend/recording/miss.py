@@ -39,6 +39,7 @@ from lazytpu.frontend.recording.required_cuts import (
 )
 from lazytpu.frontend.recording.retyping import Retyped, check_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
+from lazytpu.frontend.recording.subclasses import Overridden, check_subclasses, has_overriding, with_plain
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.ports import OpFacts
@@ -74,7 +75,8 @@ class RecordingKernel:
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
     """Handle the error of a record that was rolled back; the recorder's lock is not held. A required cut is made, or
     the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one, and the
-    first state of an optimizer and tensors of other devices are not recorded at all. Any other error is raised."""
+    first state of an optimizer and tensors of other devices are not recorded at all. Tensors whose class overrides what
+    kernels read are replaced by plain ones. Any other error is raised."""
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
@@ -93,6 +95,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         error.change()
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
+    elif isinstance(error, Overridden) or (isinstance(error, Exception) and has_overriding(args)):
+        return with_plain(k.again, args)
     else:
         try:
             raise error
@@ -103,6 +107,7 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
 
 def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
     """The state after a record that the recorder's state has not seen: checked, inferred, and added to the trie."""
+    check_subclasses(args)
     parent = r.state
     general = None if k.scalars is None else k.scalars.generalize(key)
     if general is not None:

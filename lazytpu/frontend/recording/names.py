@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,15 +21,12 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lazytpu.frontend.torch_private import is_wrapped
-from lazytpu.trace.value import Value
+from lazytpu.frontend import observed
+from lazytpu.frontend.observed import BUFFERS, PARAMETERS, value_of
 
 # By id: a module may define equality, and is then no key.
 _modules: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
-
-
-_HELD = ("_parameters", "_buffers")
 
 
 def install() -> None:
@@ -79,40 +75,53 @@ def named(epoch: int | None = None) -> Iterator[Named]:
     others, and autograd's, which give a parameter its gradient, hold no lock that a reader could take."""
     names: dict[int, str] = {}
     for module in _outermost():
-        members = [("parameter", *member) for member in module.named_parameters()]
-        members += [("buffer", *member) for member in module.named_buffers()]
-        for kind, name, tensor in members:
-            if len(name) > len(names.get(id(tensor), "")):
+        seen: set[int] = set()
+        for kind, name, tensor in (*_members(module, "parameter", PARAMETERS), *_members(module, "buffer", BUFFERS)):
+            if id(tensor) not in seen and len(name) > len(names.get(id(tensor), "")):
                 names[id(tensor)] = name
                 yield from _with_gradient(kind, name, tensor, epoch)
-    for optimizer in list(_optimizers.values()):
-        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if id(parameter) not in names:
+            seen.add(id(tensor))
+    for optimizer in _alive(_optimizers):
+        for parameter in (p for group in observed.groups(optimizer) for p in group):
+            if observed.is_a(parameter, torch.Tensor) and id(parameter) not in names:
                 yield from _with_gradient("parameter", None, parameter, epoch)
-        for parameter, state in list(optimizer.state.items()):  # other threads may add theirs
+        for parameter, state in observed.states(optimizer):
             name = names.get(id(parameter))
-            for key, tensor in list(state.items()):
-                yield Named("state", None if name is None else f"{name}.{key}", tensor)
+            for key, tensor in state:
+                if type(key) is str:
+                    yield Named("state", None if name is None else f"{name}.{key}", tensor)
 
 
 def holders() -> list[nn.Module | torch.optim.Optimizer]:
     """The modules and optimizers that were noted, also those that `gc.freeze()` hides from the garbage collector."""
-    return [*_modules.values(), *_optimizers.values()]
+    return [*_alive(_modules), *_alive(_optimizers)]
+
+
+def _alive(noted: WeakValueDictionary[int, Any]) -> list[Any]:
+    """The objects in a dictionary, to which other threads may add theirs."""
+    return [thing for reference in noted.valuerefs() if (thing := reference()) is not None]
 
 
 def _outermost() -> list[nn.Module]:
     """The modules that are not part of another one."""
-    modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
-    inner = {id(child) for module in modules for child in module.children()}
+    modules = _alive(_modules)
+    inner = {id(child) for module in modules for _, child in observed.members(module, observed.CHILDREN)}
     return [module for module in modules if id(module) not in inner]
+
+
+def _members(module: nn.Module, kind: str, held: str) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """(kind, name, tensor) of what a module and those in it hold."""
+    for prefix, inner in observed.walk(module):
+        for name, tensor in observed.members(inner, held):
+            yield kind, prefix + name, tensor
 
 
 def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor, epoch: int | None) -> Iterator[Named]:
     yield Named(kind, name, tensor)
-    if tensor.is_leaf and (
-        epoch is None or _slot_in(epoch, tensor) is not None
-    ):  # torch warns about the .grad of others
-        yield Named("gradient", None if name is None else f"{name}.grad", tensor.grad)
+    if epoch is None or _slot_in(epoch, tensor) is not None:
+        gradient = observed.gradient(tensor)
+        if gradient is not None:
+            yield Named("gradient", None if name is None else f"{name}.grad", gradient)
 
 
 def slot_names(epoch: int) -> dict[int, str]:
@@ -128,17 +137,21 @@ def slot_names(epoch: int) -> dict[int, str]:
 def parameter_slots(epoch: int) -> frozenset[int]:
     """The slots of the parameters and buffers of modules that trace `epoch` uses. Called once for a new trace: it asks
     for no names, which takes three times as long."""
-    modules = [vars(module) for module in list(_modules.values())]  # all of them: those inside others were noted, too
-    held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
-    slots = (_slot_in(epoch, tensor) for tensors in held for tensor in tensors)
+    slots = (_slot_in(epoch, tensor) for tensor in _held())
     return frozenset(slot for slot in slots if slot is not None)
 
 
 def parameter_count() -> int:
     """How many parameters and buffers of modules are on the device."""
-    modules = [vars(module) for module in list(_modules.values())]
-    held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
-    return sum(value_of(tensor) is not None for tensors in held for tensor in tensors)
+    return sum(value_of(tensor) is not None for tensor in _held())
+
+
+def _held() -> Iterator[torch.Tensor]:
+    """The parameters and buffers of all modules: those inside others were noted, too."""
+    for module in _alive(_modules):
+        for kind in (PARAMETERS, BUFFERS):
+            for _, tensor in observed.members(module, kind):
+                yield tensor
 
 
 def _slot_in(epoch: int, tensor: Any) -> int | None:
@@ -152,19 +165,12 @@ def model_names(epoch: int) -> list[str]:
     DistributedDataParallel or a compiled module, the model's class. Called on a miss only."""
     classes: dict[str, None] = {}
     for module in _outermost():
-        members = chain(module.parameters(), module.buffers())
-        if any(value is not None and value.epoch == epoch for value in map(value_of, members)):
-            while type(module).__module__.startswith("torch.") and len(children := list(module.children())) == 1:
-                (module,) = children
-            classes[type(module).__name__] = None
+        used = (*_members(module, "parameter", PARAMETERS), *_members(module, "buffer", BUFFERS))
+        if any(_slot_in(epoch, tensor) is not None for _, _, tensor in used):
+            model, above = module, set[int]()
+            while observed.class_name(model)[0].startswith("torch.") and id(model) not in above:
+                above.add(id(model))
+                children = observed.members(model, observed.CHILDREN)
+                model = children[0][1] if len(children) == 1 else model
+            classes[observed.class_name(model)[1].rpartition(".")[2]] = None
     return list(classes)
-
-
-def value_of(tensor: Any) -> Value | None:
-    """The value in a tensor's storage; None for anything but a dense tensor on tpu, and for the wrappers of
-    torch.func."""
-    if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
-        return None
-    if tensor.device.type == "tpu" and tensor.layout is torch.strided:
-        return getattr(tensor.untyped_storage(), "_value", None)
-    return None

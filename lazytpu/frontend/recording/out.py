@@ -11,6 +11,8 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.inference.dtype_support import check_dtypes
+from lazytpu.frontend.inference.indexing import scalar_type
+from lazytpu.frontend.inference.infer import check_shape, is_pointwise
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 from lazytpu.frontend.recording.tensors import extent
 
@@ -48,6 +50,8 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
             if takes_dtype and kwargs.get("dtype") is None:  # sums compute in the dtype of the out tensor
                 pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
         for target, result in pairs:
+            if is_pointwise(op) and any(value is target for value in (*args, *kwargs.values())):
+                check_shape(target, result.shape)
             _store(target, result.contiguous() if row_major else result)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
@@ -116,7 +120,7 @@ def _check(op: OpOverload, apart: Callable[..., None], target: torch.Tensor, arg
 
 def _store(target: torch.Tensor, result: torch.Tensor) -> None:
     if not torch.can_cast(result.dtype, target.dtype):
-        names = [_scalar_type(d) for d in (result.dtype, target.dtype)]
+        names = [scalar_type(d) for d in (result.dtype, target.dtype)]
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     if target.shape != result.shape:
         if target.numel() != 0:
@@ -135,8 +139,3 @@ def _store(target: torch.Tensor, result: torch.Tensor) -> None:
                 aten.resize_.default(target, [touched])
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)
-
-
-def _scalar_type(dtype: torch.dtype) -> str:
-    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
-    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")

@@ -13,6 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lazytpu import interrupts
+from lazytpu.frontend.observed import groups, on_device
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.tensors import STASH
 from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
@@ -33,5 +34,5 @@ def note_end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         return
     if backward_id() != -1:  # an optimizer per parameter that steps inside backward: the step is not over
         return
-    if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
+    if any(on_device(parameter) for group in groups(optimizer) for parameter in group[:1]):
         thread_stash(STASH).end(call_site())

@@ -20,6 +20,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import torch
 from torch import nn
 
+from lazytpu.frontend.observed import class_name, parameters, requires_grad
 from lazytpu.frontend.recording.lines import user_place
 from lazytpu.frontend.torch_private import MODULE_CALL, backward_id
 from lazytpu.trace.recorder import Recorder
@@ -34,7 +35,7 @@ def belongs_to_step(args: Iterable[Any]) -> bool:
     if is_differentiated(args):
         return True
     call = _outermost_call(sys._getframe(1))
-    return call is not None and next(call.f_locals["self"].parameters(), None) is not None
+    return call is not None and next(parameters(call.f_locals["self"]), None) is not None
 
 
 class _Node(threading.local):
@@ -53,7 +54,7 @@ def is_differentiated(args: Iterable[Any]) -> bool:
 
 def _requires_grad(arg: Any) -> bool:
     if isinstance(arg, torch.Tensor):
-        return arg.requires_grad
+        return requires_grad(arg)
     return isinstance(arg, list | tuple) and any(map(_requires_grad, arg))
 
 
@@ -101,8 +102,7 @@ def called_again(r: Recorder, parent: State) -> tuple[str | None, bool]:
 
 def _kind(module: nn.Module, call: FrameType) -> str:
     """The name of the module's class. One of torch is a part of many models: with it goes where it is called."""
-    cls = type(module)
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = ".".join(class_name(module))
     return f"{name} at {user_place(call)}" if name.startswith("torch.") else name
 
 
@@ -113,7 +113,7 @@ def _has(state: State | None, kind: str) -> bool:
 
 
 def _trains(module: nn.Module) -> bool:
-    return torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    return torch.is_grad_enabled() and any(map(requires_grad, parameters(module)))
 
 
 _kept: WeakKeyDictionary[Recorder, tuple[int, int]] = WeakKeyDictionary()  # by recorder: (epoch, depth to ask again)

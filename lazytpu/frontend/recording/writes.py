@@ -9,10 +9,15 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 
-# torch allows these to write to an expanded tensor: every index gets the same number.
-_MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_fill_", "index_put_", "masked_fill_", "_index_put_impl_"})
+# torch allows these to write to an expanded tensor.
+_MAY_OVERLAP_ITSELF = frozenset(
+    """fill_ zero_ _foreach_zero_ index_fill_ index_put_ masked_fill_ _index_put_impl_ threshold_ tril_ triu_""".split()
+)
 # These read other elements than they write at the same time: no overlap is allowed.
-_NO_OVERLAP = frozenset("""index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ put_""".split())
+_NO_OVERLAP = frozenset(
+    """index_add_ index_copy_ index_fill_ index_put_ _index_put_impl_ put_ scatter_ scatter_add_
+    scatter_reduce_""".split()
+)
 _READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch reads from its tensor before it writes
 
 
@@ -26,7 +31,7 @@ def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:
     read = [n for n in bound if n not in written and (name, n) not in _READ_FIRST]
     sources = [t for n in read for t in _tensors(bound[n])]
     for target in targets:
-        if name not in _MAY_OVERLAP_ITSELF:
+        if name not in _MAY_OVERLAP_ITSELF or (name == "fill_" and sources):  # a tensor is copied
             check_no_internal_overlap(target)
         for source in sources:
             if source.device == target.device:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.torch_private import Key, KeySet
 
 aten = torch.ops.aten
@@ -118,12 +119,18 @@ def look_up(tensor: Tensor, queries: Tensor) -> Tensor:
     return torch.where(there.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
 
 
+def check_cast(result: Tensor, target: Tensor) -> None:
+    """Raise torch's RuntimeError for a result that `target` cannot hold."""
+    if not torch.can_cast(result.dtype, target.dtype):
+        types = scalar_type(result.dtype), scalar_type(target.dtype)
+        raise RuntimeError(f"result type {types[0]} can't be cast to the desired output type {types[1]}")
+
+
 def into(out: Tensor, result: Tensor) -> Tensor:
     """Write the result of an op into its out= tensor, sparse or dense."""
     if out.layout is not result.layout:
         raise RuntimeError(f"expected out= to be a {result.layout} tensor, got {out.layout}")
-    if not torch.can_cast(result.dtype, out.dtype):
-        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
+    check_cast(result, out)
     if result.is_sparse:
         return assign(out, result)
     return out.resize_(result.shape).copy_(result)

@@ -12,6 +12,7 @@ from lazytpu.frontend.ops.data_dependent import nonzero
 from lazytpu.frontend.sparse.parts import (
     Kernels,
     assign,
+    check_cast,
     coalesce,
     find,
     indices_of,
@@ -45,8 +46,7 @@ def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(tensor, *args, **kwargs)
-        if not torch.can_cast(result.dtype, tensor.dtype):
-            raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {tensor.dtype}")
+        check_cast(result, tensor)
         return assign(tensor, result)
 
     return kernel
@@ -139,8 +139,7 @@ def _add_to_dense(dense: Tensor, sparse: Tensor, alpha: Any) -> Tensor:
 def add_(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     """aten::add_.Tensor, which optimizers call with a dense parameter and its sparse gradient."""
     result = add(one, other, alpha=alpha)
-    if not torch.can_cast(result.dtype, one.dtype):
-        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {one.dtype}")
+    check_cast(result, one)
     return assign(one, result) if one.is_sparse else one.copy_(result)
 
 
@@ -208,7 +207,24 @@ def _variants(name: str, functional: Callable[..., Tensor], out: str | None = No
 def _unary(name: str) -> Kernels:
     base, _, overload = name.partition(".")
     op = getattr(getattr(aten, base), overload or "default")
-    return _variants(name, on_values(op), f"{overload}_out" if overload else "out")
+    kernels = _variants(name, on_values(op), f"{overload}_out" if overload else "out")
+    in_place = f"{base}_" + (f".{overload}" if overload else "")
+    if in_place in kernels and base != "conj_physical":
+        kernels[in_place] = _of_coalesced(base, kernels[in_place])
+    return kernels
+
+
+def _of_coalesced(name: str, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place kernel of an op that torch refuses for tensors that are not coalesced, before any other check."""
+
+    def checked(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not tensor.is_coalesced():
+            raise RuntimeError(f"{name}_ requires coalesced input")
+        if name == "abs" and tensor.is_complex():
+            raise RuntimeError("In-place abs is not supported for complex tensors.")
+        return kernel(tensor, *args, **kwargs)
+
+    return checked
 
 
 KERNELS: Kernels = {

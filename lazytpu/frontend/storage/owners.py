@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lazytpu.frontend import observed
+from lazytpu.frontend.observed import value_of
 from lazytpu.frontend.recording import names, tensors
-from lazytpu.frontend.torch_private import without_torch_function
 from lazytpu.trace.value import Value
 
 
@@ -44,28 +45,19 @@ def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
         by_buffer.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
     for value in objects.get(Value, ()):
         _note(by_buffer, value, ACTIVATION)
-    with without_torch_function():
-        held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
-        visible = [(tensor, value) for group in held for tensor in group if (value := _value_of(tensor)) is not None]
-        for _, value in visible:
-            _note(by_buffer, value, TENSOR)
-        for tensor, value in visible:
-            if tensor.requires_grad:
-                _note(by_buffer, value, PARAMETER if tensor.is_leaf else ACTIVATION)
-                if tensor.is_leaf:
-                    _note(by_buffer, _value_of(tensor.grad), GRADIENT)
-        for kind, name, tensor in names.named():
-            _note(by_buffer, _value_of(tensor), Owner(_OF_KIND[kind], name))
+    held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
+    visible = [(tensor, value) for group in held for tensor in group if (value := value_of(tensor)) is not None]
+    for _, value in visible:
+        _note(by_buffer, value, TENSOR)
+    for tensor, value in visible:
+        if observed.requires_grad(tensor):
+            _note(by_buffer, value, PARAMETER if observed.is_leaf(tensor) else ACTIVATION)
+            _note(by_buffer, value_of(observed.gradient(tensor)), GRADIENT)
+    for kind, name, tensor in names.named():
+        _note(by_buffer, value_of(tensor), Owner(_OF_KIND[kind], name))
     return by_buffer
 
 
 def _note(by_buffer: dict[int, Owner], value: Value | None, owner: Owner) -> None:
     if value is not None and value.buffer is not None:
         by_buffer[id(value.buffer)] = owner
-
-
-def _value_of(tensor: Any) -> Value | None:
-    try:
-        return names.value_of(tensor)
-    except (RuntimeError, NotImplementedError):  # a wrapper without memory of its own, such as a batched tensor
-        return None

@@ -26,26 +26,18 @@ from functools import partial, reduce
 from itertools import product
 from math import prod
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from lazytpu.ir.reductions import windowed_shape
+from lazytpu.lowering.convolution_window import ConvWindow, without_groups
 from lazytpu.lowering.templates.registry import template
 
 TAPS = 64  # a depthwise window of more elements is not unrolled
 SPLIT = 32  # groups up to this many are convolved one by one
-
-
-class ConvWindow(NamedTuple):
-    """The movement of the kernel, with one number for each spatial dimension."""
-
-    strides: Sequence[int]
-    low: Sequence[int]
-    high: Sequence[int]
-    lhs_dilation: Sequence[int]
-    rhs_dilation: Sequence[int]
 
 
 @template("convolution")
@@ -83,19 +75,24 @@ def _xla(
 ) -> jax.Array:
     """XLA's own convolution; a * in `layout` stands for the spatial dimensions."""
     lhs, rhs, result = layout.replace("*", "012"[: len(window.strides)]).split(",")
-    return lax.conv_general_dilated(
+    spelled = without_groups(window, x.shape[2:], w.shape[2:])
+    product = lax.conv_general_dilated(
         x,
         w,
-        window.strides,
-        list(zip(window.low, window.high, strict=True)),
-        window.lhs_dilation,
-        window.rhs_dilation,
+        spelled.strides,
+        list(zip(spelled.low, spelled.high, strict=True)),
+        spelled.lhs_dilation,
+        spelled.rhs_dilation,
         (lhs, rhs, result),
         feature_group_count=groups,
         batch_group_count=batch_groups,
         precision=precision,
         preferred_element_type=_accumulator(x),
     )
+    if spelled is window:
+        return product
+    places = windowed_shape(x.shape[2:], w.shape[2:], *window)
+    return lax.slice(product, [0] * product.ndim, (*product.shape[:2], *places))
 
 
 def _plain(x: jax.Array, w: jax.Array, window: ConvWindow, groups: int, precision: str) -> jax.Array:

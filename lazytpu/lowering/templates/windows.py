@@ -217,6 +217,8 @@ def _sum_by_dimension(x: jax.Array, *, window: PoolWindow, base_dilation: Sequen
         size, stride, low, high, dilation = (v[dim - 1] for v in window)
         padding = [(low, high, base_dilation[dim - 1] - 1) if d == dim else (0, 0, 0) for d in range(x.ndim)]
         padded = lax.pad(x, jnp.zeros((), x.dtype), padding)
+        if base_dilation[dim - 1] > 1:  # as in the lowering of `pad`
+            padded = lax.reduce_precision(padded, jnp.finfo(x.dtype).nexp, jnp.finfo(x.dtype).nmant)
         last = (padded.shape[dim] - (size - 1) * dilation - 1) // stride * stride + 1
         taps = [lax.slice_in_dim(padded, t * dilation, t * dilation + last, stride, dim) for t in range(size)]
         x = sum(taps[1:], taps[0])

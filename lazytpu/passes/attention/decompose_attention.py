@@ -159,7 +159,7 @@ def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
     scores, of = _scores(b, heads), heads.of
     hidden_rows = of.hidden == "zeros" and (of.bias is not None or of.offset is not None or of.window > 0)
     shape = shape_of(scores)
-    largest = b.reduce("max", scores, [3])
+    largest = b.reduce("peak", scores, [3])
     if hidden_rows:
         largest = b.select(b.compare("EQ", largest, _like(b, -inf, largest)), _like(b, 0, largest), largest)
     exps = b.exp(b.sub(scores, _along_keys(b, largest, shape)))

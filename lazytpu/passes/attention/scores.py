@@ -125,18 +125,18 @@ def _softmax(op: DivOp, inside: set[Operation]) -> SSAValue | None:
     if exp is None or total is None or total[0] is not exp.results[0]:
         return None
     shifted = defined_by(exp.operands[0], SubOp)
-    largest = None if shifted is None else row(shifted.rhs, "max")
+    largest = None if shifted is None else row(shifted.rhs, "max", "peak")
     if shifted is None or largest is None or largest[0] is not shifted.lhs:
         return None
     inside |= {exp, shifted, *total[1], *largest[1]}
     return shifted.lhs
 
 
-def row(x: SSAValue, kind: str) -> tuple[SSAValue, tuple[Operation, ...]] | None:
+def row(x: SSAValue, *kinds: str) -> tuple[SSAValue, tuple[Operation, ...]] | None:
     """(the value that is reduced over its last axis and broadcast along it to give `x`, those two ops)."""
     broadcast = defined_by(x, BroadcastInDimOp)
     reduced = None if broadcast is None else defined_by(broadcast.operands[0], ReduceOp)
-    if broadcast is None or reduced is None or reduced.kind.data != kind:
+    if broadcast is None or reduced is None or reduced.kind.data not in kinds:
         return None
     last = len(shape_of(x)) - 1
     if ints(reduced.dims) != (last,) or ints(broadcast.dims) != tuple(range(last)):

@@ -197,8 +197,8 @@ def same(x: Number, y: Number) -> bool:
 
 def identity(kind: str, dtype: str) -> Number:
     """The number that changes no reduction of this kind."""
-    if kind in ("max", "min"):
-        return lowest(dtype) if kind == "max" else highest(dtype)
+    if kind in ("max", "min", "peak"):
+        return highest(dtype) if kind == "min" else lowest(dtype)
     if dtype == "i1":
         return kind in ("mul", "and")
     return {"add": 0, "mul": 1, "and": -1, "or": 0}[kind] if dtype not in UNSIGNED or kind != "and" else highest(dtype)

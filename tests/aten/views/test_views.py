@@ -68,7 +68,8 @@ def check_write(whole: Tensor, seen: Tensor) -> list[str]:
     address = np.full(tuple(seen.shape), seen.storage_offset())
     for dim, stride in enumerate(seen.stride()):
         address += (np.arange(seen.shape[dim]) * stride).reshape([-1 if d == dim else 1 for d in range(seen.dim())])
-    for place, number in zip(address.reshape(-1), value.reshape(-1), strict=True):  # in order: the last one stays
+    order = view_of(seen).order  # in which the last one stays
+    for place, number in zip(address.transpose(order).ravel(), value.transpose(order).ravel(), strict=True):
         raw[place * unit : (place + 1) * unit] = np.frombuffer(number.tobytes(), np.uint8)
     np.testing.assert_array_equal(got, memory)
     return ops

@@ -1,0 +1,77 @@
+"""Keeps the process as it is while lazytpu imports what it needs: the libraries below draw random numbers and set
+variables of the environment when they are imported, which may be in the middle of a seeded script."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+_PYTHON: Any = getattr(random.getstate, "__self__")  # noqa: B009  (the generators behind the modules' functions)
+_NUMPY: Any = getattr(np.random.get_state, "__self__")  # noqa: B009
+
+_UNBOUND = frozenset(("seed", "sample", "ranf"))
+"Functions that are no methods of numpy's generator. (`random` has such methods.)"
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Inside, what this thread draws from the global generators of `random` and numpy comes from others, and finders
+    of modules that it adds are gone at the end. Other threads draw as ever: nothing is saved and put back."""
+    finders = list(sys.meta_path)
+    drawing = [True]
+    replaced = [
+        *_replace(random, _PYTHON, random.Random(0), drawing),
+        *_replace(np.random, _NUMPY, np.random.RandomState(0), drawing),
+    ]
+    try:
+        yield
+    finally:
+        drawing.clear()
+        for module, name, stand_in, function in replaced:
+            if vars(module)[name] is stand_in:
+                setattr(module, name, function)
+        for finder in sys.meta_path[:]:
+            if finder not in finders and type(finder).__module__.partition(".")[0] == "xdsl":
+                sys.meta_path.remove(finder)
+
+
+def _replace(module: Any, generator: Any, private: Any, drawing: list[bool]) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Let the functions of a global generator draw from `private` in this thread, as long as `drawing`."""
+    thread = threading.get_ident()
+
+    def stand_in_for(function: Any, own: Any) -> Any:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            return (own if drawing and threading.get_ident() == thread else function)(*args, **kwargs)
+
+        return draw
+
+    for name, function in list(vars(module).items()):
+        if getattr(function, "__self__", None) is generator or name in _UNBOUND:
+            stand_in = stand_in_for(function, getattr(private, name, None) or private.random_sample)
+            setattr(module, name, stand_in)
+            yield module, name, stand_in, function
+
+
+@contextmanager
+def with_environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Inside, the environment has these variables too. Yields a dict that has, at the end, those that the block set;
+    the environment is then as it was."""
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in variables.items() if name not in before})
+    added: dict[str, str] = {}
+    try:
+        yield added
+    finally:
+        added.update({name: value for name, value in os.environ.items() if before.get(name) != value})
+        for name in added:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]

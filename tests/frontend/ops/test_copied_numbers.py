@@ -1,0 +1,49 @@
+"""`copy_` of Python numbers and of duals, between the device and the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+TARGETS: dict[str, Callable[[str], Tensor]] = {
+    "whole": lambda d: torch.zeros(3, device=d),
+    "row": lambda d: torch.zeros(2, 3, device=d)[1],
+    "integers": lambda d: torch.zeros(3, dtype=torch.int32, device=d),
+    "complex": lambda d: torch.zeros(3, dtype=torch.complex64, device=d),
+    "negated": lambda d: torch.zeros(3, dtype=torch.complex64, device=d).conj().imag,
+    "nothing": lambda d: torch.zeros(0, device=d),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("number", [float("inf"), 3, True, 2 + 1j])
+def test_numbers(target: str, number: complex) -> None:
+    if target == "integers" and number == float("inf"):
+        pytest.skip("what becomes of infinity depends on the processor")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the imaginary part is discarded
+        expected, got = (TARGETS[target](d).copy_(number) for d in ("cpu", "tpu"))  # pyright: ignore[reportArgumentType]
+    assert torch.equal(got.cpu().resolve_neg(), expected.resolve_neg())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by forward_ad, when it is first used
+@pytest.mark.parametrize("source", ["cpu", "tpu"])
+@pytest.mark.parametrize("target", ["cpu", "tpu"])
+def test_duals(source: str, target: str) -> None:
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.arange(3.0).to(source), torch.full((3,), 2.0).to(source))
+        whole, part = torch.zeros(3, device=target), torch.zeros(2, 3, device=target)
+        for copy in (whole.copy_(dual), dual.to(target), part[1].copy_(dual)):
+            value, tangent = forward_ad.unpack_dual(copy)
+            assert value.tolist() == [0, 1, 2]
+            assert tangent is not None
+            assert tangent.tolist() == [2, 2, 2]
+            assert tangent.device.type == target
+        tangent = forward_ad.unpack_dual(part).tangent
+        assert tangent is not None
+        assert tangent.tolist() == [[0, 0, 0], [2, 2, 2]]
