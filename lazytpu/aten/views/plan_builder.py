@@ -22,7 +22,7 @@ class PlanBuilder:
 
     def slice(self, axis: int, start: int, count: int, stride: int = 1) -> None:
         """Keep `count` elements of `axis` from `start` on, `stride` apart."""
-        if count == self.shape[axis] and not self.identities:
+        if not self.identities and count == self.shape[axis]:
             return
         shape, rank = self.shape, len(self.shape)
         starts, counts, strides = [0] * rank, list(shape), [1] * rank
@@ -46,7 +46,7 @@ class PlanBuilder:
         if self._steps and isinstance(last := self._steps[-1], Reshape):
             self._steps.pop()
             before = last.shape
-        if before != shape or self.identities:
+        if self.identities or before != shape:
             self._steps.append(Reshape(before, shape))
         self.shape = shape
 

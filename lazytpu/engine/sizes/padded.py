@@ -16,7 +16,7 @@ from lazytpu.engine.sizes.templates import Sized as SizedTrace
 from lazytpu.engine.sizes.verification import decompose, expressions_of
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
-from lazytpu.ir.symbolic import Derivation, Guard, LostSize
+from lazytpu.ir.symbolic import Derivation, LostSize
 from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
@@ -31,7 +31,7 @@ Import = Callable[[Sequence[Record], bool], Imported]
 
 
 class Guarded(Refused):
-    """The program of the bound takes another path at the sizes of a trace."""
+    """The import takes another path at some sizes than at the bound."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,13 @@ def _padded(
         reading = read(imported.module)
     guards = tuple(derivation.guards)
 
-    # Where a guard fails the import takes another path: the program is another one there.
+    # Where a guard fails the import takes another path: the program is another one there. Most guards ask whether an
+    # op changes nothing.
+    if guards and not way.identities:
+        raise Guarded(f"the program of the bound is another one than where not {guards[0]}")
     if sizes is not None and (failing := next((guard for guard in guards if not guard.at(sizes)), None)):
-        raise Guarded(unlike_bound(failing, sizes))
+        at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise Guarded(f"the program of the bound holds where {failing}, which is not so at {at}")
 
     annotate(imported.module, reading, many.symbols)
     before = sum(1 for _ in imported.module.walk())
@@ -132,12 +136,6 @@ def _imported(imports: Import, many: ManySizes, derivation: Derivation, way: Way
     if way.decomposed:
         decompose(imported.module)
     return imported
-
-
-def unlike_bound(guard: Guard, sizes: Mapping[str, int]) -> str:
-    """Why a program does not serve these sizes."""
-    at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-    return f"the program holds where {guard}, which is not so at {at}"
 
 
 def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:

@@ -20,13 +20,13 @@ class ShapeMethods(Core):
     def broadcast_to(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
         """x broadcast to `shape` as in numpy, dimensions aligned at the right; x itself when it has that shape."""
         own = shape_of(x)
-        if own == tuple(shape) and not self.identities:
+        if not self.identities and own == tuple(shape):
             return x
         return self.broadcast_in_dim(x, shape, range(len(shape) - len(own), len(shape)))
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
         """The same elements with another shape; x itself when it has that shape."""
-        if shape_of(x) == tuple(shape) and not self.identities:
+        if not self.identities and shape_of(x) == tuple(shape):
             return x
         return self.one(rules.ReshapeOp, (x,), rules.reshape_type(type_of(x), shape))
 
@@ -43,7 +43,7 @@ class ShapeMethods(Core):
         """x[starts[i] : limits[i] : strides[i], ...]; x itself when the slice is all of it."""
         strides = [1] * len(starts) if strides is None else strides
         result = rules.slice_type(type_of(x), starts, limits, strides)
-        if same_type(result, type_of(x)) and not self.identities:
+        if not self.identities and same_type(result, type_of(x)):
             return x
         props = {"starts": int_array(starts), "limits": int_array(limits), "strides": int_array(strides)}
         return self.one(rules.SliceOp, (x,), result, props)
@@ -60,7 +60,7 @@ class ShapeMethods(Core):
         elements."""
         interior = [0] * len(low) if interior is None else interior
         result = rules.pad_type(type_of(x), type_of(value), low, high, interior)
-        if not any(low) and not any(high) and not any(interior) and not self.identities:
+        if not self.identities and not any(low) and not any(high) and not any(interior):
             return x
         props = {"low": int_array(low), "high": int_array(high), "interior": int_array(interior)}
         return self.one(rules.PadOp, (x, value), result, props)
