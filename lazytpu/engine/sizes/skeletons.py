@@ -179,7 +179,7 @@ def form_of(value: Any) -> Any:
 def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:
     if type(value) is int:
         into.add((value,), kind)
-        return int
+        return int, value < 0  # ops do something else then, as with a diagonal below the main one
     if isinstance(value, Operand):
         return value.slot, _operand(value, into, layouts)
     if isinstance(value, Number):

@@ -136,6 +136,14 @@ def test_numbers_of_64_bits_are_no_forms() -> None:
         assert same is not None and same.at({"n": 13}) == [13, large]
 
 
+def test_diagonals_above_and_below() -> None:
+    """An offset of 3*n-13 is negative at 4, where the program writes another diagonal."""
+    with lazytpu.options(buckets="auto"):
+        for n, offset in ((10, 2), (10, 3), (9, -1), (8, 4), (5, 2), (6, 5), (4, -1), (5, -1), (7, 8 - 7)):
+            grad = torch.randn(n - abs(offset))
+            check(lambda x, n=n, o=offset: torch.ops.aten.diagonal_backward(x, [n, n], o, 0, 1) * 2, grad)
+
+
 def test_flips_along_other_dims_of_other_shapes() -> None:
     with lazytpu.options(buckets="auto"):
         for shape, dim in (((10, 7, 9, 5), 2), ((10, 7, 9, 5), 3), ((5, 8, 6, 8), 0), ((6, 9, 5, 7), 1)):
