@@ -16,6 +16,7 @@ from lazytpu.aten.indexing.gather import in_range, take
 from lazytpu.aten.indexing.scatter import put_along, put_slices
 from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _check_offsets(b: Builder, offsets: SSAValue, n: int) -> None:
         first, last = b.slice(offsets, [0], [1]), b.slice(offsets, [size - 1], [size])
         start = "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
         b.check(b.compare("EQ", first, full(b, 0, first)), start, error="RuntimeError")
-        end = f"offsets[-1] can not be greater than input's length {n}"
+        end = f"offsets[-1] can not be greater than input's length {spelled(n)}"
         b.check(b.compare("LE", last, full(b, n, last)), end, error="RuntimeError")
 
 

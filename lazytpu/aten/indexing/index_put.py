@@ -12,6 +12,7 @@ from lazytpu.aten.indexing.masks import ranks
 from lazytpu.aten.indexing.scatter import put_slices
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def _check_count(b: Builder, running: SSAValue, supplied: int) -> None:
     size = shape_of(running)[0]
     selected = b.reshape(b.slice(running, [size - 1], [size]), [])
     message = (
-        f"shape mismatch: value tensor of {supplied} elements cannot be broadcast to the elements the mask selects"
+        f"shape mismatch: value tensor of {spelled(supplied)} elements cannot be broadcast to the elements the mask "
+        "selects"
     )
     b.check(b.compare("EQ", selected, b.constant(supplied, "i32")), message, error="RuntimeError")
 

@@ -43,7 +43,7 @@ def ctc_loss(
         valid = b.and_(
             b.compare("GE", targets, full(b, 0, targets)), b.compare("LT", targets, full(b, classes, targets))
         )
-        b.check(b.or_(unused, valid), f"targets of ctc_loss have to be labels from 0 to {classes - 1}")
+        b.check(b.or_(unused, valid), f"targets of ctc_loss have to be labels from 0 to {spelled(classes - 1)}")
     dtype = dtype_of(log_probs)
     results = [(dtype, (rows,)), (dtype, (rows, steps, 2 * length + 1))]
     operands = [log_probs, targets, input_lengths, target_lengths]
