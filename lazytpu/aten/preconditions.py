@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise.operands import full
+from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import shape_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def _between_0_and_1(b: Builder, bound: dict[str, Any]) -> None:
 
 def _inside_output(b: Builder, bound: dict[str, Any]) -> None:
     size, indices = list(bound["output_size"]), bound["indices"]
-    volume = "x".join(map(str, size))
+    volume = "x".join(map(spelled, size))
     below = b.compare("LT", indices, full(b, prod(size), indices))
     ok = b.and_(below, b.compare("GE", indices, full(b, 0, indices)))
     b.check(ok, f"Found an invalid max index (output volumes are of size {volume})", "RuntimeError")

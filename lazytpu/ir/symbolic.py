@@ -294,10 +294,14 @@ class Size:
     def __format__(self, spec: str) -> str:
         return self._lost("in a text")
 
+    def __str__(self) -> str:
+        return self._lost("in a text")
+
     def _lost(self, where: str) -> NoReturn:
         raise LostSize(f"the size {self.form} is used {where}, where it would be the number {self.value} at all sizes")
 
     def __repr__(self) -> str:
+        """A text for debugging, which is no number."""
         return f"<size {self.form} = {self.value}>"
 
 

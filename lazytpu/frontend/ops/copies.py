@@ -79,12 +79,12 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
 _OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
-def copy_from(source: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu. For `target.copy_(number)` torch
+def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """aten::_copy_from, which implements `target.copy_(given)` when either is on tpu. For `target.copy_(number)` torch
     passes the number."""
-    if not isinstance(source, torch.Tensor):
-        source = torch.tensor(source, dtype=_OF_NUMBERS[type(source)], device="cpu")
-    source, marked, target = plain(source), source, plain(target)
+    number = not isinstance(given, torch.Tensor)
+    marked = torch.tensor(given, dtype=_OF_NUMBERS[type(given)], device="cpu") if number else given
+    source, target = plain(marked), plain(target)
     if hasattr(source.untyped_storage(), "_value") and hasattr(target.untyped_storage(), "_value"):
         # That takes 0.1 us; torch takes 0.6 to say where a tensor is.
         if not (source.is_conj() or source.is_neg() or target.is_conj() or target.is_neg()):

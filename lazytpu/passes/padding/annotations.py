@@ -125,10 +125,11 @@ class Reading:
 def _fixed(op: Operation, name: str, value: Attribute) -> tuple[str, str]:
     """A property that is the same at all sizes. Raises Refusal for one with a symbolic size."""
     derivation = Derivation.active
-    nested = cast("ArrayAttr[Attribute]", value) if isinstance(value, ArrayAttr) else ()
-    if derivation is not None and any(derivation.attached(each) is not None for each in (value, *nested)):
+    parts: list[Attribute] = [value]
+    parts += cast("ArrayAttr[Attribute]", value).data if isinstance(value, ArrayAttr) else ()
+    if derivation is not None and any(derivation.attached(part) is not None for part in parts):
         raise Refusal(op, f"its `{name}` is a size, and chooses what the op does")
-    return name, str(value)
+    return name, str(parts[0])
 
 
 def _parameter(value: Attribute) -> Sequence[Any]:
