@@ -116,8 +116,8 @@ def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
 
 
 def _first_of(e: Emission, value: ir.Value, first: ir.Value, size: int, dtype: str, counter: str) -> list[ir.Value]:
-    """(values, i64 indices) of the first of the extremes, where `first` is twice its index plus its sign bit. Indices of
-    NaN are counted from -size, so the first NaN has the least of all; then `value` is void. It may be the other zero."""
+    """(values, i64 indices) of the first of the extremes; `first` is twice its index, plus its sign bit. Indices of NaN
+    are counted from -size, so the first NaN has the least of all. Then `value` is void; it may be the other zero."""
     shape = ir.RankedTensorType(value.type).shape
 
     def number(value: float, of: str) -> ir.Value:
