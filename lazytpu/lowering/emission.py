@@ -192,7 +192,9 @@ class Emission:
         if kind == "mul":
             return 1
         low, high = _range(dtype)
-        return {"max": low, "peak": low, "min": high, "and": -1 if dtype.startswith("i") and dtype != "i1" else high}[kind]
+        return {"max": low, "peak": low, "min": high, "and": -1 if dtype.startswith("i") and dtype != "i1" else high}[
+            kind
+        ]
 
     def combiner(self, region: ir.Region, kind: str, dtype: str, one_op: bool = False) -> None:
         """Fill the body of a reduction or scatter, which combines two 0-d values of `dtype`. `set` returns the

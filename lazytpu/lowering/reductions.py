@@ -3,20 +3,19 @@
 Sums and products of f16 and bf16 are accumulated in f32 and rounded once. On i1, add and max are "or", mul and min are
 "and", as in StableHLO.
 
-max and min of floats give NaN for any NaN, whatever the backend makes of `maximum`: on XLA:CPU a reduction by it goes to
-YNNPACK, which returns the maximum of the other numbers. So they are reduced by comparisons there, and elsewhere together
-with whether there is a NaN. `peak` is the reduction by `maximum`. Microseconds on XLA:CPU (2 cores, the least of 9 runs),
-and by libtpu's estimates for v6e; YNNPACK is the one that loses NaN:
+max and min of floats give NaN for any NaN, whatever the backend makes of `maximum`. XLA:CPU hands a reduction by it to
+YNNPACK, which returns the maximum of the other numbers. So they are reduced by comparisons there, and elsewhere in
+pairs (number, is it NaN). `peak` is the reduction by `maximum`. Microseconds for f32 on XLA:CPU (2 cores, least of 7
+runs), and by libtpu's estimates for v6e; "two" has a second reduction that finds NaN, "bits" reduces ordered integers:
 
-| f32, reduced | YNNPACK | by `maximum` without it | comparisons | with a NaN found by a second reduction | v6e: `maximum` | with NaN |
-|---|---|---|---|---|---|---|
-| 1,048,576 to 1 | 83 | 904 | 239 | 263 | 2.9 | 2.9 |
-| 4096 rows of 256 | 70 | 881 | 132 | 267 | 2.9 | 2.9 |
-| 64 columns of 16384 | 67 | 153 | 248 | 141 | 2.9 | 2.9 |
-| 512 rows of 50304 | | | | | 62.9 | 63.2 |
+| | YNNPACK | `maximum` without it | comparisons | two | bits | v6e: `maximum` | pairs | two |
+|---|---|---|---|---|---|---|---|---|
+| 1,048,576 to 1 | 83 | 904 | 239 | 263 | 872 | 2.9 | 2.9 | 3.2 |
+| 4096 rows of 256 | 70 | 881 | 132 | 267 | 765 | 2.9 | 2.9 | 3.2 |
+| 64 columns of 16384 | 67 | 153 | 248 | 141 | 172 | 2.9 | 2.9 | 3.2 |
+| 512 rows of 50304 | | | | | | 62.9 | 63.2 | 126.1 |
 
-Not on a TPU: libtpu 0.0.42 fails to compile a reduction by comparisons between conversions from and to bf16. Bits
-ordered as integers take 765 to 872 on the CPU for the first two, and f64 has no bits on a TPU.
+Comparisons are no form for a TPU: libtpu 0.0.42 fails to compile one between conversions from and to bf16.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
-    """The extreme value, then the least index of an element equal to it: two plain reductions, which XLA:CPU vectorizes.
-    One reduction of (value, index) pairs takes 4 to 14 times as long there."""
+    """The extreme value, then the least index of an element equal to it: two plain reductions, which XLA:CPU
+    vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
     counter = "i32" if 2 * shape[dim] <= np.iinfo(np.int32).max else "i64"
@@ -100,12 +99,14 @@ def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
     if not is_float(dtype):
         return [value, e.convert(_reduce(e, "min", place, counter, [dim]), "i64")]
     place = hlo.select(e.compare("NE", x, x, dtype), e.binary("subtract", index, size), place)
-    first = _reduce(e, "min", e.binary("add", e.binary("add", place, place), _sign(e, x, dtype, counter)), counter, [dim])
+    first = _reduce(
+        e, "min", e.binary("add", e.binary("add", place, place), _sign(e, x, dtype, counter)), counter, [dim]
+    )
     return _first_of(e, value, first, shape[dim], dtype, counter)
 
 
 def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
-    """1 where the sign bit of x is set, else 0. The bits of f64 are not to be had on a TPU: 0."""
+    """1 where the sign bit of x is set, else 0; always 0 for f64 on a TPU, which emulates it."""
     shape = ir.RankedTensorType(x.type).shape
     if dtype == "f64" and e.target == "tpu":
         return e.constant(0, counter, shape)
@@ -115,8 +116,8 @@ def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
 
 
 def _first_of(e: Emission, value: ir.Value, first: ir.Value, size: int, dtype: str, counter: str) -> list[ir.Value]:
-    """(values, i64 indices) of the first of the extremes, twice whose index plus sign bit is `first`. Indices of NaN are
-    counted from -size, so the first NaN has the least of all. `value` is void then, and may be the other zero."""
+    """(values, i64 indices) of the first of the extremes; `first` is twice its index, plus its sign bit. Indices of NaN
+    are counted from -size, so the first NaN has the least of all. Then `value` is void; it may be the other zero."""
     shape = ir.RankedTensorType(value.type).shape
 
     def number(value: float, of: str) -> ir.Value:

@@ -8,9 +8,9 @@ Elementwise ops on splats fold at any size, since they compute one number; other
 `limit` elements, because a table is part of the program's text and of its compiled code.
 
 Needs: nothing. Guarantees: a folded value has the bits that the op computes in its own dtype by IEEE 754 arithmetic
-(`folding.py` has the rules, and what they do not fold). Results that implementations compute differently are not folded:
-the backend computes them, for constants and data alike. Such are functions like exp, and a NaN out of arithmetic, whose
-sign is that of the processor. A NaN that is only moved, selected or negated keeps its bits.
+(`folding.py` has the rules, and what they do not fold). Results that implementations compute differently are left to
+the backend, for constants and data alike: functions like exp, and a NaN out of arithmetic, whose sign is that of the
+processor. A NaN that is only moved, selected or negated keeps its bits.
 
 One forward walk suffices, since operands come before their users.
 """

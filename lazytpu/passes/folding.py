@@ -245,5 +245,5 @@ EXACT: frozenset[type[TensorOp]] = frozenset(
         *(pointwise.SelectOp, pointwise.ClampOp, pointwise.BitcastConvertOp),
     )
 )
-"""Ops that define all bits of a NaN. The NaN of any other op differs between processors: 0 / 0 has a sign on x86 and none
-on ARM."""
+"""Ops that define all bits of a NaN. The NaN of any other op differs between processors: 0 / 0 has a sign on x86, and
+none on ARM."""

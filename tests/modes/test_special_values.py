@@ -1,5 +1,5 @@
-"""NaN, infinities, signed zeros and denormals come out of whole programs as on the CPU device, at every size and in every
-mode. Small rows are computed by loops and long ones by libraries of XLA:CPU, so each test has both."""
+"""NaN, infinities and signed zeros come out of whole programs as on the CPU device, at every size and in every mode.
+XLA:CPU computes short rows by loops and long ones by libraries, so each test has both."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_constants_keep_their_bits(dtype: torch.dtype) -> None:
     specials = [value for value in SPECIALS if dtype is not torch.bfloat16 or value == value]
     with lazytpu.options(on_host=False):
         for name, function in KEPT.items():
-            filled = [torch.full((3,), value, dtype=dtype, device="tpu") for value in SPECIALS]
+            filled = [torch.full((3,), value, dtype=dtype, device="tpu") for value in specials]
             got = [function(torch.cat(filled)), *map(function, filled)]
             for y, x in zip(got, [torch.cat([f.cpu() for f in filled]), *[f.cpu() for f in filled]], strict=True):
                 wanted = function(x)

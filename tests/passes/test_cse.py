@@ -28,7 +28,7 @@ def test_equal_chains_merge() -> None:
     )
 
 
-@pytest.mark.parametrize("op", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("op", ["add", "mul"])
 def test_order_of_operands_of_a_commutative_op_does_not_matter(op: str) -> None:
     rewrites(
         "cse",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lazytpu.lowering.templates import convolutions, linalg, rotations, windows
+from lazytpu.lowering.templates import convolutions, linalg, log_sums, rotations, windows
 from lazytpu.lowering.templates.convolutions import ConvWindow
 from tests.compiling import QUICK
 
@@ -156,3 +156,11 @@ def test_lu_by_columns(shape: tuple[int, ...]) -> None:
         for got, want in zip(call(linalg._eliminated, a), call(linalg._lu, a), strict=True):
             assert got.dtype == want.dtype
             np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize(("platform", "wide"), [("cpu", True), ("cuda", True), ("rocm", True), ("tpu", False)])
+def test_cumulative_logsumexp_is_wide_where_f64_is_native(platform: str, wide: bool) -> None:
+    function = partial(log_sums.cumulative_logsumexp, dim=1)
+    with jax.enable_x64(True):
+        lowered = jax.jit(function).trace(random(3, 50)).lower(lowering_platforms=(platform,))
+    assert ("xf64>" in lowered.as_text()) == wide

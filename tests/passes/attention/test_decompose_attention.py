@@ -41,7 +41,7 @@ def test_forward() -> None:
         %8 = lazytpu.compare GE %6, %7 : (tensor<3x5xi32>, tensor<3x5xi32>) -> tensor<3x5xi1>
         %9 = lazytpu.broadcast_in_dim %8 dims = [2, 3] : (tensor<3x5xi1>) -> tensor<1x2x3x5xi1>
         %10 = lazytpu.select %9, %4, %5 : (tensor<1x2x3x5xi1>, {scores}, {scores}) -> {scores}
-        %11 = lazytpu.reduce max %10 dims = [3] : ({scores}) -> {rows}
+        %11 = lazytpu.reduce peak %10 dims = [3] : ({scores}) -> {rows}
         %12 = lazytpu.broadcast_in_dim %11 dims = [0, 1, 2] : ({rows}) -> {scores}
         %13 = lazytpu.sub %10, %12 : {scores}
         %14 = lazytpu.exp %13 : {scores}
