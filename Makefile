@@ -21,8 +21,9 @@ PADDED ?= out/padding.jsonl
 # `make argument-sweep`: the same.
 K_VARIED ?= 1
 VARIED ?= out/arguments.jsonl
-# `make random-sizes`: how many.
+# `make random-sizes`: how many programs, and how many expressions of sizes.
 SIZED ?= 1000
+EXPRESSIONS ?= 300
 # `make random-programs`: how many.
 N ?= 1000
 # `make interrupts`: how many.
@@ -72,7 +73,7 @@ help:
 	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
 	@echo 'make padding-sweep  every op at three sizes, with one program for all, about 15 minutes, goes on where it was stopped'
 	@echo 'make argument-sweep every op with each integer argument at several values and shapes, in one process'
-	@echo 'make random-sizes  a thousand random programs at sizes that vary, about 20 minutes (SIZED=1000)'
+	@echo 'make random-sizes  a thousand random programs at sizes that vary, and expressions of sizes, about 40 minutes (SIZED=1000 EXPRESSIONS=300)'
 	@echo 'make coverage     docs/conformance.md and .json from what these two, and make padding-sweep, found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
 	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
@@ -91,7 +92,7 @@ test: $(TESTED)
 test-all: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests SELECT= ARGS='--optimized $(ARGS)'
 	@$(MAKE) --no-print-directory --jobs 2 random-programs random-sizes interrupts random-switches bad-inputs random-convolutions \
-		N=300 SIZED=200 INTERRUPTS=800 SWITCHED=60 WRONG=300 CONVOLVED=300
+		N=300 SIZED=200 EXPRESSIONS=60 INTERRUPTS=800 SWITCHED=60 WRONG=300 CONVOLVED=300
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
@@ -112,7 +113,8 @@ random-programs: $(TESTED)
 # One that fails names its seed: RANDOM_SIZES_FROM=seed SIZED=1 runs it alone.
 .PHONY: random-sizes
 random-sizes: $(TESTED)
-	OMP_NUM_THREADS=1 RANDOM_SIZES=$(SIZED) $(BIN)/python -m pytest tests/conformance/test_random_sizes.py $(ARGS)
+	OMP_NUM_THREADS=1 RANDOM_SIZES=$(SIZED) RANDOM_EXPRESSIONS=$(EXPRESSIONS) $(BIN)/python -m pytest \
+		tests/conformance/test_random_sizes.py tests/conformance/test_sized_expressions.py $(ARGS)
 
 interrupts: $(TESTED)
 	OMP_NUM_THREADS=1 INTERRUPTS=$(INTERRUPTS) $(BIN)/python -m pytest tests/interrupts/test_storm.py $(ARGS)

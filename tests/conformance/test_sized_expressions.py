@@ -1,0 +1,62 @@
+"""Random expressions of sizes, at every size of a bucket: the CPU's values, with padding that holds NaN.
+`make random-sizes` runs thousands."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lazytpu
+from tests.conformance.sized_expressions import BOUNDS, COLUMNS, Case
+
+COUNT = int(os.environ.get("RANDOM_EXPRESSIONS", "4"))
+FIRST = int(os.environ.get("RANDOM_SIZES_FROM", "0"))
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def check(case: Case) -> None:
+    for n, m in case.sizes:
+        x = case.input(n, m)
+        try:
+            want = case.run(x, n, m)
+        except (RuntimeError, IndexError):  # such as a mean of no row where torch refuses it
+            continue
+        got = [value.cpu() for value in case.run(x.to("tpu"), n, m)]
+        for i, (g, w) in enumerate(zip(got, want, strict=True)):
+            where = f"seed {case.seed}: {case.use} {case.text} at n = {n}, m = {m}, result {i}"
+            torch.testing.assert_close(
+                g, w, rtol=1e-3, atol=1e-3, equal_nan=True, msg=lambda text, at=where: f"{at}\n{text}"
+            )
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_values_of_every_expression(seed: int) -> None:
+    lazytpu.sync()
+    with lazytpu.options(buckets=BOUNDS):
+        check(Case.of(seed))
+
+
+@pytest.mark.parametrize(
+    ("text", "use"),
+    [
+        ("(n + 1) // 8", "slice limit"),  # at 33, 36, 39 and 40 it is (n+3)/4-5, too
+        ("(n * 3 + 2) // 8", "arange"),
+    ],
+)
+def test_expressions_that_agree_with_others_at_a_few_sizes(text: str, use: str) -> None:
+    sizes = [(n, 0) for n in (63, 41, 47, 55, 44, 36, 35, 37, 38, 40, 33, 34, 39)]
+    lazytpu.sync()
+    with lazytpu.options(buckets=BOUNDS):
+        check(replace(Case.of(0), text=text, use=use, sizes=tuple(sizes), nan=False))
+
+
+def test_the_generator_draws_every_use_and_both_numbers_of_symbols() -> None:
+    cases = [Case.of(seed) for seed in range(200)]
+    assert len({case.use for case in cases}) == 9
+    assert {"m" in case.text for case in cases} == {True, False}
+    assert {case.nan for case in cases} == {True, False}
+    assert cases[0].input(3, 2).shape == (3, COLUMNS + 2)
