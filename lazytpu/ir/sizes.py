@@ -48,7 +48,7 @@ def symbols_of(module: ModuleOp) -> dict[str, Range]:
     symbols: dict[str, Range] = {}
     for part in text.split(","):
         match = _SYMBOL.fullmatch(part.strip())
-        if match is None or match[1] in symbols or not int(match[2]) <= int(match[3]) >= 1:
+        if match is None or match[1] in symbols or int(match[2]) > int(match[3]):
             raise ValueError(
                 f'{SYMBOLS} = "{text}": expected each symbol once, with its least and greatest size, as in "n 1..32"; '
                 f"got {part.strip()!r}"

@@ -109,7 +109,7 @@ class Compiler:
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
-        self.verifier = Verifier(self.recompiles, self._preparing)
+        self.verifier = Verifier(lambda: self.recompiles, self._preparing)
         self._building: dict[str, Future[Program]] = {}
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from lazytpu.collection import no_collection
@@ -32,7 +33,7 @@ class Verifier:
     2. With `options.verify_sizes`, it runs at a size only if the import of the trace was equal to its expressions.
     """
 
-    def __init__(self, recompiles: Recompiles, preparing: threading.RLock):
+    def __init__(self, recompiles: Callable[[], Recompiles], preparing: threading.RLock):
         self._recompiles = recompiles
         self._preparing = preparing
 
@@ -66,7 +67,7 @@ class Verifier:
         wrong = Wrong(f"the one for many sizes was dropped, as it is not this program: {error}")
         bucket.refused[live] = str(wrong)
         records = sized.records
-        with self._recompiles.making(
+        with self._recompiles().making(
             len(GRAPHS), program_name(records), trace, records, live, dead, partial(dropped, str(wrong))
         ) as making:
             making.entry.notes, making.entry.source = (sized.text, str(wrong)), "refused"

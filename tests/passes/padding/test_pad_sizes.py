@@ -12,17 +12,18 @@ from xdsl.utils.exceptions import VerifyException
 from lazytpu.inspection.opt import main
 from lazytpu.ir.base import _size_lists
 from lazytpu.ir.dialect import OPS
+from lazytpu.ir.forms import symbol
 from lazytpu.ir.pointwise import BinaryOp, UnaryOp
 from lazytpu.ir.shape import SliceOp
+from lazytpu.ir.symbolic import Derivation, LostSize
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.passes.errors import PassError
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.notes import OtherOps
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.rules import REFUSED, RULES
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.pipeline import run_pipeline
-from tests.passes.padding.sized import annotated
+from tests.passes.padding.sized import annotated, module_at
 
 ONE = {"n": (1, 8)}
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "padding.md"
@@ -256,15 +257,21 @@ def test_lists_of_integers_are_structure_unless_declared() -> None:
 
 STRUCTURE = {
     "dims": lambda b, x, n: b.reverse(x, (n % 2,)),
-    "a permutation": lambda b, x, n: b.transpose(x, (0, 1) if n % 2 else (1, 0)),
     "a template": lambda b, x, n: b.template("cumulative_logsumexp", [x], [("f32", (8, 8))], dim=n % 2)[0],
 }
 
 
 @pytest.mark.parametrize("name", STRUCTURE)
-def test_another_integer_that_is_no_size_is_another_program(name: str) -> None:
-    with pytest.raises(OtherOps):
+def test_an_integer_that_is_no_size_is_refused(name: str) -> None:
+    with pytest.raises((Refusal, LostSize), match=r"chooses what the op does|as a key"):
         annotated(STRUCTURE[name], ["f32[8,8]"], ONE)
+
+
+def test_a_size_that_chooses_between_ops_is_guarded() -> None:
+    with Derivation(ONE) as derivation:
+        n = derivation.size(symbol("n"))
+        module_at(lambda b, x, n: b.transpose(x, (0, 1) if n % 2 else (1, 0)), ["f32[8,8]"], {"n": n})
+    assert list(map(str, derivation.guards)) == ["n-2*(n)/2 == 0"]
 
 
 def test_sizes_have_to_fit_in_memory() -> None:
