@@ -213,15 +213,18 @@ def metrics() -> dict[str, Any]:
     `records` (ops), wall milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`,
     `device_ms`, `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), `constant_reads` (host reads of
     constants, which need no data of the device, see docs/modes.md), `sharing_errors` (exceptions where a program for
-    many sizes was looked for, see docs/padding.md: a bug, and the step has its exact program), and bytes of device
-    memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of programs)."""
+    many sizes was looked for, see docs/padding.md: a bug, and the step has its exact program), `pass_errors` (passes
+    that failed and were left out of a program, see docs/passes.md: a bug, too), and bytes of device memory `live_bytes`
+    and `peak_bytes` (the peak includes the temporaries of programs)."""
     from lazytpu.aten.views.gather_count import gathers
+    from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
     from lazytpu.engine.sizes.unexpected import UNEXPECTED
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 
     counted = wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())
     counted["sharing_errors"] = UNEXPECTED.count
+    counted["pass_errors"] = PASS_ERRORS.count
     return {**counted, "cache_hits": TRAFFIC.hits, "cache_misses": TRAFFIC.misses}
 
 

@@ -120,14 +120,16 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_unexpected(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Code that looks for programs to share raises nothing unexpected: users would not see it, and lose sharing. Tests
-    that provoke it are marked `unexpected`."""
+    """Code that looks for programs to share raises nothing unexpected, and no pass does: users would not see it, and
+    lose sharing or the pass. Tests that provoke it are marked `unexpected`."""
     yield
-    module = sys.modules.get("lazytpu.engine.sizes.unexpected")
-    if module is not None:
-        raised = "\n".join(module.UNEXPECTED.tracebacks)
-        module.UNEXPECTED.tracebacks.clear()
-        assert not raised or request.node.get_closest_marker("unexpected"), raised
+    raised: list[str] = []
+    for module, name in (("sizes.unexpected", "UNEXPECTED"), ("compiling.pass_errors", "PASS_ERRORS")):
+        counted = getattr(sys.modules.get(f"lazytpu.engine.{module}"), name, None)
+        if counted is not None:
+            raised += counted.tracebacks
+            counted.tracebacks.clear()
+    assert not raised or request.node.get_closest_marker("unexpected"), "\n".join(raised)
 
 
 def pytest_unconfigure() -> None:

@@ -13,6 +13,7 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
 from lazytpu.engine.compiling.target import untunable
 from lazytpu.engine.cutter import Cutter
 from lazytpu.engine.device import Device, available, capacity, limit
@@ -98,6 +99,7 @@ class Engine(EnginePort):
         MEMORY.reset_peak()
         TRAFFIC.reset()
         UNEXPECTED.reset()
+        PASS_ERRORS.reset()
 
     def forget_programs(self) -> None:
         """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""

@@ -12,7 +12,14 @@ _Error = TypeVar("_Error", bound=Exception)
 
 
 class PassError(RuntimeError):
-    """A pass failed, or left a module that does not verify."""
+    """A pass failed, or left a module that does not verify.
+
+    `by` names the pass that has a bug: None where a pass refuses the module, or where it was invalid before.
+    """
+
+    def __init__(self, message: str, by: str | None = None):
+        super().__init__(message)
+        self.by = by
 
 
 class Unsupported(ValueError):

@@ -35,7 +35,9 @@ GROUP = "lazytpu.passes"
 class RegisteredPass:
     """A pass, the phase it runs in (None: only where a pipeline names it), and its targets (empty: all).
 
-    `target_options` are the fields of Target that are passed to it as options of the same name.
+    `target_options` are the fields of Target that are passed to it as options of the same name. A program whose values
+    or limits would be others without the pass has it `required`: should it fail, the step fails. A failing pass that is
+    not is left out of the program, and the pass `instead` takes its place, if there is one.
     """
 
     name: str
@@ -44,6 +46,8 @@ class RegisteredPass:
     targets: tuple[str, ...] = ()
     target_options: tuple[str, ...] = ()
     built_in: bool = False
+    required: bool = False
+    instead: str | None = None
 
     def text(self, target: Target) -> str:
         """The pass and its options in pipeline syntax."""
@@ -53,7 +57,13 @@ class RegisteredPass:
 
 
 def _built_in(
-    path: str, phase: str | None = None, targets: tuple[str, ...] = (), target_options: tuple[str, ...] = ()
+    path: str,
+    phase: str | None = None,
+    targets: tuple[str, ...] = (),
+    target_options: tuple[str, ...] = (),
+    *,
+    required: bool = False,
+    instead: str | None = None,
 ) -> RegisteredPass:
     """The pass `folder/some-name`: the class SomeNamePass of folder/some_name.py, imported on first use."""
     *folder, name = path.split("/")
@@ -62,7 +72,7 @@ def _built_in(
         module = import_module(".".join(["lazytpu.passes", *folder, name.replace("-", "_")]))
         return getattr(module, name.title().replace("-", "") + "Pass")
 
-    return RegisteredPass(name, load, phase, targets, target_options, built_in=True)
+    return RegisteredPass(name, load, phase, targets, target_options, True, required, instead)
 
 
 # Passes of one phase run in this order.
@@ -74,22 +84,22 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("constant-folding"),
         _built_in("cse"),
         _built_in("dce"),
-        _built_in("attention/decompose-attention", "recorded", targets=("cpu", "gpu")),
+        _built_in("attention/decompose-attention", "recorded", targets=("cpu", "gpu"), required=True),
         _built_in("gather-first", "simplify", targets=("tpu",)),
         _built_in("attention/fuse-attention", "patterns", targets=("tpu",)),
-        _built_in("attention/flash-attention", "patterns", targets=("tpu",)),
+        _built_in("attention/flash-attention", "patterns", targets=("tpu",), instead="decompose-attention"),
         _built_in("loops/roll-loops", "patterns", target_options=("platform",)),
         _built_in("layout/split-tokens", "layout", targets=("tpu",)),
         _built_in("layout/pack-scalars", "layout", targets=("tpu",)),
         _built_in("layout/assign-layout", "layout", targets=("tpu",), target_options=("generation",)),
-        _built_in("fusions/keep-overwritten", "final", targets=("cpu",)),
-        _built_in("fusions/keep-compared", "final", targets=("cpu",)),
+        _built_in("fusions/keep-overwritten", "final", targets=("cpu",), required=True),
+        _built_in("fusions/keep-compared", "final", targets=("cpu",), required=True),
         _built_in("fusions/bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),
-        _built_in("padding/pad-sizes"),
+        _built_in("padding/pad-sizes", required=True),
         _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
         _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), target_options=("generation",)),
-        _built_in("limit-memory"),
+        _built_in("limit-memory", required=True),
     )
 }
 "The built-in passes, one line each. A phase puts the pass into the pipelines of its targets."
@@ -100,13 +110,18 @@ _watchers: list[Callable[[], None]] = []
 Pass = TypeVar("Pass", bound="type[ModulePass]")
 
 
-def register(name: str, *, phase: str | None = None, targets: Iterable[str] = ()) -> Callable[[Pass], Pass]:
+def register(
+    name: str, *, phase: str | None = None, targets: Iterable[str] = (), required: bool = False
+) -> Callable[[Pass], Pass]:
     """Register the decorated class, a subclass of xDSL's `ModulePass`, as the pass `name`.
 
     With a `phase`, one of `lazytpu.passes.phases.PHASES`, it runs in the pipeline of every program that is compiled
     from then on for one of `targets`: names of platforms ("tpu") and generations ("v6e"), by default all. Passes of
     one phase run in the order of registration, after the built-in ones. Without a phase, it runs only where a pipeline
     names it: `lazytpu-opt -p`.
+
+    A program for which the pass fails is compiled without it, with a warning; where it is `required`, the error is
+    raised.
 
     A class that is defined again, in a notebook, replaces its earlier definition. Raises ValueError when another pass
     has the name, and for unknown phases and targets.
@@ -128,7 +143,7 @@ def register(name: str, *, phase: str | None = None, targets: Iterable[str] = ()
         if registered is not None and (registered.built_in or not _same(registered.load(), pass_class)):
             raise ValueError(f"there is a pass named {name!r} already, in {registered.load().__module__}")
         pass_class.name = name
-        _registered[name] = RegisteredPass(name, lambda: pass_class, phase, target_names)
+        _registered[name] = RegisteredPass(name, lambda: pass_class, phase, target_names, required=required)
         _changed()
         return pass_class
 
@@ -147,10 +162,10 @@ def unregister(name: str) -> None:
 
 @contextmanager
 def registered(
-    pass_class: type[ModulePass], *, phase: str | None = None, targets: Iterable[str] = ()
+    pass_class: type[ModulePass], *, phase: str | None = None, targets: Iterable[str] = (), required: bool = False
 ) -> Generator[None, None, None]:
     """Register a pass under its `name`, as `register` does, for the duration of the block. For tests."""
-    register(pass_class.name, phase=phase, targets=targets)(pass_class)
+    register(pass_class.name, phase=phase, targets=targets, required=required)(pass_class)
     try:
         yield
     finally:

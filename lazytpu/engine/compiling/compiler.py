@@ -58,10 +58,10 @@ class Prepared:
     """Program `number` of the process. It is either `ready`, since the index knew the trace, or `translated`, and what
     is left is to compile `translated.module`, on any thread.
 
-    `content` is the digest that the index finds the trace by; `making` is told what becomes of it. `load` says how busy
-    the machine was when it was translated (`costs.Busy`). With `parts_only` the parts are compiled, and not the whole.
-    One that may be compiled in the helper process has `handed`, which is told its ticket there; one that is `behind`
-    has no step that waits for it.
+    `content` is the digest that the index finds the trace by, None where it is not to find it; `making` is told what
+    becomes of it. `load` says how busy the machine was when it was translated (`costs.Busy`). With `parts_only` the
+    parts are compiled, and not the whole. One that may be compiled in the helper process has `handed`, which is told
+    its ticket there; one that is `behind` has no step that waits for it.
     """
 
     number: int
@@ -216,6 +216,7 @@ class Compiler:
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
         making.entry.notes += (*result.notes, *(note for record in result.passes for note in record.notes))
         parts_only = parts_only and result.parts is not None
+        content = content if result.complete else None  # a later process, with the pass mended, translates it again
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:
             _dump(options.dump, prepared, result, origin.text())

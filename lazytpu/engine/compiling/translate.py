@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.utils.arg_spec import parse_pipeline
 
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
-from lazytpu.engine.launching.binding import Binding
+from lazytpu.engine.compiling.leaving_out import leaving_out
+from lazytpu.engine.compiling.pass_errors import left_out
+from lazytpu.engine.launching.binding import Binding, Padding
 from lazytpu.engine.sizes.padded import pad
 from lazytpu.engine.sizes.templates import Sized
 from lazytpu.inspection import debug
@@ -22,6 +25,7 @@ from lazytpu.ir.text import print_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
+from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client
@@ -49,6 +53,8 @@ class Translated:
     parts: Clustered | None = None
     notes: tuple[str, ...] = ()
     "What `lazytpu.explain()` says of it."
+    complete: bool = True
+    "Whether it went through all passes: none failed and was left out."
 
     def texts(self) -> Texts:
         """What `lazytpu.graphs()` shows."""
@@ -76,28 +82,34 @@ def translate(
     when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
     compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
     passes are those that pay for this program. The program of a `sized` trace has the records at the bound of its
-    bucket, and is made one for all sizes of that; OneSize says why not. Raises ImportFailure, PassError or
-    LoweringError.
+    bucket, and is made one for all sizes of that; OneSize says why not. A pass that fails is left out, with a warning,
+    unless it is required. Raises ImportFailure, PassError or LoweringError.
     """
 
-    donated = _donated(records, dead)
+    def attempt(passes: str, verify: bool) -> _Rewritten:
+        marks = any(spec.name == "mark-donation" for spec in parse_pipeline(passes))
+        donated = _donated(records, dead) if marks else ()  # XLA would choose itself what to overwrite
 
-    def import_(records: Sequence[Record], identities: bool = False) -> Imported:
-        return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
+        def import_(records: Sequence[Record], identities: bool = False) -> Imported:
+            return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
 
-    imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
+        imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
+        before = print_module(imported.module) if options.dump else None
+        if tuned and target.generation is not None:
+            passes = tuning.fastest(imported.module, passes, target.generation, name)
+        history = run_pipeline(
+            imported.module,
+            passes=passes,
+            verify=verify,
+            keep="all" if options.debug >= 4 else "nothing",
+            observer=debug.observer(name),
+        )
+        return _Rewritten(imported, padding, notes, before, tuple(history))
+
+    wanted = pipeline(target, memory_limit, platform or client.platform())
+    rewritten, errors = leaving_out(attempt, wanted, options.verify)
+    imported, padding = rewritten.imported, rewritten.padding
     packs = len(imported.packer.packs)
-    before = print_module(imported.module) if options.dump else None
-    passes = pipeline(target, memory_limit, platform or client.platform())
-    if tuned and target.generation is not None:
-        passes = tuning.fastest(imported.module, passes, target.generation, name)
-    history = run_pipeline(
-        imported.module,
-        passes=passes,
-        verify=options.verify,
-        keep="all" if options.debug >= 4 else "nothing",
-        observer=debug.observer(name),
-    )
     used, aliased = drop_unused_arguments(imported.module, keep_last=padding is not None)
     if padding is not None:
         used = used[:-1]
@@ -107,7 +119,14 @@ def translate(
     text = print_module(imported.module)
     cost = work(imported.module)
     apart = parts is not None and parts(cost)
-    in_parts = clustered(imported.module, module, verify=options.verify) if apart else None
+    in_parts = None
+    if apart:
+        try:
+            in_parts = clustered(imported.module, module, verify=options.verify)
+        except PassError as error:  # the whole program was made before
+            if error.by is None:
+                raise
+            errors.append(error)
     binding = Binding(
         packer=imported.packer,
         packs=tuple(i for i in used if i < packs),
@@ -122,12 +141,25 @@ def translate(
         binding=binding,
         text=text,
         stablehlo=stablehlo_text(module),
-        passes=tuple(history),
+        passes=rewritten.history,
         work=cost,
-        imported=before,
+        imported=rewritten.text,
         parts=in_parts,
-        notes=notes,
+        notes=(*rewritten.notes, *(left_out(error, name) for error in errors)),
+        complete=not errors,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A trace that went through its passes: the module, its padding with `notes` on that, the `text` of the module
+    before, if it is to be dumped, and the `history` of the passes."""
+
+    imported: Imported
+    padding: Padding | None
+    notes: tuple[str, ...]
+    text: str | None
+    history: tuple[PassRecord, ...]
 
 
 def _donated(records: Sequence[Record], dead: Sequence[int]) -> Sequence[int]:

@@ -15,7 +15,7 @@ from lazytpu.inspection import debug
 from lazytpu.inspection.tpu.compiling import report_stablehlo
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
-from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.pipeline import run_pipeline, without
 from lazytpu.passes.registry import passes as known_passes
 from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.tpu_compiler import smallest
@@ -53,12 +53,6 @@ def candidates(module: ModuleOp, passes: str, name: str) -> list[Candidate]:
         if all(stablehlo != choice.stablehlo for choice in choices):
             choices.append(Candidate(what, text, stablehlo))
     return choices
-
-
-def without(passes: str, name: str) -> str:
-    """A pipeline that lacks one pass; without its kernel, attention is written out."""
-    instead = ["decompose-attention"] if name == "flash-attention" else []
-    return ",".join(text for spec in parse_pipeline(passes) for text in (instead if spec.name == name else [str(spec)]))
 
 
 def seconds(choice: Candidate, generation: str, name: str) -> float:

@@ -26,12 +26,12 @@ class Unexpected:
     tracebacks: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, place: str, error: Exception) -> None:
-        """An exception was raised while `place` was looked for."""
+    def note(self, doing: str, error: Exception) -> None:
+        """An exception was raised while `doing` something."""
         text = "".join(traceback.format_exception(error))
         with self._lock:
             self.count += 1
-            self.tracebacks.append(f"while looking for {place}: {text}")
+            self.tracebacks.append(f"while {doing}: {text}")
 
     def reset(self) -> None:
         """Start counting anew."""
@@ -57,5 +57,5 @@ class LookingFor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         if not isinstance(error, Exception) or isinstance(error, MemoryError):
             return False
-        UNEXPECTED.note(self.place, error)
+        UNEXPECTED.note(f"looking for {self.place}", error)
         return True

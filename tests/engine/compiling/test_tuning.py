@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lazytpu.engine.compiling import tuning
-from lazytpu.engine.compiling.tuning import Candidate, candidates, fastest, without
+from lazytpu.engine.compiling.tuning import Candidate, candidates, fastest
 from lazytpu.ir.text import parse_module, print_module
+from lazytpu.passes.pipeline import without
 
 MODULE = """
 func.func @main(%x: tensor<8x16xf32>, %i: tensor<8x1xi32>) -> tensor<8x1xf32> {

@@ -1,0 +1,245 @@
+"""A bug in a pass costs the pass: the step has the program that the others make."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+
+import lazytpu
+from lazytpu.engine.compiling import clusters, pass_errors
+from lazytpu.engine.compiling.pass_errors import PASS_ERRORS, PassWarning
+from lazytpu.ir.base import TensorOp
+from lazytpu.options import options
+from lazytpu.passes.errors import PassError
+from lazytpu.passes.pipeline import Explaining
+from lazytpu.passes.registry import BUILT_IN
+from tests import zygote
+
+pytestmark = pytest.mark.usefixtures("fresh_traces", "empty_cache")
+
+
+@pytest.fixture(autouse=True)
+def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_errors, "WARNED", {})
+
+
+Apply = Callable[[ModulePass, Context, ModuleOp], None]
+
+
+def raising(itself: ModulePass, context: Context, module: ModuleOp) -> None:
+    """Raise with the module half rewritten."""
+    main = next(op for op in module.ops if isinstance(op, FuncOp))
+    end = main.body.block.last_op
+    assert end is not None
+    end.operands = tuple(reversed(end.operands))
+    raise KeyError("in the pass")
+
+
+def invalidating(itself: ModulePass, context: Context, module: ModuleOp) -> None:
+    """Leave an op with a result of a wrong type."""
+    main = next(op for op in module.ops if isinstance(op, FuncOp))
+    for op in main.body.block.ops:
+        if isinstance(op, TensorOp) and op.operands:
+            op.operands = tuple(op.operands)[:-1]
+            return
+
+
+def disordering(itself: ModulePass, context: Context, module: ModuleOp) -> None:
+    """Put an op behind those that use it."""
+    block = next(op for op in module.ops if isinstance(op, FuncOp)).body.block
+    end = block.last_op
+    op = next(op for op in block.ops if op.results and op.results[0].uses)
+    assert end is not None
+    op.detach()
+    block.insert_op_before(op, end)
+
+
+def broken(name: str, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BUILT_IN[name].load(), "apply", apply)
+
+
+def train(device: str) -> list[float]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    x, y = torch.randn(4, 6).to(device), torch.tensor([0, 2, 1, 1]).to(device)
+    losses: list[torch.Tensor] = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [float(loss) for loss in losses]
+
+
+def trained_without(name: str) -> None:
+    """Train on the device: the values are right, the pass is named in one warning, counted and explained."""
+    before, explained = lazytpu.metrics(), len(lazytpu.explain())
+    with pytest.warns(PassWarning) as caught:
+        losses = train("tpu")
+    torch.testing.assert_close(losses, train("cpu"))
+    (warning,) = caught
+    assert f"without the pass {name!r}" in str(warning.message) and "Please report" in str(warning.message)
+    after = lazytpu.metrics()
+    assert after["pass_errors"] - before["pass_errors"] == after["misses"] - before["misses"] > 0
+    made = list(lazytpu.explain())[explained:]
+    assert made and all(f"without the pass {name!r}: " in str(program) for program in made)
+    assert name not in [record.name for record in lazytpu.graphs()[-1].passes]
+
+
+@pytest.mark.unexpected
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("apply", [raising, invalidating, disordering])
+def test_a_training_step_runs_without_a_pass_that_fails(
+    apply: Apply, verify: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken("cse", apply, monkeypatch)
+    with options(verify=verify):
+        trained_without("cse")
+    assert ("KeyError: 'in the pass'" in PASS_ERRORS.tracebacks[-1]) == (apply is raising)
+    lazytpu.reset_metrics()
+    assert lazytpu.metrics()["pass_errors"] == 0
+
+
+@pytest.mark.unexpected
+@pytest.mark.parametrize("name", ["dce", "constant-folding", "canonicalize", "roll-loops", "mark-donation"])
+def test_the_others_do_without_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(name, raising, monkeypatch)
+    trained_without(name)
+
+
+@pytest.mark.unexpected
+@pytest.mark.parametrize("mode", ["strict", "lazy", "debug"])
+def test_in_each_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken("cse", invalidating, monkeypatch)
+    x = torch.randn(4, 3)
+    with pytest.warns(PassWarning), lazytpu.mode(mode):
+        got = (x.to("tpu") * 2).tanh().sum(0).cpu()
+    torch.testing.assert_close(got, (x * 2).tanh().sum(0))
+
+
+@pytest.mark.unexpected
+def test_several_passes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, apply in (("dce", raising), ("cse", invalidating), ("canonicalize", disordering)):
+        broken(name, apply, monkeypatch)
+    with pytest.warns(PassWarning) as caught:
+        losses = train("tpu")
+    torch.testing.assert_close(losses, train("cpu"))
+    assert len(caught) == 3
+
+
+@pytest.mark.unexpected
+def test_a_pass_that_fails_to_tell_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "roll-loops"
+    assert isinstance(BUILT_IN[name].load()(), Explaining)
+
+    def raises(*given: Any) -> list[str]:
+        raise AttributeError("of None")
+
+    monkeypatch.setattr(BUILT_IN[name].load(), "notes", raises)
+    trained_without(name)
+
+
+@pytest.mark.unexpected
+def test_no_step_fails_for_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken("cse", raising, monkeypatch)
+    x, before = torch.randn(3, 4), lazytpu.metrics()["pass_errors"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = (x.to("tpu").exp() * 2).sum(0).cpu()
+    torch.testing.assert_close(got, (x.exp() * 2).sum(0))
+    assert lazytpu.metrics()["pass_errors"] == before + 1
+
+
+@pytest.mark.unexpected
+def test_a_program_for_many_sizes_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken("cse", raising, monkeypatch)
+    before = len(lazytpu.explain())
+    given = [torch.randn(n, 6) for n in (9, 11, 16, 10)]
+    with options(buckets=(16,)), pytest.warns(PassWarning):
+        got = [(x.to("tpu").exp() * 2).sum(0).cpu() for x in given]
+    torch.testing.assert_close(got, [(x.exp() * 2).sum(0) for x in given])
+    made = [str(program) for program in list(lazytpu.explain())[before:]]
+    assert any("one program for sizes" in text and "without the pass 'cse'" in text for text in made)
+
+
+@pytest.mark.unexpected
+def test_a_step_that_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken("cluster-fusion", raising, monkeypatch)
+    monkeypatch.setattr(clusters, "LEAST", 1)
+    x = torch.randn(3, 4)
+    with options(clusters="only"), pytest.warns(PassWarning, match="cluster-fusion"):
+        got = (x.to("tpu").exp() * 2).sum(0).cpu()
+    torch.testing.assert_close(got, (x.exp() * 2).sum(0))
+
+
+@pytest.mark.parametrize("apply", [raising, invalidating])
+def test_a_required_pass_raises(apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(3, device="tpu")
+    lazytpu.sync()
+    with monkeypatch.context() as patch:
+        broken("keep-compared", apply, patch)
+        y = x.exp() + 1
+        with options(verify=True), pytest.raises(PassError, match="pass 'keep-compared'"):
+            y.cpu()
+    torch.testing.assert_close((x.exp() + 1).cpu(), torch.ones(3).exp() + 1)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_interrupts_and_exhausted_memory_pass(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*given: Any) -> None:
+        raise error
+
+    x = torch.ones(3, device="tpu")
+    lazytpu.sync()
+    with monkeypatch.context() as patch:
+        broken("cse", raises, patch)
+        y = x.exp() + 1
+        with pytest.raises(error):
+            y.cpu()
+    torch.testing.assert_close((x.exp() + 1).cpu(), torch.ones(3).exp() + 1)
+
+
+SCRIPT = """
+import json, sys, warnings
+import torch, lazytpu
+from lazytpu.passes.cse import CsePass
+
+def raises(*given):
+    raise KeyError("in the pass")
+
+warnings.simplefilter("ignore")
+if sys.argv[1] == "broken":
+    CsePass.apply = raises
+x = torch.ones(3, 4, device="tpu")
+total = float((x.exp() * x.exp()).log().sum())
+metrics = lazytpu.metrics()
+passes = [[record.name for record in graph.passes] for graph in lazytpu.graphs()]
+print(json.dumps({"total": total, "passes": passes, "metrics": metrics}))
+"""
+
+
+def test_the_next_process_compiles_with_all_passes(tmp_path: Path) -> None:
+    def run(how: str) -> dict[str, Any]:
+        done = zygote.run([str(path), how])
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    first, second, third = run("broken"), run("whole"), run("broken")
+    assert first["total"] == second["total"] == third["total"] == pytest.approx(24)
+    assert first["metrics"]["pass_errors"] == first["metrics"]["misses"] > 0
+    assert all("cse" not in passes for passes in first["passes"]) and all("cse" in p for p in second["passes"])
+    assert second["metrics"]["pass_errors"] == 0 == third["metrics"]["pass_errors"]  # found by its trace
