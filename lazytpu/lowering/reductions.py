@@ -27,7 +27,7 @@ import numpy as np
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
 from lazytpu.ir.reductions import ORDERED
-from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, shape_of
+from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.mlir import ir
@@ -46,16 +46,11 @@ def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]
     """x, of `dtype`, reduced over `dims`."""
     if kind in ORDERED and is_float(dtype) and e.target != "cpu":
         return _with_nan(e, kind, x, dtype, dims)
-    return _folded(e, kind, x, dtype, dims)
-
-
-def _folded(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int], one_op: bool = False) -> ir.Value:
-    """x reduced by the combiner of `kind`."""
-    wide = dtype if one_op else _accumulator(e, kind, dtype)
+    wide = _accumulator(e, kind, dtype)
     x = e.settled(e.convert(x, wide))
     start = e.constant(e.identity(kind, wide), wide)
     op = hlo.ReduceOp([e.tensor(wide, _kept(x, dims))], [x], [start], list(dims))
-    e.combiner(op.body, kind, wide, one_op)
+    e.combiner(op.body, kind, wide)
     return e.convert(op.results[0], dtype)
 
 
@@ -86,52 +81,38 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
-    """The extreme value, then the least index of an element equal to it: two plain reductions, which XLA:CPU
-    vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there."""
+    """The extreme value, then the least index of an element equal to it (or of a NaN): two plain reductions, which
+    XLA:CPU vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there. The value is the element
+    at that index, which may be the other zero; accelerators, where a gather is dear, give either zero."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
-    counter = "i32" if 2 * shape[dim] <= np.iinfo(np.int32).max else "i64"
+    counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
+    value = _reduce(e, kind, x, dtype, [dim])
     rest = [d for d in range(len(shape)) if d != dim]
-    value = _folded(e, kind, x, dtype, [dim], one_op=True)
-    hit = e.compare("EQ", x, hlo.broadcast_in_dim(x.type, value, rest), dtype)
-    index, size = hlo.iota(e.tensor(counter, shape), dim), e.constant(shape[dim], counter, shape)
-    place = hlo.select(hit, index, size)
-    if not is_float(dtype):
-        return [value, e.convert(_reduce(e, "min", place, counter, [dim]), "i64")]
-    place = hlo.select(e.compare("NE", x, x, dtype), e.binary("subtract", index, size), place)
-    first = _reduce(
-        e, "min", e.binary("add", e.binary("add", place, place), _sign(e, x, dtype, counter)), counter, [dim]
+    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, rest), dtype)
+    if is_float(dtype):
+        hit = e.binary("or", hit, e.compare("NE", x, x, dtype))
+    index = hlo.iota(e.tensor(counter, shape), dim)
+    hit_index = hlo.select(hit, index, e.constant(shape[dim], counter, shape))
+    first = _reduce(e, "min", hit_index, counter, [dim])
+    if is_float(dtype) and e.target == "cpu":
+        value = _element_at(x, first, dim)
+    return [value, e.convert(first, "i64")]
+
+
+def _element_at(x: ir.Value, index: ir.Value, dim: int) -> ir.Value:
+    """x at one index along `dim` for each place in the other dimensions."""
+    rank = len(ir.RankedTensorType(x.type).shape)
+    rest = [d for d in range(rank) if d != dim]
+    numbers = hlo.GatherDimensionNumbers.get(
+        offset_dims=[],
+        collapsed_slice_dims=[dim],
+        operand_batching_dims=rest,
+        start_indices_batching_dims=list(range(rank - 1)),
+        start_index_map=[dim],
+        index_vector_dim=rank - 1,
     )
-    return _first_of(e, value, first, shape[dim], dtype, counter)
-
-
-def _sign(e: Emission, x: ir.Value, dtype: str, counter: str) -> ir.Value:
-    """1 where the sign bit of x is set, else 0; always 0 for f64 on a TPU, which emulates it."""
-    shape = ir.RankedTensorType(x.type).shape
-    if dtype == "f64" and e.target == "tpu":
-        return e.constant(0, counter, shape)
-    bits = f"i{bitwidth(dtype)}"
-    raw = e.create("stablehlo.bitcast_convert", [e.settled(x)], e.tensor(bits, shape))
-    return e.convert(e.compare("LT", raw, e.constant(0, bits, shape), bits), counter)
-
-
-def _first_of(e: Emission, value: ir.Value, first: ir.Value, size: int, dtype: str, counter: str) -> list[ir.Value]:
-    """(values, i64 indices) of the first of the extremes; `first` is twice its index, plus its sign bit. Indices of NaN
-    are counted from -size, so the first NaN has the least of all. Then `value` is void; it may be the other zero."""
-    shape = ir.RankedTensorType(value.type).shape
-
-    def number(value: float, of: str) -> ir.Value:
-        return e.constant(value, of, shape)
-
-    one = number(1, counter)
-    missing = e.compare("LT", first, number(0, counter), counter)
-    negative = e.compare("EQ", e.binary("and", first, one), one, counter)
-    place = e.binary("shift_right_arithmetic", first, one)
-    index = hlo.select(missing, e.binary("add", place, number(size, counter)), place)
-    bare = hlo.select(missing, number(np.nan, dtype), number(0, dtype))
-    zero = e.binary("or", missing, e.compare("EQ", value, number(0, dtype), dtype))
-    value = hlo.select(zero, hlo.select(negative, e.create("stablehlo.negate", [bare], bare.type), bare), value)
-    return [value, e.convert(index, "i64")]
+    return hlo.gather(x, index, numbers, [1] * rank)
 
 
 def _reduce_window(

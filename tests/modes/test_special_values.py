@@ -174,3 +174,64 @@ def test_topk_takes_nan_for_the_largest(largest: bool) -> None:
                 torch.testing.assert_close(got.values.cpu(), wanted.values, equal_nan=True)
                 chosen = x.gather(1, got.indices.cpu())
                 torch.testing.assert_close(chosen, wanted.values, equal_nan=True)
+
+
+STEPS: tuple[Function, ...] = (
+    F.relu,
+    torch.abs,
+    torch.neg,
+    lambda x: x.clamp(-0.5, 2.0),
+    lambda x: torch.maximum(x, x.flip(-1)),
+    lambda x: torch.minimum(x, x.roll(3, -1) * 2),
+    lambda x: x + x.amax(-1, keepdim=True),
+    lambda x: x - x.amin(0, keepdim=True),
+    lambda x: torch.where(x > 0, x, -x),
+    lambda x: x.softmax(-1),
+    lambda x: x.cummax(-1)[0],
+    lambda x: x * x.relu().mean(-1, keepdim=True),
+    lambda x: torch.fmax(x, x.flip(0)),
+    lambda x: x.sort(-1)[0],
+    lambda x: x.nan_to_num(0.25) + x,
+    lambda x: x.masked_fill(x == inf, -0.0),
+)
+ENDS: tuple[Function, ...] = (
+    lambda x: x,
+    lambda x: x.max(),
+    lambda x: x.aminmax()[0],
+    lambda x: x.sum(-1),
+    lambda x: x.min(0)[0],
+    lambda x: x.logsumexp(-1),
+    lambda x: torch.linalg.vector_norm(x, inf),
+)
+
+
+def check_random_program(seed: int) -> None:
+    """The CPU's NaN and infinities come out of a random program in fused and in strict mode."""
+    draw = random.Random(seed)
+    steps = [draw.choice(STEPS) for _ in range(draw.randint(1, 4))]
+    end, shape = draw.choice(ENDS), draw.choice(((2, 9), (3, 4099), (70, 600), (1, 9001)))
+    x = planted(shape, draw.choice((torch.float32, torch.float32, torch.float64)), draw)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for step in steps:
+            x = step(x)
+        return end(x)
+
+    wanted = run(x)
+    for mode in MODES:
+        with lazytpu.mode(mode), lazytpu.options(on_host=False):
+            got = run(x.to("tpu")).cpu()
+        torch.testing.assert_close(
+            got, wanted, equal_nan=True, rtol=1e-3, atol=1e-3, msg=lambda text, mode=mode: f"{seed} {mode}: {text}"
+        )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs(seed: int) -> None:
+    check_random_program(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8, 300))
+def test_more_random_programs(seed: int) -> None:
+    check_random_program(seed)
