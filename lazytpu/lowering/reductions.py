@@ -82,8 +82,8 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
     """The extreme value, then the least index of an element equal to it (or of a NaN): two plain reductions, which
-    XLA:CPU vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there. The value is the element
-    at that index, which may be the other zero; accelerators, where a gather is dear, give either zero."""
+    XLA:CPU vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there. The value is the
+    element at that index, which may be the other zero; accelerators, where a gather is dear, give either zero."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
     counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
