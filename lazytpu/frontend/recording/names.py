@@ -22,7 +22,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lazytpu.frontend.torch_private import is_wrapped
+from lazytpu.frontend.recording.tensors import parts, value_of
 from lazytpu.trace.value import Value
 
 # By id: a module may define equality, and is then no key.
@@ -110,41 +110,44 @@ def _outermost() -> list[nn.Module]:
 def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor, epoch: int | None) -> Iterator[Named]:
     yield Named(kind, name, tensor)
     if tensor.is_leaf and (
-        epoch is None or _slot_in(epoch, tensor) is not None
+        epoch is None or _is_used(epoch, tensor)
     ):  # torch warns about the .grad of others
         yield Named("gradient", None if name is None else f"{name}.grad", tensor.grad)
 
 
 def slot_names(epoch: int) -> dict[int, str]:
-    """The names of the values that trace `epoch` uses, by slot. Called on a miss only."""
+    """The names of the values that trace `epoch` uses, by slot. Of a tensor that consists of several, such as a sparse
+    one, each has the name of its part. Called on a miss only."""
     names: dict[int, str] = {}
     for _, name, tensor in named(epoch):
-        slot = _slot_in(epoch, tensor)
-        if name is not None and slot is not None:
-            names[slot] = name
+        if name is not None:
+            slots = [(part, value.slot) for part, value in values_of(tensor) if value.epoch == epoch]
+            names.update((slot, f"{name}.{part}" if len(slots) > 1 else name) for part, slot in slots)
     return names
 
 
 def parameter_slots(epoch: int) -> frozenset[int]:
     """The slots of the parameters and buffers of modules that trace `epoch` uses. Called once for a new trace: it asks
     for no names, which takes three times as long."""
-    modules = [vars(module) for module in list(_modules.values())]  # all of them: those inside others were noted, too
-    held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
-    slots = (_slot_in(epoch, tensor) for tensors in held for tensor in tensors)
-    return frozenset(slot for slot in slots if slot is not None)
+    values = (value for tensor in _members() for _, value in values_of(tensor))
+    return frozenset(value.slot for value in values if value.epoch == epoch)
 
 
 def parameter_count() -> int:
     """How many parameters and buffers of modules are on the device."""
+    return sum(bool(values_of(tensor)) for tensor in _members())
+
+
+def _members() -> list[Any]:
+    """The parameters and buffers of all modules, also of those inside others."""
     modules = [vars(module) for module in list(_modules.values())]
     held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
-    return sum(value_of(tensor) is not None for tensors in held for tensor in tensors)
+    return [tensor for tensors in held for tensor in tensors]
 
 
-def _slot_in(epoch: int, tensor: Any) -> int | None:
-    """The slot of a tensor's value in trace `epoch`; None if that does not use it."""
-    value = value_of(tensor)
-    return value.slot if value is not None and value.epoch == epoch else None
+def _is_used(epoch: int, tensor: Any) -> bool:
+    """Whether trace `epoch` uses a value of the tensor."""
+    return any(value.epoch == epoch for _, value in values_of(tensor))
 
 
 def model_names(epoch: int) -> list[str]:
@@ -153,18 +156,13 @@ def model_names(epoch: int) -> list[str]:
     classes: dict[str, None] = {}
     for module in _outermost():
         members = chain(module.parameters(), module.buffers())
-        if any(value is not None and value.epoch == epoch for value in map(value_of, members)):
+        if any(_is_used(epoch, member) for member in members):
             while type(module).__module__.startswith("torch.") and len(children := list(module.children())) == 1:
                 (module,) = children
             classes[type(module).__name__] = None
     return list(classes)
 
 
-def value_of(tensor: Any) -> Value | None:
-    """The value in a tensor's storage; None for anything but a dense tensor on tpu, and for the wrappers of
-    torch.func."""
-    if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
-        return None
-    if tensor.device.type == "tpu" and tensor.layout is torch.strided:
-        return getattr(tensor.untyped_storage(), "_value", None)
-    return None
+def values_of(tensor: Any) -> list[tuple[str, Value]]:
+    """The values that a tensor consists of, each with its name in it (see `parts`)."""
+    return [(name, value_of(part)) for name, part in parts(tensor)]

@@ -46,26 +46,28 @@ def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
         _note(by_buffer, value, ACTIVATION)
     with without_torch_function():
         held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
-        visible = [(tensor, value) for group in held for tensor in group if (value := _value_of(tensor)) is not None]
+        visible = [(tensor, value) for group in held for tensor in group for value in _values_of(tensor)]
         for _, value in visible:
             _note(by_buffer, value, TENSOR)
         for tensor, value in visible:
             if tensor.requires_grad:
                 _note(by_buffer, value, PARAMETER if tensor.is_leaf else ACTIVATION)
                 if tensor.is_leaf:
-                    _note(by_buffer, _value_of(tensor.grad), GRADIENT)
+                    for of_grad in _values_of(tensor.grad):
+                        _note(by_buffer, of_grad, GRADIENT)
         for kind, name, tensor in names.named():
-            _note(by_buffer, _value_of(tensor), Owner(_OF_KIND[kind], name))
+            for value in _values_of(tensor):
+                _note(by_buffer, value, Owner(_OF_KIND[kind], name))
     return by_buffer
 
 
-def _note(by_buffer: dict[int, Owner], value: Value | None, owner: Owner) -> None:
-    if value is not None and value.buffer is not None:
+def _note(by_buffer: dict[int, Owner], value: Value, owner: Owner) -> None:
+    if value.buffer is not None:
         by_buffer[id(value.buffer)] = owner
 
 
-def _value_of(tensor: Any) -> Value | None:
+def _values_of(tensor: Any) -> list[Value]:
     try:
-        return names.value_of(tensor)
+        return [value for _, value in names.values_of(tensor)]
     except (RuntimeError, NotImplementedError):  # a wrapper without memory of its own, such as a batched tensor
-        return None
+        return []

@@ -38,7 +38,14 @@ def address(storage: Any) -> int:
 
     Code that looks for shared memory compares addresses; nothing can be read there.
     """
+    _check(storage)
     return id(storage) << 16 if nbytes(storage) else 0
+
+
+def _check(storage: Any) -> None:
+    """Raise torch's RuntimeError for the storage of a tensor that wraps others, which has no memory."""
+    if not hasattr(storage, "_value"):
+        raise RuntimeError("Attempted to access the data pointer on an invalid python storage.")
 
 
 def empty(size: int) -> Any:
@@ -63,6 +70,7 @@ def settle(
     """
     held: torch.UntypedStorage | None = storage.__dict__.pop("_bytes", None)
     if held is None:
+        _check(storage)
         return
     from lazytpu.frontend.ops.copies import from_cpu as value_from_cpu
 
@@ -78,6 +86,7 @@ def to_cpu(storage: Any) -> torch.UntypedStorage:
     """A new CPU storage with the bytes, after waiting for them."""
     if (held := storage.__dict__.get("_bytes")) is not None:
         return held.clone()
+    _check(storage)
     from lazytpu.frontend.ops.copies import to_cpu as tensor_to_cpu
 
     return tensor_to_cpu(tensors.wrap(storage._value)).untyped_storage()
