@@ -138,6 +138,11 @@ def _named(name: str, inner: Any) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{name}.{path}" if path else name, part
 
 
+def assign(tensor: torch.Tensor, value: Value) -> None:
+    """Let the storage of a tensor hold another value. Values are immutable, so storages may share one."""
+    recorder().assign(tensor.untyped_storage(), value)
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor has a value of its own."""
     return next(parts(tensor), ("", None))[1] is tensor

@@ -107,12 +107,12 @@ def assign(storage: Any, source: Any) -> None:
     if source.device.type == "tpu":
         settle(source, kind.dtype)
         if source._value.layout is kind:
-            storage._value = source._value
+            tensors.recorder().assign(storage, source._value)
             return
         source = to_cpu(source)
     held = from_cpu(source.to(device="cpu"))
     settle(held, kind.dtype, 0, kind.shape, kind.stride)
-    storage._value = held._value
+    tensors.recorder().assign(storage, held._value)
 
 
 def resize(storage: Any, size: int) -> Any:
@@ -123,14 +123,14 @@ def resize(storage: Any, size: int) -> Any:
     if size == nbytes(storage):
         return storage
     if size == 0 or value.buffer is EMPTY:
-        storage._value = resident(_resized(storage, size), EMPTY)
+        tensors.recorder().assign(storage, resident(_resized(storage, size), EMPTY))
         return storage
     grown = torch.UntypedStorage(size)
     common = min(size, nbytes(storage))
     _as_bytes(grown)[:common] = _as_bytes(to_cpu(storage))[:common]
     held = from_cpu(grown)
     settle(held, value.layout.dtype)
-    storage._value = held._value
+    tensors.recorder().assign(storage, held._value)
     return storage
 
 
