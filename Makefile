@@ -26,6 +26,8 @@ SIZED ?= 1000
 EXPRESSIONS ?= 300
 # `make random-programs`: how many.
 N ?= 1000
+# `make random-trainings`: how many.
+TRAINED ?= 400
 # `make interrupts`: how many.
 INTERRUPTS ?= 4000
 # `make random-switches`: how many.
@@ -59,6 +61,7 @@ help:
 	@echo 'make test-all     all tests, compiled as users compile, and some of the random ones, about 40 minutes'
 	@echo 'make test-release make test-all, and the long forms of the random ones, another two hours'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
+	@echo 'make random-trainings  random trainings of small models, losses as on the CPU, about 2 hours (TRAINED=400)'
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
@@ -115,6 +118,11 @@ random-programs: $(TESTED)
 random-sizes: $(TESTED)
 	OMP_NUM_THREADS=1 RANDOM_SIZES=$(SIZED) RANDOM_EXPRESSIONS=$(EXPRESSIONS) $(BIN)/python -m pytest \
 		tests/conformance/test_random_sizes.py tests/conformance/test_sized_expressions.py $(ARGS)
+
+# Child processes of 40 trainings. One that fails names its seed: RANDOM_TRAININGS_FROM=seed TRAINED=1 runs it alone.
+.PHONY: random-trainings
+random-trainings: $(TESTED)
+	OMP_NUM_THREADS=1 RANDOM_TRAININGS=$(TRAINED) $(BIN)/python -m pytest tests/training/test_random_trainings.py $(ARGS)
 
 interrupts: $(TESTED)
 	OMP_NUM_THREADS=1 INTERRUPTS=$(INTERRUPTS) $(BIN)/python -m pytest tests/interrupts/test_storm.py $(ARGS)

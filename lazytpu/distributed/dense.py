@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.frontend.recording.tensors import assign, is_natural, value_of
 from lazytpu.trace.value import EMPTY
 
 
@@ -36,7 +34,6 @@ def put(target: torch.Tensor, made: torch.Tensor) -> None:
     value = value_of(made)
     if is_natural(target, value_of(target).layout) and is_natural(made, value.layout):
         if value.layout is value_of(target).layout:
-            storage: Any = target.untyped_storage()
-            storage._value = value
+            assign(target, value)
             return
     target.copy_(made.reshape(target.shape))

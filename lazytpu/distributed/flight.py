@@ -94,6 +94,12 @@ class Flight:
             if entry in entries:
                 entries.remove(entry)
 
+    def withdraw_last(self, groups: Iterable[str]) -> None:
+        """The last collectives of these groups, one for each time that a group is named, will not be posted."""
+        for group in groups:
+            if self.pending[group]:
+                self.withdraw(self.pending[group][-1])
+
     def post(self, group: str, line: str, number: int, signature: str, members: Sequence[int]) -> Entry:
         """The oldest that is pending is about to be launched as that number; `line` is that of its record, which may be
         shared."""

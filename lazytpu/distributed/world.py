@@ -154,6 +154,10 @@ class World(Agreement):
                 why = f"{type(error).__name__}: {lines[0]}"
                 self.control.fail(group, members, f"rank {self.rank} failed before {what}: {why}")
 
+    def rehearsed(self, groups: Sequence[str]) -> None:
+        """As `Agreement` says."""
+        self.flight.withdraw_last(groups)
+
     def note(self, group: str) -> Entry:
         """A collective of a group is recorded: remember the user's line, since its record may be shared by several."""
         return self.flight.record(group, user_line() or backward_line())

@@ -274,9 +274,9 @@ def _enter(r: Recorder, state: State, plan: Plan, args: Sequence[Any], values: l
     r.values.extend(references)
     moved = [(index, args[source].untyped_storage()._value) for index, source in plan.moved]
     for index, number in plan.written:
-        args[index].untyped_storage()._value = values[number]
+        r.assign(args[index].untyped_storage(), values[number])
     for index, value in moved:
-        args[index].untyped_storage()._value = value
+        r.assign(args[index].untyped_storage(), value)
 
 
 def _unheld() -> None:

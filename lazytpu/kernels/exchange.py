@@ -34,6 +34,11 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
         )
     if tensor.device.type != "tpu":
         raise RuntimeError(f"to_jax takes a tensor on 'tpu'; this one is on '{tensor.device}': x.to('tpu') moves it")
+    if not tensors.is_plain(tensor):
+        raise RuntimeError(
+            f"to_jax takes a dense tensor; a {type(tensor).__name__} ({tensor.layout}) holds others: give it "
+            "those, such as x.to_local() of a DTensor, or make it dense"
+        )
     tensor = tensor.resolve_conj().resolve_neg()
     if not tensors.is_natural(tensor, tensors.value_of(tensor).layout) or not tensor.is_contiguous():
         tensor = tensor.clone(memory_format=torch.contiguous_format)  # a view: its elements, on the device

@@ -38,9 +38,11 @@ def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value)
     left, right = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
     if dtype in ("i64", "ui64") and e.target == "tpu":
         return _summed(e, op, (lhs, *left), (rhs, *right))
-    if dtype_of(op.lhs.type) in _NARROW:
+    narrow = dtype_of(op.lhs.type) in _NARROW
+    if narrow:
         lhs, left = _batch_first(lhs, *left)
         rhs, right = _batch_first(rhs, *right)
+        lhs, rhs = _as_it_is(e, lhs), _as_it_is(e, rhs)
     numbers = hlo.DotDimensionNumbers.get(left[0], right[0], left[1], right[1])
     product = hlo.dot_general(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
@@ -49,7 +51,7 @@ def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value)
         numbers,
         precision_config=_precision(e, op.precision.data),
     )
-    return e.convert(product, dtype)
+    return e.convert(_as_it_is(e, product) if narrow else product, dtype)
 
 
 def _summed(
@@ -97,6 +99,15 @@ def _batch_first(
         return x, (batch, contract)
     order = [*batch, *(d for d in range(ir.RankedTensorType(x.type).rank) if d not in batch)]
     return hlo.transpose(x, order), (front, [order.index(d) for d in contract])
+
+
+def _as_it_is(e: Emission, x: ir.Value) -> ir.Value:
+    """An operand or the result of a narrow product, behind a barrier where programs run on the CPU.
+
+    XLA:CPU (jaxlib 0.10.2) decides early which products of bf16 a library computes. A transpose next to it becomes
+    part of it, the library refuses what that makes, and the product fails at run time, like those of `_batch_first`.
+    """
+    return e.create("stablehlo.optimization_barrier", [x], x.type) if e.target == "cpu" else x
 
 
 @lowers(ops.ConvolutionOp)

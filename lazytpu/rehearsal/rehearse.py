@@ -11,6 +11,7 @@ the process (`snapshot`).
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +22,19 @@ from lazytpu import wiring
 from lazytpu.aten import dtypes
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.errors.undo import before_trace, root_of
+from lazytpu.engine.launching.pieces import Piece, pieces_of
 from lazytpu.frontend.recording.names import slot_names
 from lazytpu.frontend.recording.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import array_dtype
+from lazytpu.options import options
 from lazytpu.rehearsal.snapshot import Snapshot
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.trace.cuts import MARK, STEP, SYNC
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import CutPlan, Ended, Record, State
-from lazytpu.trace.value import EMPTY, Layout, Value
+from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
 LITTLE = 1 << 20
 "A read is computed if it depends on at most this many bytes of inputs."
@@ -82,10 +85,32 @@ class Imagined(Buffer):
         """Does nothing: there is no memory to release."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """A storage that was given another value in a rehearsal: its `layout` and `original` buffer before, None if it was
+    created in the rehearsal. `shared` says whether another value has the same buffer; `value` is what it held."""
+
+    storage: weakref.ref[Any]
+    value: weakref.ref[Value]
+    layout: Layout
+    original: Any
+    shared: bool
+
+
 class RehearsalRecorder(Recorder):
     """Records the calls of a step in the mode of `outer` and notes their programs instead of running them."""
 
-    __slots__ = ("_begun_before", "_engine", "_late", "_made", "_programs", "_reading", "_recurs")
+    __slots__ = (
+        "_assigned",
+        "_begun_before",
+        "_engine",
+        "_late",
+        "_made",
+        "_pieces",
+        "_programs",
+        "_reading",
+        "_recurs",
+    )
 
     def __init__(self, engine: Engine, outer: Recorder, platform: str) -> None:
         self._programs: list[RehearsedProgram] = []
@@ -95,6 +120,8 @@ class RehearsalRecorder(Recorder):
         self._engine = engine
         self._reading = False
         self._made: list[weakref.ref[Value]] = []
+        self._assigned: dict[int, _Assigned] = {}  # by the storage's id
+        self._pieces: dict[Any, list[Piece]] = {}  # of traces with collectives
         super().__init__(State(None, None, None, 0, 0, 0), self._note, answers=engine.answers)
         self.platform = platform
         self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
@@ -116,6 +143,27 @@ class RehearsalRecorder(Recorder):
         self._recurs = self._recurs or cause in ENDS or isinstance(self.state, Ended)
         super().cut(cause, place)
 
+    def assign(self, storage: Any, value: Value) -> None:
+        """Assign as any recorder does, and remember what the storage held before the rehearsal."""
+        with self.lock:
+            known = self._assigned.get(id(storage))
+            if known is None or known.storage() is not storage:
+                self._assigned[id(storage)] = self._before(storage)
+        super().assign(storage, value)
+
+    def _before(self, storage: Any) -> _Assigned:
+        value: Value = storage._value
+        original, shared = value.buffer, False
+        if original is None and value.epoch == self.epoch:
+            state = self.state.parent if isinstance(self.state, Ended) else self.state
+            pending = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+            contents, predecessors = before_trace(pending)
+            root = root_of(value.slot, predecessors)
+            original, shared = contents.get(root), self.values[root]() is not None
+        if isinstance(original, Imagined):
+            original, shared = original.original, shared or original.shared
+        return _Assigned(weakref.ref(storage), weakref.ref(value), value.layout, original, shared)
+
     def read(self, value: Value, place: Any = None) -> None:
         self._reading = not isinstance(self.state, Ended)  # after the step, no decision depends on the value
         try:
@@ -130,12 +178,12 @@ class RehearsalRecorder(Recorder):
         live = tuple([slot for slot, _ in results])
         buffers = trace.buffers
         dead = [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and buffers[i].pins == 1]
-        if live:
-            programs = self._late if trace.epoch == self._begun_before else self._programs
-            programs.append(RehearsedProgram(trace.state, live, tuple(dead), slot_names(trace.epoch)))
+        programs = self._late if trace.epoch == self._begun_before else self._programs
+        programs.extend(self._programs_of(trace, plan, live, tuple(dead)))
         contents, predecessors = before_trace(trace)
-        if self._reading:
-            self._compute(trace)
+        if not (self._reading and self._compute(trace)) and plan.collective:
+            groups = [record.arguments["group"] for record in trace.state.records() if record.collective]
+            self._engine.cutter.agreement.rehearsed(groups)
         for slot, value in results:
             root = root_of(slot, predecessors)
             before = contents.get(root)
@@ -148,11 +196,37 @@ class RehearsalRecorder(Recorder):
         for buffer in buffers:
             buffer.pins -= 1
 
-    def _compute(self, trace: Trace) -> None:
-        """Run a trace after all if it depends on little data from before the rehearsal. It overwrites nothing."""
+    def _programs_of(
+        self, trace: Trace, plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> list[RehearsedProgram]:
+        """What a cut runs: one program, or in a process group the pieces of a trace with collectives."""
+        if not plan.collective:
+            if live or (plan.checks and options.bounds_check):
+                return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]
+            return []
+        key = trace.state, live, dead
+        pieces = self._pieces.get(key)
+        if pieces is None:
+            pieces = self._pieces[key] = pieces_of(plan, trace.state.records(), live, dead)
+        names = slot_names(trace.epoch)
+        return [
+            RehearsedProgram(
+                piece.part.state,
+                piece.live,
+                piece.dead,
+                {new: names[old] for new, old in enumerate(piece.part.origins) if old in names},
+            )
+            for piece in pieces
+            if not piece.idle
+        ]
+
+    def _compute(self, trace: Trace) -> bool:
+        """Run a trace after all if it depends on little data from before the rehearsal, and say whether it ran. It
+        overwrites nothing. Its collectives wait for the other processes, which have to rehearse as well: in its second
+        step DistributedDataParallel settles its buckets for good, by a broadcast that it reads."""
         buffers = trace.buffers
         if any(isinstance(buffer, Imagined) for buffer in buffers) or sum(b.nbytes for b in buffers) > LITTLE:
-            return
+            return False
         for buffer in buffers:
             buffer.pins += 2  # one for the cut, one to prevent donation
         try:
@@ -160,13 +234,14 @@ class RehearsalRecorder(Recorder):
         finally:
             for buffer in buffers:
                 buffer.pins -= 1
+        return True
 
     def put_back(self) -> None:
         """Give every live storage its buffer from before; storages created in the rehearsal get none."""
         alive = [value for ref in self._made if (value := ref()) is not None and isinstance(value.buffer, Imagined)]
-        users: dict[int, int] = {}
-        for value in alive:
-            users[id(value.buffer.original)] = users.get(id(value.buffer.original), 0) + 1
+        assigned = [each for each in self._assigned.values() if each.original is not None]
+        users = Counter(id(value.buffer.original) for value in alive)
+        users.update(id(each.original) for each in assigned)
         for value in alive:
             before, shared = value.buffer.original, value.buffer.shared
             if before is None:
@@ -174,8 +249,20 @@ class RehearsalRecorder(Recorder):
                 lost.error = RuntimeError("this tensor was created in a rehearsal of a step and never had a value")
                 continue
             value.buffer = before
-            if before is not EMPTY and (shared or users[id(before)] > 1):
-                before.pins += 1  # one of its values being dead does not allow donation (R5)
+            _pin(before, shared or users[id(before)] > 1)
+        for each in assigned:
+            storage, value = each.storage(), each.value()
+            if storage is not None:
+                if value is None or value.buffer is not each.original:
+                    value = resident(each.layout, each.original)
+                    _pin(each.original, each.shared or users[id(each.original)] > 1)
+                storage._value = value
+
+
+def _pin(buffer: Any, shared: bool) -> None:
+    """If several values share a buffer, one of them being dead does not allow donation (R5)."""
+    if shared and buffer is not EMPTY:
+        buffer.pins += 1
 
 
 def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[RehearsedProgram]:

@@ -183,6 +183,10 @@ class Recorder:
         self.values.append(weakref.ref(value))
         return value
 
+    def assign(self, storage: Any, value: Value) -> None:
+        """Let a storage hold another value, which is not what the record being made writes to it."""
+        storage._value = value
+
     def rollback(self) -> None:
         """Drop what a failed record admitted: the trace matches its state again."""
         state = self.state

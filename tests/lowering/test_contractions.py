@@ -76,6 +76,19 @@ def test_narrow_products_under_batch_dims_anywhere(contracted, out):
     np.testing.assert_allclose(product.astype(np.float32), expected, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("out", ["bf16", "f32"])
+@pytest.mark.parametrize("sizes", [(4, 64, 24), (8, 64, 4), (64, 4, 24)])
+def test_transposed_narrow_products(sizes, out):
+    """XLA:CPU swaps the operands of such a product, and compiles some of these to a program that fails when it runs."""
+    m, k, n = sizes
+    x, y = values("bf16", (m, k)), values("bf16", (k, n), seed=1)
+    (transposed,) = compiled(
+        lambda b, x, y: b.transpose(b.dot_general(x, y, [], [], [1], [0], dtype=out), (1, 0)), x, y
+    )
+    expected = (x.astype(np.float32) @ y.astype(np.float32)).T
+    np.testing.assert_allclose(transposed.astype(np.float32), expected, rtol=1e-2, atol=5e-2)
+
+
 def test_integers_can_widen():
     x = np.full((2, 300), 100, np.int8)
     (product,) = interpreted(lambda b, x: b.dot_general(x, x, [], [], [1], [1], dtype="i32"), x)

@@ -310,3 +310,62 @@ def test_what_a_tpu_lacks_is_refused_by_the_call():
     assert "eig" not in str(operations(part))
     torch.testing.assert_close(torch.linalg.eig(x)[0].cpu(), torch.linalg.eig(x.cpu())[0])  # here there are
     assert rehearse(lambda: torch.linalg.eig(x), platform="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of dynamo's imports
+@pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
+def test_storages_that_get_another_value(mode: str):
+    """Copies of whole tensors, from the host too, resizes and writes by graphs give a storage another value."""
+
+    @torch.compile
+    def graph(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.copy_(y + 1)
+        return x * 2
+
+    with lazytpu.mode(mode):
+        tensors = [torch.full((3,), float(i), device="tpu") for i in range(7)]
+        a, b, c, d, e, f, g = tensors
+        d.copy_(c)  # c and d share a value
+        bytes_ = torch.arange(8, dtype=torch.uint8).to("tpu")
+        graph(torch.zeros(3, device="tpu"), b)
+        expected = [t.tolist() for t in (*tensors, bytes_)]
+
+        def step() -> torch.Tensor:
+            a.copy_(b)
+            a.add_(1)
+            b.copy_(torch.full((3,), 9.0))
+            c.add_(1)
+            c.copy_(a)
+            d.mul_(2)
+            graph(e, f)
+            f.untyped_storage().copy_(a.untyped_storage())
+            g.resize_(6).fill_(5)
+            bytes_.view(torch.float32)[0] = 3.0
+            return a + b + c + d
+
+        rehearse(step)
+        assert torch.equal(g[:3].cpu(), torch.full((3,), 6.0)), "its sizes are not put back, its values are"
+        g.resize_(3)
+        assert [t.tolist() for t in (*tensors, bytes_)] == expected
+        assert step().tolist() == [2.0 + 9.0 + 2.0 + 4.0] * 3
+        assert (c.tolist(), e.tolist(), f.tolist()) == ([2.0] * 3, [6.0] * 3, [2.0] * 3)
+
+
+def test_shared_values_stay_apart():
+    """Writes after a rehearsal overwrite no memory that another storage has by now."""
+    x = torch.arange(4096.0, device="tpu")
+    y = torch.zeros(4096, device="tpu")
+    y.copy_(x)
+    average = torch.zeros(4096, device="tpu")
+
+    def step() -> None:
+        average.copy_(x)
+        x.mul_(2)
+        y.copy_(average)
+
+    rehearse(step)
+    for count in range(1, 4):
+        x.add_(1)
+        lazytpu.mark_step()
+        assert torch.equal(y.cpu(), torch.arange(4096.0)) and not average.any()
+        assert torch.equal(x.cpu(), torch.arange(4096.0) + count)

@@ -53,6 +53,10 @@ class Agreement(Protocol):
         """Whether the script has waited for all collectives of these groups."""
         ...
 
+    def rehearsed(self, groups: Sequence[str]) -> None:
+        """The collectives recorded last, of these groups, will never be launched."""
+        ...
+
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """A trace with collectives of these groups, given with their members, has failed: those that were not launched
         never will be."""
@@ -67,6 +71,9 @@ class Alone(Agreement):
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
         return True
+
+    def rehearsed(self, groups: Sequence[str]) -> None:
+        """There is nobody who counts them."""
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """There is nobody to tell."""

@@ -94,20 +94,23 @@ def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Out
 
 def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:
     """The records of a trace, where what is whole and a part in another trace of its skeleton is a view of all of it.
-    Whole operands have no sizes of their own when they are put together again."""
+    Whole operands have no sizes of their own when they are put together again. A record of the other trace may have
+    fewer operands, or none where this one has one: what has no counterpart stays as it is."""
     layouts, made = Layouts(), list[Record]()
 
     def argument(value: Any, other: Any) -> Any:
         if isinstance(value, list):
-            return list(map(argument, cast("list[Any]", value), other))
-        if isinstance(value, Operand) and value.view is None and other.view is not None:
+            values: list[Any] = value
+            others = other if isinstance(other, list) else [None] * len(values)
+            return list(map(argument, values, others)) if len(others) == len(values) else values
+        if isinstance(value, Operand) and value.view is None and getattr(other, "view", None) is not None:
             layout = layouts[value.slot]
             return Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
         return value
 
     for record, other in zip(records, others, strict=True):
         layouts.update((slot, layout) for slot, layout, _ in record.admitted)
-        arguments = {name: argument(value, other.arguments[name]) for name, value in record.arguments.items()}
+        arguments = {name: argument(value, other.arguments.get(name)) for name, value in record.arguments.items()}
         made.append(replace(record, arguments=arguments))
         _note_made(made[-1], layouts)
     return made

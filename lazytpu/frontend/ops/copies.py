@@ -99,8 +99,7 @@ def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking:
         if target.device.type == "meta":
             return target
         return target.copy_(to_cpu(source))
-    storage: Any = target.untyped_storage()
-    kind = storage._value.layout
+    kind = tensors.value_of(target).layout
     if source.device.type == "cpu":
         whole = tensors.is_natural(target, kind)
         if not whole:
@@ -110,7 +109,8 @@ def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking:
             return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
         ready = source.detach().to(target.dtype).expand(target.shape)
         if whole:
-            storage._value = from_cpu(_laid_out(ready, target), marked if source.shape == target.shape else ready)
+            shown = marked if source.shape == target.shape else ready
+            tensors.assign(target, from_cpu(_laid_out(ready, target), shown))
             return target
         source = tensors.wrap(from_cpu(ready))
     elif source.device.type != "tpu":
@@ -120,22 +120,21 @@ def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking:
 
 def _copy_on_device(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Copy between tensors of the device that are neither lazily conjugated nor negated."""
-    storage: Any = target.untyped_storage()
-    kind = storage._value.layout
+    kind = tensors.value_of(target).layout
     if not target.is_contiguous():
         check_no_internal_overlap(target)
     if source.shape == target.shape and source.dtype is target.dtype and source.stride() == target.stride():
         held = tensors.value_of(source)
         if tensors.is_natural(target, kind) and tensors.is_natural(source, held.layout):
-            storage._value = held  # values are immutable: a copy of the whole shares the value
+            tensors.assign(target, held)  # a copy of the whole shares the value
             return target
         del held  # it may be what is overwritten, which is donated when nothing holds it (R4)
-        pending = storage._value.buffer is None  # else a step that fails gives back what is there now
+        pending = tensors.value_of(target).buffer is None  # else a step that fails gives back what is there now
         if pending and target.is_contiguous() and source.is_contiguous() and tensors.is_natural(target, kind):
             # A copy_ would need what is overwritten: after DDP's reduction each gradient, from the program before it.
             made = tensors.value_of(_recorded("clone")(source))
             if made.layout.key == kind.key:
-                storage._value = made
+                tensors.assign(target, made)
                 return target
     if target.numel() == 0:
         _check_broadcast(source, target)

@@ -28,10 +28,11 @@ def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) ->
 
 
 def pad(tensor: torch.Tensor) -> None:
-    """Pad a tensor of the device that was marked. What torch only traces has no memory, and a view is not padded."""
-    value = getattr(tensor.untyped_storage(), "_value", None)
-    if value is None or options.buckets == "off" or value.buffer is EMPTY:
+    """Pad a tensor of the device that was marked. What torch only traces has no memory, and a view is not padded; torch
+    marks the tensors inside a wrapper subclass one by one."""
+    if options.buckets == "off" or not tensors.is_plain(tensor):
         return
-    if tensors.is_natural(tensor, value.layout):
+    value = tensors.value_of(tensor)
+    if value.buffer is not EMPTY and tensors.is_natural(tensor, value.layout):
         materialize(value)
         value.buffer = activation.engine().mark(value.buffer, value.layout, ranges_of(tensor))

@@ -118,14 +118,13 @@ def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory
 
 def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
     """Enlarge the tensor's storage to `needed` elements of its dtype; the first `held` keep their values."""
-    storage: Any = tensor.untyped_storage()
-    if held == 0 or storage._value.buffer is EMPTY:
-        storage._value = resident(tensors.layout(tensor.dtype, (needed,), (1,)), EMPTY)
+    if held == 0 or tensors.value_of(tensor).buffer is EMPTY:
+        tensors.assign(tensor, resident(tensors.layout(tensor.dtype, (needed,), (1,)), EMPTY))
         return
     old = native_as_strided(META, tensor, [held], [1], 0)
     grown = tensors.empty((needed,), (1,), tensor.dtype)
     native_as_strided(META, grown, [held], [1], 0).copy_(old)
-    storage._value = tensors.value_of(grown)
+    tensors.assign(tensor, tensors.value_of(grown))
 
 
 def new_zeros_with_same_feature_meta(

@@ -10,6 +10,8 @@ import torch
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.frontend.recording.tensors import parts
+from lazytpu.frontend.torch_private import pytree
 from lazytpu.trace.recorder import Recorder
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
@@ -25,11 +27,11 @@ def _nothing(**arguments: Any) -> tuple[()]:
 
 @contextmanager
 def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None]:
-    """Marks what is recorded inside as a recomputation from `arguments` (tensors and other values)."""
+    """Mark the ops recorded inside as a recomputation from `arguments`: tensors, trees of them, and other values."""
     if recorder.state is recorder.root:  # nothing is pending that it could be shared with
         yield
         return
-    saved = [a for a in arguments if isinstance(a, torch.Tensor) and a.device.type == "tpu"]
+    saved = [part for leaf in pytree.tree_leaves(arguments) for _, part in parts(leaf)]
     kernel(OPS.recompute_begin.default).call(saved, 0)
     whole = recorder.whole
     try:

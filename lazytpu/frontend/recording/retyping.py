@@ -14,7 +14,7 @@ import torch
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.codegen import KernelArgument
-from lazytpu.frontend.recording.tensors import layout, value_of, wrap
+from lazytpu.frontend.recording.tensors import assign, layout, value_of, wrap
 from lazytpu.trace.value import EMPTY, Value, resident
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
@@ -37,9 +37,9 @@ class Retyped(Exception):
     def change(self) -> None:
         """Give each storage its value as numbers."""
         for tensor in self.tensors:
-            storage: Any = tensor.untyped_storage()
-            if _is_bytes(storage._value, tensor.dtype):
-                storage._value = _numbers(storage._value, tensor.dtype)
+            value = value_of(tensor)
+            if _is_bytes(value, tensor.dtype):
+                assign(tensor, _numbers(value, tensor.dtype))
 
 
 def check_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> None:

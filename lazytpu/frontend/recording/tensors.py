@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,16 @@ import torch
 
 from lazytpu import interrupts
 from lazytpu.frontend import activation
-from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
+from lazytpu.frontend.torch_private import (
+    META,
+    as_strided,
+    empty_tensor,
+    has_tensors_inside,
+    is_stashed,
+    is_wrapped,
+    stash_in_thread,
+    thread_stash,
+)
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident, row_major
@@ -99,6 +109,43 @@ def value_of(tensor: torch.Tensor) -> Value:
     """The value in the storage of a tpu tensor."""
     storage: Any = tensor.untyped_storage()
     return storage._value
+
+
+def parts(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors with values that `tensor` consists of, each with its name in it: a dense tensor of the device itself,
+    named ""; the tensors inside a wrapper subclass, at any depth; the indices and values of a sparse tensor.
+
+    Nothing for tensors elsewhere, for those that are only traced, for the wrappers of torch.func, and for all else:
+    what `__tensor_flatten__` names need not be tensors (a DTensor names its mesh).
+    """
+    if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
+        return
+    if has_tensors_inside(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _named(name, getattr(tensor, name))
+    elif tensor.device.type != "tpu":
+        return
+    elif tensor.layout is torch.strided:
+        if hasattr(tensor.untyped_storage(), "_value"):
+            yield "", tensor
+    elif tensor.layout is torch.sparse_coo:
+        yield from _named("indices", tensor._indices())
+        yield from _named("values", tensor._values())
+
+
+def _named(name: str, inner: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, part in parts(inner):
+        yield f"{name}.{path}" if path else name, part
+
+
+def assign(tensor: torch.Tensor, value: Value) -> None:
+    """Let the storage of a tensor hold another value. Values are immutable, so storages may share one."""
+    recorder().assign(tensor.untyped_storage(), value)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a value of its own."""
+    return next(parts(tensor), ("", None))[1] is tensor
 
 
 def is_natural(tensor: torch.Tensor, kind: Layout) -> bool:

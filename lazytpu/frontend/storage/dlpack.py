@@ -9,7 +9,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.torch_private import to_dlpack
+from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
@@ -49,6 +49,8 @@ def _on_host() -> bool:
 
 def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:
     """The tensor on the CPU, in memory of its own, if the consumer accepts a copy."""
+    if has_tensors_inside(tensor):  # on the CPU, a wrapper has no memory either
+        raise BufferError(f"Can't export a {type(tensor).__name__}, which only holds tensors: export those")
     if copy is False:
         raise BufferError("a tpu tensor is exported by DLPack as a copy on the CPU alone, and copy=False asks for none")
     if tuple(dl_device) != _CPU if dl_device is not None else not _on_host():

@@ -38,7 +38,14 @@ def address(storage: Any) -> int:
 
     Code that looks for shared memory compares addresses; nothing can be read there.
     """
+    _check(storage)
     return id(storage) << 16 if nbytes(storage) else 0
+
+
+def _check(storage: Any) -> None:
+    """Raise torch's RuntimeError for the storage of a tensor that wraps others, which has no memory."""
+    if not hasattr(storage, "_value"):
+        raise RuntimeError("Attempted to access the data pointer on an invalid python storage.")
 
 
 def empty(size: int) -> Any:
@@ -63,6 +70,7 @@ def settle(
     """
     held: torch.UntypedStorage | None = storage.__dict__.pop("_bytes", None)
     if held is None:
+        _check(storage)
         return
     from lazytpu.frontend.ops.copies import from_cpu as value_from_cpu
 
@@ -78,6 +86,7 @@ def to_cpu(storage: Any) -> torch.UntypedStorage:
     """A new CPU storage with the bytes, after waiting for them."""
     if (held := storage.__dict__.get("_bytes")) is not None:
         return held.clone()
+    _check(storage)
     from lazytpu.frontend.ops.copies import to_cpu as tensor_to_cpu
 
     return tensor_to_cpu(tensors.wrap(storage._value)).untyped_storage()
@@ -98,12 +107,12 @@ def assign(storage: Any, source: Any) -> None:
     if source.device.type == "tpu":
         settle(source, kind.dtype)
         if source._value.layout is kind:
-            storage._value = source._value
+            tensors.recorder().assign(storage, source._value)
             return
         source = to_cpu(source)
     held = from_cpu(source.to(device="cpu"))
     settle(held, kind.dtype, 0, kind.shape, kind.stride)
-    storage._value = held._value
+    tensors.recorder().assign(storage, held._value)
 
 
 def resize(storage: Any, size: int) -> Any:
@@ -114,14 +123,14 @@ def resize(storage: Any, size: int) -> Any:
     if size == nbytes(storage):
         return storage
     if size == 0 or value.buffer is EMPTY:
-        storage._value = resident(_resized(storage, size), EMPTY)
+        tensors.recorder().assign(storage, resident(_resized(storage, size), EMPTY))
         return storage
     grown = torch.UntypedStorage(size)
     common = min(size, nbytes(storage))
     _as_bytes(grown)[:common] = _as_bytes(to_cpu(storage))[:common]
     held = from_cpu(grown)
     settle(held, value.layout.dtype)
-    storage._value = held._value
+    tensors.recorder().assign(storage, held._value)
     return storage
 
 

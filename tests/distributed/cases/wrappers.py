@@ -31,9 +31,10 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from tests.distributed.cases.training import _check, _data, _model, _part, _train
 
@@ -254,3 +255,59 @@ def sequence_parallel() -> None:
     grad = model.up.weight.grad
     assert isinstance(grad, DTensor)
     torch.testing.assert_close(grad.full_tensor().cpu(), alone.up.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def checkpoints_of_dtensors() -> None:
+    """Activation checkpointing of functions of DTensors, both kinds and with a policy, compiled, and beside FSDP2."""
+    mesh = init_device_mesh("tpu", (dist.get_world_size(),))
+    rows = torch.arange(16.0).reshape(4, 4) / 8
+    plain = rows.clone().requires_grad_()
+    (plain * 2).sin().cos().sum().backward()
+    assert plain.grad is not None
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().cos()
+
+    def selective() -> Any:
+        policy = {torch.ops.aten.sin.default}
+        return create_selective_checkpoint_contexts(
+            lambda context, op, *args, **kwargs: (
+                CheckpointPolicy.MUST_SAVE if op in policy else CheckpointPolicy.PREFER_RECOMPUTE
+            )
+        )
+
+    kinds: list[dict[str, Any]] = [
+        {"use_reentrant": True},
+        {"use_reentrant": False},
+        {"use_reentrant": False, "context_fn": selective},
+    ]
+    for options in kinds:
+        for compiled in (False, True):
+            if compiled and options["use_reentrant"]:
+                continue
+            x = distribute_tensor(rows, mesh, [Shard(0)]).requires_grad_()
+
+            def whole(x: torch.Tensor, options: dict[str, Any] = options) -> torch.Tensor:
+                return checkpoint(function, x * 2, **options)
+
+            (torch.compile(whole) if compiled else whole)(x).sum().backward()
+            torch.testing.assert_close(cast("DTensor", x.grad).full_tensor().cpu(), plain.grad)
+    torch._dynamo.reset()
+
+
+def checkpointed_blocks() -> None:
+    """Blocks that are sharded by FSDP2, with tensor parallelism inside, and computed again in the backward pass."""
+    mesh = init_device_mesh("tpu", (dist.get_world_size(),))
+    for reentrant in (False, True):
+        torch.manual_seed(0)
+        wanted = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+        parallel, sharded = copy.deepcopy(wanted).to("tpu"), copy.deepcopy(wanted).to("tpu")
+        parallelize_module(parallel, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(sharded)
+        x = torch.linspace(-1, 1, 8).reshape(2, 4)
+        wanted(x).square().sum().backward()
+        for model in (parallel, sharded):
+            start = x.to("tpu").requires_grad_()
+            checkpoint(model, start * 1, use_reentrant=reentrant).square().sum().backward()
+            for own, other in zip(model.parameters(), wanted.parameters(), strict=True):
+                torch.testing.assert_close(cast("DTensor", own.grad).full_tensor().cpu(), other.grad)

@@ -78,6 +78,23 @@ def test_a_whole_tensor_and_its_first_part_are_one_skeleton() -> None:
     assert trace_together([read(9, 9)], iter(whole.values))[0].arguments == read(9, 9).arguments
 
 
+def test_operands_without_a_counterpart_stay() -> None:
+    """Records that pair by op, line and the kinds of their integers may have other operands."""
+
+    def picked(arguments: dict[str, Any]) -> Record:
+        admitted = tuple((slot, layout(4, 9), False) for slot in range(2))
+        return Record(torch.ops.aten.sum.default, arguments, (layout(),), (2,), {}, admitted, None)
+
+    part = Operand(1, ((4, 7), (9, 1), 0, torch.float32))
+    for mine, theirs in (
+        ({"weight": Operand(0, None)}, {"weight": None}),
+        ({"weight": Operand(0, None)}, {}),
+        ({"self": [Operand(0, None), Operand(1, None)]}, {"self": [part]}),
+        ({"self": [Operand(0, None), None]}, {"self": None}),
+    ):
+        assert with_parts([picked(mine)], [picked(theirs)])[0].arguments == mine
+
+
 def begun(begin: int, of: int) -> Record:
     """`x[:, begin : begin + 3].sum()` of 4 rows of some elements."""
     admitted = ((0, layout(4, of), False),)
