@@ -45,14 +45,16 @@ def start() -> Engine:
     """Make the engine, once. Raises ValueError for an environment variable of lazytpu that could not be read."""
     global ENGINE
     if ENGINE is None:
+        from lazytpu.aten import symbolic_ints
         from lazytpu.engine.engine import Engine
         from lazytpu.frontend.recording.growing import INFERENCE
         from lazytpu.frontend.recording.lines import user_line
         from lazytpu.frontend.recording.names import model_names, parameter_count, parameter_slots, slot_names
         from lazytpu.frontend.storage.owners import owners
-        from lazytpu.frontend.torch_private import undisturbed
+        from lazytpu.frontend.torch_private import python_dispatch, undisturbed
 
         options.check()
+        symbolic_ints.python_dispatch = python_dispatch
         frontend = slot_names, parameter_slots, parameter_count, model_names
         ENGINE = Engine(*frontend, owners, user_line, undisturbed, INFERENCE)
         activation.install(ENGINE)

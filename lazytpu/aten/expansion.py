@@ -6,13 +6,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from xdsl.ir import SSAValue
 
-from lazytpu.aten import dtypes, registry
+from lazytpu.aten import dtypes, registry, symbolic_ints
 from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
@@ -153,7 +152,7 @@ class Expansion(TorchDispatchMode):
         if func._can_decompose() and (s.views or str(func) not in registry.load()):
             with self:
                 return func.decompose(*args, **kwargs)
-        with nullcontext() if Derivation.active is None else enable_python_dispatcher():
+        with nullcontext() if Derivation.active is None else symbolic_ints.python_dispatch():
             results = func(*args, **kwargs)
         if s.views or func._schema.name in VIEWS or torch.Tag.inplace_view in func.tags:
             return results  # only metadata changed: the storage stands for the same value

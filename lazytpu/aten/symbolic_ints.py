@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -97,6 +98,11 @@ class SizeNode:
         return SizeNode(self.value / other.value, is_float=True)
 
     int_truediv = truediv = float_truediv
+
+
+python_dispatch: Callable[[], AbstractContextManager[Any]] = nullcontext
+"""A context in which torch computes shapes in Python, where its C++ takes no symbolic sizes. `lazytpu.wiring` sets it
+to torch's own, which has a private name."""
 
 
 def _computed(function: Callable[[Any, Any], Any]) -> Callable[[SizeNode, SizeNode], SizeNode]:

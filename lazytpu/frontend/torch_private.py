@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -226,6 +226,13 @@ def guard_graph(value: Callable[[], Any], reason: str) -> None:
         builder.guard_manager.root.add_lambda_guard(lambda _: value() == expected, [reason], None)
 
     context.guards_context.dynamo_guards.add(_guards.Guard(GlobalStateSource(), add))
+
+
+def python_dispatch() -> AbstractContextManager[Any]:
+    """A context in which meta functions and decompositions run in Python, as for tensors of symbolic sizes."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    return enable_python_dispatcher()
 
 
 def is_unbacked(size: torch.SymInt) -> bool:

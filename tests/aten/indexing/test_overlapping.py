@@ -125,6 +125,7 @@ def test_memory_of_another_dtype(mode: str) -> None:
             assert torch.equal(got, expected)
 
 
+@pytest.mark.filterwarnings("ignore:Use of index_put_ on expanded tensors")
 def test_index_out_of_range() -> None:
     x = torch.arange(4.0).to("tpu").expand(3, 4)
     x.index_put_((torch.tensor([7]).to("tpu"),), torch.tensor(1.0).to("tpu"))
