@@ -72,7 +72,8 @@ class SizeNode:
     def guard_int(self, file: str, line: int) -> int:
         return operator.index(self.value)
 
-    int_ = guard_int
+    def int_(self) -> int:
+        return operator.index(self.value)
 
     def guard_float(self, file: str, line: int) -> float:
         return float(self.value)

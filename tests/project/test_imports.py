@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace"},
     "dynamo": {"frontend", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
-    "wiring": {"distributed", "dynamo", "engine", "frontend", "options"},
+    "wiring": {"aten", "distributed", "dynamo", "engine", "frontend", "options"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},
