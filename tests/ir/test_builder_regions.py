@@ -147,7 +147,7 @@ def test_a_scan_over_nothing():
         ),
         (lambda b, c, x, rows: b.while_([x], lambda b, s: s, lambda b, s: s), "a condition is a 0-d i1"),
         (lambda b, c, x, rows: b.while_([x], lambda b, s: c, lambda b, s: (s, s)), "the types of the carried values"),
-        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: s, 4), r"lengths \[5\]; expected a first dimension of 4"),
+        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: s, 4), r"lengths \[5\]; expected a first"),
         (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: (rows, r), 5), "the types of the carried values"),
     ],
 )
