@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import lazytpu
 from lazytpu.frontend.recording import names
@@ -41,6 +42,25 @@ class Tensor(torch.Tensor):
 
 def tensor(*sizes: int, device: str = "tpu") -> Any:
     return torch.Tensor._make_subclass(Tensor, torch.ones(sizes, device=device))
+
+
+class Wrapper(TwoTensor):
+    """Does not show the tensors that it wraps."""
+
+    __tensor_flatten__ = never
+
+
+class Endless(TwoTensor):
+    """Wraps itself."""
+
+    itself = property(lambda self: self)
+
+    def __tensor_flatten__(self) -> Any:
+        return ["itself"], None
+
+
+def wrapper(kind: type[TwoTensor]) -> nn.Module:
+    return _wrapped(kind(torch.ones(3, device="tpu"), torch.ones(3, device="tpu")))
 
 
 class Module(nn.Module):
@@ -132,6 +152,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "uninitialized": lambda: nn.LazyBatchNorm2d(device="tpu"),
     "meta": _meta,
     "script": lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2, device="tpu"))),
+    "wrapper": lambda: wrapper(Wrapper),
+    "endless wrapper": lambda: wrapper(Endless),
     "subclass of another": lambda: _wrapped(torch.masked.MaskedTensor(torch.ones(2), torch.tensor([True, False]))),
 }
 
@@ -178,8 +200,14 @@ def test_step_with_such_an_optimizer() -> None:
 
 def test_modes_of_the_user_see_no_look() -> None:
     from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     seen: list[Any] = []
+
+    class DispatchMode(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -187,7 +215,9 @@ def test_modes_of_the_user_see_no_look() -> None:
             return function(*args, **(kwargs or {}))
 
     module = nn.Linear(2, 2, device="tpu")
-    with Mode():
+    module.register_buffer("wrapper", TwoTensor(torch.ones(3, device="tpu"), torch.ones(3, device="tpu")))
+    module.register_buffer("sparse", torch.eye(3).to_sparse().to("tpu"))
+    with Mode(), DispatchMode():
         assert set(names.parameter_slots(-2)) == set()
         names.slot_names(-2)
         names.model_names(-2)

@@ -23,6 +23,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lazytpu.frontend import observed
 from lazytpu.frontend.observed import BUFFERS, PARAMETERS, value_of
+from lazytpu.frontend.recording.tensors import parts
+from lazytpu.frontend.torch_private import undisturbed
+from lazytpu.trace.value import Value
 
 # By id: a module may define equality, and is then no key.
 _modules: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
@@ -118,32 +121,31 @@ def _members(module: nn.Module, kind: str, held: str) -> Iterator[tuple[str, str
 
 def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor, epoch: int | None) -> Iterator[Named]:
     yield Named(kind, name, tensor)
-    if epoch is None or _slot_in(epoch, tensor) is not None:
+    if epoch is None or _slots_in(epoch, tensor):
         gradient = observed.gradient(tensor)
         if gradient is not None:
             yield Named("gradient", None if name is None else f"{name}.grad", gradient)
 
 
 def slot_names(epoch: int) -> dict[int, str]:
-    """The names of the values that trace `epoch` uses, by slot. Called on a miss only."""
+    """The names of the values that trace `epoch` uses, by slot; a value inside of a wrapper subclass or a sparse tensor
+    has the name of its part, too: "bias.a". Called on a miss only."""
     names: dict[int, str] = {}
     for _, name, tensor in named(epoch):
-        slot = _slot_in(epoch, tensor)
-        if name is not None and slot is not None:
-            names[slot] = name
+        if name is not None:
+            names.update((slot, f"{name}.{part}" if part else name) for part, slot in _slots_in(epoch, tensor))
     return names
 
 
 def parameter_slots(epoch: int) -> frozenset[int]:
     """The slots of the parameters and buffers of modules that trace `epoch` uses. Called once for a new trace: it asks
     for no names, which takes three times as long."""
-    slots = (_slot_in(epoch, tensor) for tensor in _held())
-    return frozenset(slot for slot in slots if slot is not None)
+    return frozenset(slot for tensor in _held() for _, slot in _slots_in(epoch, tensor))
 
 
 def parameter_count() -> int:
     """How many parameters and buffers of modules are on the device."""
-    return sum(value_of(tensor) is not None for tensor in _held())
+    return sum(bool(values_of(tensor)) for tensor in _held())
 
 
 def _held() -> Iterator[torch.Tensor]:
@@ -154,10 +156,23 @@ def _held() -> Iterator[torch.Tensor]:
                 yield tensor
 
 
-def _slot_in(epoch: int, tensor: Any) -> int | None:
-    """The slot of a tensor's value in trace `epoch`; None if that does not use it."""
+def values_of(tensor: Any) -> list[tuple[str, Value]]:
+    """The values that a tensor consists of, each with its name in it: its own value, named "", or those of its parts.
+    A class that does not show its parts has none."""
     value = value_of(tensor)
-    return value.slot if value is not None and value.epoch == epoch else None
+    if value is not None:
+        return [("", value)]
+    try:
+        with undisturbed():
+            inside = [(name, value_of(part)) for name, part in parts(tensor)]
+    except Exception:  # noqa: BLE001  (`__tensor_flatten__` is the user's code: it must not raise into an op)
+        return []
+    return [(name, value) for name, value in inside if value is not None]
+
+
+def _slots_in(epoch: int, tensor: Any) -> list[tuple[str, int]]:
+    """The slots of a tensor's values in trace `epoch`, each with its part's name; none if that does not use them."""
+    return [(name, value.slot) for name, value in values_of(tensor) if value.epoch == epoch]
 
 
 def model_names(epoch: int) -> list[str]:
@@ -166,7 +181,7 @@ def model_names(epoch: int) -> list[str]:
     classes: dict[str, None] = {}
     for module in _outermost():
         used = (*_members(module, "parameter", PARAMETERS), *_members(module, "buffer", BUFFERS))
-        if any(_slot_in(epoch, tensor) is not None for _, _, tensor in used):
+        if any(_slots_in(epoch, tensor) for _, _, tensor in used):
             model, above = module, set[int]()
             while observed.class_name(model)[0].startswith("torch.") and id(model) not in above:
                 above.add(id(model))

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 
 from lazytpu.frontend import observed
-from lazytpu.frontend.observed import value_of
 from lazytpu.frontend.recording import names, tensors
+from lazytpu.frontend.recording.names import values_of
 from lazytpu.trace.value import Value
 
 
@@ -46,18 +46,20 @@ def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
     for value in objects.get(Value, ()):
         _note(by_buffer, value, ACTIVATION)
     held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
-    visible = [(tensor, value) for group in held for tensor in group if (value := value_of(tensor)) is not None]
+    visible = [(tensor, value) for group in held for tensor in group for _, value in values_of(tensor)]
     for _, value in visible:
         _note(by_buffer, value, TENSOR)
     for tensor, value in visible:
         if observed.requires_grad(tensor):
             _note(by_buffer, value, PARAMETER if observed.is_leaf(tensor) else ACTIVATION)
-            _note(by_buffer, value_of(observed.gradient(tensor)), GRADIENT)
+            for _, of_gradient in values_of(observed.gradient(tensor)):
+                _note(by_buffer, of_gradient, GRADIENT)
     for kind, name, tensor in names.named():
-        _note(by_buffer, value_of(tensor), Owner(_OF_KIND[kind], name))
+        for part, value in values_of(tensor):
+            _note(by_buffer, value, Owner(_OF_KIND[kind], f"{name}.{part}" if name and part else name))
     return by_buffer
 
 
-def _note(by_buffer: dict[int, Owner], value: Value | None, owner: Owner) -> None:
-    if value is not None and value.buffer is not None:
+def _note(by_buffer: dict[int, Owner], value: Value, owner: Owner) -> None:
+    if value.buffer is not None:
         by_buffer[id(value.buffer)] = owner

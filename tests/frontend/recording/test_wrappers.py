@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import parts
+from lazytpu.frontend.recording.names import slot_names
+from lazytpu.frontend.recording.tensors import parts, recorder
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 
@@ -101,6 +102,19 @@ def test_checkpoint_of_a_sparse_tensor(reentrant: bool) -> None:
     checkpoint(lambda a, b: torch.sparse.mm(a, b), left, weight, use_reentrant=reentrant).sum().backward()
     assert weight.grad is not None
     torch.testing.assert_close(weight.grad.cpu(), ROWS.sum(0)[:, None].expand(4, 2))
+
+
+def test_names_and_owners() -> None:
+    """A parameter that wraps tensors is named in a program and counted as any other."""
+    before = lazytpu.memory().by_category().get("parameters")
+    model = nn.Linear(64, 64, device="tpu")
+    model.bias = nn.Parameter(TwoTensor(model.bias.detach(), model.bias.detach() + 1))
+    lazytpu.sync()
+    _ = model.weight + 1, model.bias + 1
+    names = set(slot_names(recorder().epoch).values())
+    assert {"weight", "bias.a", "bias.b"} <= names
+    bytes_now = lazytpu.memory().by_category()["parameters"].nbytes
+    assert bytes_now - (before.nbytes if before else 0) == 64 * 64 * 4 + 2 * 64 * 4
 
 
 def test_storage_without_memory() -> None:
