@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.sizes.unexpected import Unexpected
+from lazytpu.passes.registry import passes
 
 if TYPE_CHECKING:
     from lazytpu.passes.errors import PassError
@@ -31,11 +32,12 @@ def left_out(error: PassError, program: str) -> str:
     error.__traceback__ = error.__cause__ = error.__context__ = None  # their frames hold the trace and its buffers
     mine = object()
     if WARNED.setdefault(name, mine) is mine:
+        known = passes().get(name)
+        own = known is not None and not known.built_in
+        todo = f"Mend it, or switch it off: lazytpu.passes.unregister({name!r})." if own else "Please report it."
         _warn(
-            f"lazytpu compiles {program} without the pass {name!r}, as it does other programs that it fails for. The "
-            f"values are right; the program may be slower. {error}\nPlease report the error, with the module that "
-            f"LAZYTPU_DUMP=DIR writes. lazytpu.metrics()['pass_errors'] counts such programs; a pass of your own is "
-            f"switched off by lazytpu.passes.unregister({name!r})."
+            f"lazytpu compiles {program}, and others for which it fails, without the pass {name!r}. The values are "
+            f"right; the program may be slower. {error}\n{todo} lazytpu.metrics()['pass_errors'] counts such programs."
         )
     return f"without the pass {name!r}: {first}"
 
