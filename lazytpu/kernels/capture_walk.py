@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import re
 import sys
 import threading
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from operator import attrgetter
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
@@ -21,6 +26,7 @@ from types import (
     MethodWrapperType,
     ModuleType,
     SimpleNamespace,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -29,29 +35,38 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lazytpu.frontend.recording.keys import exact
+from lazytpu.kernels.capture_reads import Reads
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = frozenset(PLAIN)
 _SEQUENCES = (list, tuple, deque)
 _BYTES = (bytearray, memoryview, array)
 _CONTENTS = (*PLAIN, *_BYTES, *_SEQUENCES, dict, set, frozenset, MappingProxyType, np.ndarray, np.generic)
 "What counts wherever it is held."
-_STABLE = (Enum, range, slice, BuiltinFunctionType, WrapperDescriptorType, MethodWrapperType, MemberDescriptorType)
-_STABLE = (*_STABLE, GetSetDescriptorType, type(Ellipsis), type(NotImplemented), CodeType)
+_EXACT = frozenset((*_CONTENTS, OrderedDict, defaultdict))
+"Classes whose objects hold nothing else."
+_BOUND = BuiltinFunctionType, MethodWrapperType
+"Methods in C, whose object may change."
+_SETTINGS = (defaultdict, attrgetter("default_factory")), (deque, attrgetter("maxlen"))
 _STABLE = (
-    *_STABLE,
-    property,
-    staticmethod,
-    classmethod,
-    functools.cached_property,
-    type(threading.Lock()),
-    type(threading.RLock()),
+    *(range, slice, type(Ellipsis), type(NotImplemented), CodeType, property, staticmethod, classmethod),
+    *(functools.cached_property, type(threading.Lock()), type(threading.RLock()), type(datetime.datetime_CAPI)),
+    *(WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType),
 )
 "What does not change."
+_SHOWING = (
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, Decimal, re.Pattern, re.Match),
+    *(MethodDescriptorType, ClassMethodDescriptorType, GenericAlias, UnionType, functools.partial, threading.local),
+)
+"Classes of the standard library in C whose objects do not change, or show their attributes."
 _LIBRARIES = frozenset(("jax", "jaxlib", "numpy", "ml_dtypes", "torch", "lazytpu"))
 _COMPUTED = frozenset(("getattr", "vars", "__dict__", "attrgetter", "eval", "exec", "__getattribute__"))
 "Names that read attributes whose names the code need not list."
 _MAKING = frozenset(("__init__", "__new__", "__del__", "__repr__", "__str__", "__init_subclass__", "__class_getitem__"))
 "Special methods that nothing calls of an object that is there."
+_CALLING = FunctionType, MethodType, functools.partial
+_FUNCTION = [attrgetter(name) for name in ("__code__", "__defaults__", "__kwdefaults__")]
+_PARTIAL = [attrgetter(name) for name in ("func", "args", "keywords")]
 _RANDOM = ("Random", "SystemRandom", "RandomState", "Generator")
 UNREAD, MAY_READ, READ = range(3)
 "Whether the code reads a value: no name leads to it; it reads attributes by computed names; its name is listed."
@@ -59,49 +74,49 @@ UNREAD, MAY_READ, READ = range(3)
 
 class Walk:
     """Collects the `variables` that a function captures: (identity of the holder, name) -> (value, key). `listed` are
-    the names known so far; `names` are those of the code that was met."""
+    the names known so far; `names` are those of the code that was met, and `reads` all that another walk would read."""
 
     def __init__(self, listed: frozenset[str], same: Callable[[Any], Any], refuse: Callable[[str], Exception]) -> None:
         self.listed = listed
         self.names: set[str] = set()
         self.variables: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self.reads = Reads()
         self._same = same
         self._refuse = refuse
         self._seen: dict[int, Any] = {}  # by id, kept alive
 
     def function(self, function: Any, path: str = "") -> None:
         """Note what a callable captures."""
-        if id(function) in self._seen:
+        if id(function) in self._seen or (path and _leads_nowhere(function)):
             return
         self._seen[id(function)] = function
         if isinstance(function, FunctionType):
-            self._of_code(function, path != "" and _is_library(function.__module__))
+            self._of_code(function, path != "" and _of_library(function))
         elif isinstance(function, MethodType):
             self.function(function.__func__, path)
             self.note(id(function), "self", function.__self__)
         elif isinstance(function, functools.partial):
-            self.function(function.func, path)
-            self.note(id(function), f"{path}.args", function.args)
-            self.note(id(function), f"{path}.keywords", function.keywords)
-        elif (inner := getattr(function, "__wrapped__", None)) is not None:
-            self.function(inner, path)
+            self.function(self.reads.read(_PARTIAL[0], function), path)
+            self.note(id(function), f"{path}.args", self.reads.read(_PARTIAL[1], function))
+            self.note(id(function), f"{path}.keywords", self.reads.read(_PARTIAL[2], function))
+            self._object(function, path, READ)
         else:
-            del self._seen[id(function)]
-            self._inside(function, path or type(function).__name__, READ)
+            self._object(function, path or type(function).__name__, READ)
 
     def _of_code(self, function: FunctionType, of_library: bool) -> None:
-        names = _names(function.__code__) if not of_library else frozenset[str]()
+        code, *defaults = [self.reads.read(part, function) for part in _FUNCTION]
+        names = _names(code) if not of_library else frozenset[str]()
         self.names |= names
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self.note(id(cell), name, cell.cell_contents)
-            except ValueError:  # it is not assigned yet
-                continue
-        for name in sorted(names & function.__globals__.keys()):
-            self.note(id(function.__globals__), name, function.__globals__[name])
-        for defaults in (function.__defaults__, function.__kwdefaults__):
-            if defaults:
-                self.note(id(defaults), f"the defaults of {function.__name__}", defaults)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            for value in self.reads.cell(cell):
+                self.note(id(cell), name, value)
+        builtins = vars(sys.modules["builtins"])
+        for variables, listed in ((function.__globals__, names), (builtins, names - function.__globals__.keys())):
+            for name, value in self.reads.named(variables, listed):
+                self.note(id(variables), name, value)
+        for values in defaults:
+            if values is not None:
+                self.note(id(values), f"the defaults of {function.__name__}", values)
         self._attributes(function, function.__name__)
 
     def note(self, holder: int, name: str, value: Any) -> None:
@@ -112,61 +127,80 @@ class Walk:
 
     def _key(self, value: Any, path: str, read: int) -> Any:
         """What tells a value from another one."""
-        if isinstance(value, PLAIN):
+        kind = type(value)
+        if kind in _PLAIN:
             return exact(value)
-        if isinstance(value, np.generic | np.ndarray) and value.dtype != object:
-            return value.dtype, value.shape, value.tobytes()
-        if isinstance(value, _BYTES):
-            return type(value), bytes(value)
-        if isinstance(value, _STABLE):
+        if isinstance(value, _STABLE) or id(value) in self._seen:
             return self._same(value)
-        if id(value) in self._seen:
+        if isinstance(value, _BOUND):
+            held = isinstance(value.__self__, type | ModuleType | None)
+            return self._same(value), None if held else self._key(value.__self__, path, read)
+        if not isinstance(value, _CONTENTS):
+            if read:
+                self._inside(value, path, read)
             return self._same(value)
-        if isinstance(value, _CONTENTS):
+        if kind not in _EXACT and not issubclass(kind, np.generic):
             self._seen[id(value)] = value
-            own = self._attributes(value, path) if type(value).__module__ not in sys.stdlib_module_names else None
-            return type(value), self._contents(value, path, read), own
-        if read:
-            self._inside(value, path, read)
-        return self._same(value)
+            self.reads.read(type, value)
+            self._attributes(value, path)
+            self._class(kind)
+        return kind, self._contents(value, path, read)
 
     def _contents(self, value: Any, path: str, read: int) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            form = self.reads.contents(_form, value)
+            if not value.dtype.hasobject:
+                return form, self.reads.contents(_array_bytes, value)
+            if value.dtype != object:
+                raise self._refuse(f"{path}, an array of {value.dtype}")
+            return form, tuple([self._key(each, f"{path}[...]", read) for each in self.reads.items(value)])
+        if isinstance(value, _BYTES):
+            return self.reads.contents(_of_bytes, value)
+        if isinstance(value, PLAIN):
+            base: Any = next(base for base in type(value).__mro__ if base in _PLAIN)
+            return base.__repr__(value)
+        self._seen[id(value)] = value
+        for kind, setting in _SETTINGS:
+            if isinstance(value, kind):
+                self.note(id(value), f"{path}'s setting", self.reads.read(setting, value))
         if isinstance(value, dict | MappingProxyType):
-            pairs = list(value.items())
+            pairs = self.reads.pairs(value)
             return tuple([(self._key(k, path, read), self._key(v, f"{path}[{k!r}]", read)) for k, v in pairs])
-        keys = [
-            self._key(each, f"{path}[...]", read)
-            for each in (value.ravel() if isinstance(value, np.ndarray) else list(value))
-        ]
+        keys = [self._key(each, f"{path}[...]", read) for each in self.reads.items(value)]
         return frozenset(keys) if isinstance(value, set | frozenset) else tuple(keys)
 
     def _inside(self, value: Any, path: str, read: int) -> None:
         """Note the variables in an object, a function, a class or a module. Raises TypeError when the code reads one
         that does not show its state."""
-        kind = type(value)
-        if isinstance(value, FunctionType | MethodType | functools.partial) or hasattr(value, "__wrapped__"):
-            self.function(value, path)
-            return
-        if isinstance(value, type):
-            self._class(value)
-            return
-        self._seen[id(value)] = value
         if isinstance(value, ModuleType):
-            for name in sorted(self.listed & vars(value).keys()):
-                self.note(id(value), f"{path}.{name}", vars(value)[name])
-        else:
-            found = self._attributes(value, path)
-            self._class(kind)
-            if read is READ and _hides_state(kind, found):
-                raise self._refuse(f"{path}, a {kind.__module__}.{kind.__qualname__}")
+            self._seen[id(value)] = value
+            names = self.listed if _is_library(value.__name__) else self.listed | {"__getattr__"}
+            for name, each in self.reads.named(vars(value), names):
+                self.note(id(value), f"{path}.{name}", each)
+        elif isinstance(value, type):
+            self._class(value)
+            if type(value) is not type:
+                self._class(type(value))
+        elif isinstance(value, _CALLING):
+            self.function(value, path)
+        elif not _leads_nowhere(value):
+            self._seen[id(value)] = value
+            self._object(value, path, read)
 
-    def _attributes(self, value: Any, path: str) -> bool:
-        """Note the attributes of an object; False if it has none."""
-        found = False
-        for name, attribute in _attributes_of(value):
-            found = True
+    def _object(self, value: Any, path: str, read: int) -> None:
+        inner = self.reads.read(_wrapped, value)
+        if inner is not None:
+            self.function(inner, path)
+        kind = self.reads.read(type, value)
+        self._attributes(value, path)
+        self._class(kind)
+        if read is READ and inner is None and _hides_state(kind):
+            raise self._refuse(f"{path}, a {kind.__module__}.{kind.__qualname__}")
+
+    def _attributes(self, value: Any, path: str) -> None:
+        """Note the attributes of an object."""
+        for name, attribute in self.reads.attributes(value):
             self._attribute(id(value), f"{path}.{name}", name, attribute)
-        return found
 
     def _attribute(self, holder: int, path: str, name: str, value: Any) -> None:
         read = READ if name in self.listed else UNREAD if _COMPUTED.isdisjoint(self.listed) else MAY_READ
@@ -176,11 +210,11 @@ class Walk:
 
     def _class(self, kind: type) -> None:
         """Note what the classes of an object say that are not Python's or another library's."""
-        for base in kind.__mro__:
+        for base in self.reads.bases(kind) if not _is_library(kind.__module__) else ():
             if id(base) in self._seen or _is_library(base.__module__):
                 continue
             self._seen[id(base)] = base
-            for name, value in vars(base).items():
+            for name, value in self.reads.members(base):
                 path = f"{base.__name__}.{name}"
                 special = name.startswith("__") and name.endswith("__")
                 if (functions := _functions(value)) or isinstance(value, type):
@@ -192,11 +226,33 @@ class Walk:
                     self._attribute(id(base), path, name, value)
 
 
-def captures_nothing(function: Any) -> bool:
-    """Whether a walk from a function would find nothing: many kernels are written so, and are asked in every call."""
-    if type(function) is not FunctionType or function.__closure__ or function.__defaults__ or function.__kwdefaults__:
-        return False
-    return not function.__dict__ and _names(function.__code__).isdisjoint(function.__globals__)
+def _wrapped(value: Any) -> Any:
+    return getattr(value, "__wrapped__", None)
+
+
+def _leads_nowhere(function: Any) -> bool:
+    """Whether a function is one of a library, jitted or not, and holds none of others."""
+    inner = _wrapped(function)
+    if not isinstance(function, FunctionType) and _is_library(type(function).__module__):
+        function, inner = inner, _wrapped(inner)
+    return isinstance(function, FunctionType) and inner is None and _of_library(function) and not function.__closure__
+
+
+def _of_library(function: FunctionType) -> bool:
+    return _is_library(function.__globals__.get("__name__"))  # its `__module__` may be copied from what it wraps
+
+
+def _form(array: Any) -> tuple[Any, ...]:
+    return array.dtype, array.shape
+
+
+def _array_bytes(array: Any) -> bytes:
+    return array.tobytes()
+
+
+def _of_bytes(value: Any) -> tuple[Any, ...]:
+    view = memoryview(value)
+    return view.format, view.shape, view.tobytes()
 
 
 def _functions(value: Any) -> list[Any]:
@@ -210,28 +266,14 @@ def _functions(value: Any) -> list[Any]:
     return [value.func] if isinstance(value, functools.cached_property) else []
 
 
-def _attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes in an object's `__dict__` and in its slots."""
-    yield from list((getattr(value, "__dict__", None) or {}).items())
-    for base in type(value).__mro__:
-        for name, member in vars(base).items() if "__slots__" in vars(base) else ():
-            if isinstance(member, MemberDescriptorType):
-                try:
-                    yield name, member.__get__(value)
-                except AttributeError:  # it is not assigned
-                    continue
-
-
-def _hides_state(kind: type, has_attributes: bool) -> bool:
+def _hides_state(kind: type) -> bool:
     """Whether an object of a class may change without a change of its attributes."""
     if kind.__name__ in _RANDOM:
         return True
-    package = kind.__module__.partition(".")[0]
-    if package in _LIBRARIES:
+    if _in_python(kind):
         return False
-    if package in sys.stdlib_module_names and not _in_python(kind):
-        return hasattr(kind, "__next__") or (not has_attributes and kind.__hash__ in (object.__hash__, None))
-    return not _in_python(kind)
+    package = kind.__module__.partition(".")[0]
+    return hasattr(kind, "__next__") or (package not in _LIBRARIES and not issubclass(kind, _SHOWING))
 
 
 _IN_PYTHON: WeakKeyDictionary[type, bool] = WeakKeyDictionary()

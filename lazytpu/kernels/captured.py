@@ -12,7 +12,11 @@ larger than what one call reads, which costs a trace more at worst:
    name is listed, or where the code reads attributes by computed names.
 3. Of a class the same holds, and its functions count where their name is listed or special; of a module only what is
    listed. Python's own library, jax, numpy and torch do not change.
-4. An object whose state Python does not show (an iterator, a generator of random numbers) refuses the kernel.
+4. An object whose state Python does not show (an iterator, a generator of random numbers, a weak reference) refuses the
+   kernel.
+
+The walk is dear. So it lists its reads, and the next call repeats these alone: while each returns the same object, the
+key is the last one.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from typing import Any
 
 from lazytpu.frontend.recording.keys import exact
 from lazytpu.kernels import errors
-from lazytpu.kernels.capture_walk import PLAIN, Walk, captures_nothing
+from lazytpu.kernels.capture_reads import Reads
+from lazytpu.kernels.capture_walk import PLAIN, Walk
 
 
 class Captured:
@@ -34,13 +39,19 @@ class Captured:
         self.function = function
         self.name = name
         self._names = frozenset[str]()
+        self._last: tuple[Reads, tuple[Any, ...]] | None = None
 
     def now(self, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Their values, as part of a key: numbers, texts, containers and numpy arrays by what they hold, objects by
         identity and by what they hold, and so what `arguments` hold. Raises TypeError for what it cannot compare."""
-        if not arguments and captures_nothing(self.function):
-            return ()
-        return tuple([(name, key) for (_, name), (_, key) in self._variables(arguments).items()])
+        last = self._last
+        if last is not None and not arguments and last[0].same():
+            return last[1]
+        walk = self._walk(arguments)
+        key = tuple([(name, key) for (_, name), (_, key) in walk.variables.items()])
+        if not arguments:
+            self._last = walk.reads, key
+        return key
 
     @contextmanager
     def unchanged(self, name: str) -> Generator[None]:
@@ -53,11 +64,11 @@ class Captured:
             raise errors.side_effect(name, f"it changes {', '.join(changed)}")
 
     def _assigned(self) -> Mapping[tuple[int, str], Any]:
-        pairs = self._variables().items()
+        pairs = self._walk().variables.items()
         return {where: exact(value) if isinstance(value, PLAIN) else Same(value) for where, (value, _) in pairs}
 
-    def _variables(self, arguments: Sequence[Any] = ()) -> dict[tuple[int, str], tuple[Any, Any]]:
-        """The value and the key of each variable, by the identity of what holds it and by its name."""
+    def _walk(self, arguments: Sequence[Any] = ()) -> Walk:
+        """A walk that knows all names that the code lists."""
         while True:
             walk = Walk(self._names, Same, lambda what: errors.opaque(self.name, what))
             try:
@@ -67,7 +78,7 @@ class Captured:
             except RecursionError:
                 raise errors.opaque(self.name, "objects that are nested too deep") from None
             if walk.names <= self._names:
-                return walk.variables
+                return walk
             self._names |= walk.names  # which may lead to more
 
 
