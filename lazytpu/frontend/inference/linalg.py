@@ -20,6 +20,11 @@ def column_major(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty((*shape[:-2], shape[-1], shape[-2]), dtype=dtype, device="meta").mT
 
 
+def broadcast(*shapes: tuple[int, ...]) -> torch.Size:
+    """The shape of what shapes broadcast to. Raises the CPU's error, which `torch.broadcast_shapes` words differently."""
+    return torch.broadcast_tensors(*[torch.empty(shape, device="meta") for shape in shapes])[0].shape
+
+
 @override("aten.geqrf.default")
 def geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """torch has no meta function of it: factors in column-major order, as from LAPACK, and tau."""

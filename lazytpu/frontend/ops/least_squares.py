@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.inference.linalg import LAPACK
+from lazytpu.frontend.inference.indexing import scalar_type
+from lazytpu.frontend.inference.linalg import LAPACK, broadcast
 
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
@@ -24,7 +25,7 @@ def linalg_lstsq(
     rhs = b.unsqueeze(-1) if vector else b
     m, n = self.shape[-2:]
     real = self.real.dtype if self.is_complex() else self.dtype
-    batch = torch.broadcast_shapes(self.shape[:-2], rhs.shape[:-2])
+    batch = broadcast(self.shape[:-2], rhs.shape[:-2])
     residuals, values = (torch.empty(0, dtype=real, device=self.device) for _ in range(2))
     rank = torch.empty(0, dtype=torch.int64, device=self.device)
     if self.numel() == 0:
@@ -59,16 +60,17 @@ def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
         raise RuntimeError(what + "other must have at least 1 dimension.")
     if a.dtype != b.dtype:
         raise RuntimeError(
-            f"{what}Expected input and other to have the same dtype, but got input's dtype {a.dtype} and other's dtype "
-            f"{b.dtype}"
+            f"{what}Expected input and other to have the same dtype, but got input's dtype {scalar_type(a.dtype)} "
+            f"and other's dtype {scalar_type(b.dtype)}"
         )
     if a.dim() - b.dim() not in (0, 1):
         raise RuntimeError(
             what + "input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1"
         )
-    place = -1 if a.dim() > b.dim() else -2
+    place = -1 if b.dim() == 1 or b.shape == a.shape[:-1] else -2
     if a.shape[-2] != b.shape[place]:
         raise RuntimeError(f"{what}input.size(-2) should match other.size({place})")
+    broadcast(a.shape[:-2], b.shape[: -1 if a.dim() > b.dim() else -2])
     if a.dtype not in LAPACK:
         raise RuntimeError("This function doesn't handle types other than float and double")
     name = "gelsy" if driver is None else driver.lower()

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import infer
-from lazytpu.frontend.inference.linalg import LAPACK
+from lazytpu.frontend.inference.linalg import LAPACK, broadcast
 from lazytpu.frontend.ops import least_squares
 from lazytpu.frontend.recording.kernels import kernel
 
@@ -58,14 +59,11 @@ def linalg_solve_ex(
     A: torch.Tensor, B: torch.Tensor, left: bool = True, check_errors: bool = False
 ) -> tuple[torch.Tensor, ...]:
     """aten::_linalg_solve_ex: (X with A X = B or X A = B, LU, pivots, info)."""
-    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
-        raise RuntimeError(f"linalg.solve: A must be batches of square matrices, but they are {list(A.shape)} matrices")
+    vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
+    _check_solve(A, B, left, vector)
     lu, pivots, info = torch.linalg.lu_factor_ex(A)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
-    vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
-    if vector and not left:
-        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
     rhs = B.unsqueeze(-1) if vector else B
     solution = torch.linalg.lu_solve(lu, pivots, rhs, left=left)
     if vector:
@@ -73,6 +71,30 @@ def linalg_solve_ex(
         if solution.dim() > 1:  # the CPU keeps a batch of vectors as one matrix, column-major
             solution = solution.mT.contiguous().mT
     return solution, lu, pivots, info
+
+
+def _check_solve(a: torch.Tensor, b: torch.Tensor, left: bool, vector: bool) -> None:
+    """Raise the CPU's errors in its order; its LU factorization refuses other dtypes."""
+    what = "linalg.solve: "
+    if not (a.is_floating_point() or a.is_complex()):
+        raise RuntimeError(f"{what}Expected a floating point or complex tensor as input. Got {scalar_type(a.dtype)}")
+    if a.dtype != b.dtype:
+        types = f"found A of type {scalar_type(a.dtype)} and B of type {scalar_type(b.dtype)} instead"
+        raise RuntimeError(f"{what}Expected A and B to have the same dtype, but {types}")
+    if a.dim() < 2:
+        raise RuntimeError(what + "The input tensor A must have at least 2 dimensions.")
+    (m, n), shape = a.shape[-2:], (*b.shape, 1) if vector else b.shape
+    if m != n:
+        raise RuntimeError(f"{what}A must be batches of square matrices, but they are {m} by {n} matrices")
+    if len(shape) < 2:
+        raise RuntimeError(what + "The input tensor B must have at least 2 dimensions.")
+    if shape[-2 if left else -1] != n:
+        equation = f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {shape[-2]}x{shape[-1]})"
+        raise RuntimeError(f"{what}Incompatible shapes of A and B for the equation {equation}")
+    broadcast(shape[:-2], a.shape[:-2])
+    if vector and not left:
+        reason = "is not supported for left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)"
+        raise RuntimeError(f"{what}Vector broadcasting of the left hand side {reason}")
 
 
 def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
@@ -100,7 +122,7 @@ def linalg_pinv(
     """aten::linalg_pinv.atol_rtol_tensor: from the singular values (or eigenvalues) above the tolerance."""
     if self.dim() < 2 or self.dtype not in LAPACK:
         raise RuntimeError(
-            f"linalg.pinv({self.dtype}{list(self.shape)}): expected a tensor with 2 or more dimensions of float, "
+            f"linalg.pinv({scalar_type(self.dtype)}{{{list(self.shape)}}}): expected a tensor with 2 or more dimensions of float, "
             "double, cfloat or cdouble types"
         )
     if self.numel() == 0:
