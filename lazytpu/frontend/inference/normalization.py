@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.formats import contiguous, of_format
-from lazytpu.frontend.inference.infer import OVERRIDES
+from lazytpu.frontend.inference.infer import OVERRIDES, override
 
 aten = torch.ops.aten
 
@@ -45,6 +45,14 @@ def _of_elements(op: OpOverload) -> None:
         return output, mean.new_empty(mean.shape, dtype=dtype), rstd.new_empty(rstd.shape, dtype=dtype)
 
     OVERRIDES[str(op)] = infer
+
+
+@override("aten.native_group_norm_backward.default")
+def group_norm_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
+    """The input's gradient has its dtype and format; torch's meta function promotes it to the dtype of the weights."""
+    x = arguments["input"]
+    of_input, *of_parameters = aten.native_group_norm_backward.default(**arguments)
+    return None if of_input is None else of_format(of_input.to(x.dtype), x), *of_parameters
 
 
 for _op in (

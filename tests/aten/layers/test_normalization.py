@@ -63,6 +63,25 @@ def test_group_norm(dtype: torch.dtype, groups: int) -> None:
     check(A.native_group_norm_backward.default, grad, x, mean, rstd, weight, 2, 6, 6, groups, ALL, atol=loose)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("parameters", [None, torch.float32], ids=str)
+def test_gradients_of_group_norm_have_the_dtypes_and_strides_of_the_cpu(
+    dtype: torch.dtype, parameters: torch.dtype | None
+) -> None:
+    results = {}
+    for device in ("cpu", "tpu"):
+        x = values(2, 6, 3, 2, dtype=dtype).contiguous(memory_format=torch.channels_last).to(device).requires_grad_()
+        weight, bias = (values(6, dtype=parameters or dtype).clone().to(device).requires_grad_() for _ in range(2))
+        leaves = [x, weight, bias]
+        output = torch.nn.functional.group_norm(x, 2, weight, bias)
+        output.backward(torch.linspace(-1, 1, 2, device=device).to(dtype).expand(2, 6, 3, 2))
+        results[device] = [output.detach(), *[leaf.grad for leaf in leaves]]
+    for actual, expected in zip(results["tpu"], results["cpu"], strict=True):
+        assert actual is not None and expected is not None
+        assert actual.stride() == expected.stride()
+        torch.testing.assert_close(actual.cpu(), expected, rtol=2e-2, atol=5e-2)
+
+
 def test_group_norm_without_parameters() -> None:
     x = values(2, 6, 4)
     check(A.native_group_norm.default, x, None, None, 2, 6, 4, 3, 1e-5)
