@@ -60,20 +60,37 @@ def randperm(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> tor
     return torch.empty(n, dtype=kind, device="meta")
 
 
+def _drawn(kernel: str, parameter: torch.Tensor) -> None:
+    """Refuse dtypes that the CPU's `kernel` draws no samples of."""
+    if parameter.dtype not in (torch.float32, torch.float64):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_name(parameter.dtype)}'")
+
+
 @override("aten.binomial.default")
 def binomial(count: torch.Tensor, prob: torch.Tensor, generator: Any = None) -> torch.Tensor:
     """torch has no meta function of it: the broadcast shape."""
-    if not count.is_floating_point():
-        raise NotImplementedError(f"\"binomial_cpu\" not implemented for '{_name(count.dtype)}'")
+    for argument, tensor in (("count", count), ("prob", prob)):
+        if not tensor.is_floating_point():
+            kind = _name(tensor.dtype)
+            raise ValueError(f"binomial only supports floating-point dtypes for {argument}, got: {kind}")
     if count.dtype != prob.dtype:
         raise RuntimeError(f"Found dtype {_name(prob.dtype)} but expected {_name(count.dtype)}")
+    _drawn("binomial_cpu", count)
     return torch.empty_like(aten.add.Tensor(count, prob))
 
 
 @override("aten._sample_dirichlet.default")
 def sample_dirichlet(self: torch.Tensor, generator: Any = None) -> torch.Tensor:
     """torch has no meta function of it."""
+    _drawn("dirichlet", self)
     return torch.empty(self.shape, dtype=self.dtype, device="meta")
+
+
+@override("aten._standard_gamma.default")
+def standard_gamma(self: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    """A number for each shape parameter."""
+    _drawn("gamma_cpu", self)
+    return aten._standard_gamma.default(self)
 
 
 @override("aten._dirichlet_grad.default")

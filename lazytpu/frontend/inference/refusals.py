@@ -58,6 +58,12 @@ def spread(self: torch.Tensor, *rest: Any, **options: Any) -> None:
         raise RuntimeError("std and var only support floating point and complex dtypes")
 
 
+@refusal("aten.rrelu_with_noise.default", "aten.rrelu_with_noise_.default")
+def noise(self: torch.Tensor, training: bool = False, **others: Any) -> None:
+    if training and self.dtype == torch.float16:
+        raise NotImplementedError("\"rrelu_with_noise_out_cpu\" not implemented for 'Half'")
+
+
 @refusal("aten.pow.Tensor_Scalar", "aten.pow_.Scalar")
 def power(self: torch.Tensor, exponent: Any) -> None:
     if type(exponent) is int and exponent < 0 and not (self.is_floating_point() or self.is_complex()):
