@@ -21,7 +21,7 @@ def column_major(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> torch.Size:
-    """The shape of what shapes broadcast to. Raises the CPU's error, which `torch.broadcast_shapes` words differently."""
+    """The shape that shapes broadcast to. Raises the CPU's error, where `torch.broadcast_shapes` has another text."""
     return torch.broadcast_tensors(*[torch.empty(shape, device="meta") for shape in shapes])[0].shape
 
 

@@ -122,8 +122,8 @@ def linalg_pinv(
     """aten::linalg_pinv.atol_rtol_tensor: from the singular values (or eigenvalues) above the tolerance."""
     if self.dim() < 2 or self.dtype not in LAPACK:
         raise RuntimeError(
-            f"linalg.pinv({scalar_type(self.dtype)}{{{list(self.shape)}}}): expected a tensor with 2 or more dimensions of float, "
-            "double, cfloat or cdouble types"
+            f"linalg.pinv({scalar_type(self.dtype)}{{{list(self.shape)}}}): expected a tensor with 2 or more "
+            "dimensions of float, double, cfloat or cdouble types"
         )
     if self.numel() == 0:
         return self.new_empty((*self.shape[:-2], self.shape[-1], self.shape[-2]))
