@@ -102,7 +102,7 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
 _ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
 
 # These read other elements than they write at the same time: their results must not go to their operands.
-_NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})
+_NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "linalg_cross", "masked_select", "take"})
 
 
 def _check(op: OpOverload, apart: Callable[..., None], target: torch.Tensor, arguments: tuple[Any, ...]) -> None:

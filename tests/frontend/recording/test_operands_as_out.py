@@ -15,6 +15,8 @@ CALLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "three operands": lambda t, u: torch.addcmul(u, u, t, out=t),
     "a condition": lambda t, u: torch.where(u > 1, t, u, out=t),
     "the same size": lambda t, u: torch.maximum(u, t[0], out=u),
+    "a cross product": lambda t, u: torch.cross(u, u[:1], out=u),
+    "another cross product": lambda t, u: torch.linalg.cross(t, u, out=u),
     "a number": lambda t, u: torch.mul(t, 2, out=t),
     "another tensor": lambda t, u: torch.maximum(t.clone(), u, out=t),
     "an index that is written": lambda t, u: (lambda i: i.index_put_((i,), i[0].clone()))(u.long()[0]),
