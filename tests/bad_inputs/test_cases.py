@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 import lazytpu
 from tools.bad_inputs.__main__ import judged
@@ -52,3 +53,14 @@ def test_expanded_tensors_stay_expanded() -> None:
 
     given, args, _ = placed((torch.ones(()).expand(3), (torch.ones(2),), {}), "cpu")
     assert given.stride() == (0,) and args[0].tolist() == [1.0, 1.0]
+
+
+def test_tensors_that_share_memory_share_it_on_the_device() -> None:
+    operand = torch.arange(6.0)
+    call = operand, (), {"out": operand.view(-1)[1:4]}
+    given, _, options = placed(call, "tpu")
+    options["out"].fill_(9)
+    assert given.tolist() == [0, 9, 9, 9, 4, 5]
+    given, _, options = placed((operand, (), {"out": operand}), "tpu")
+    assert options["out"] is given
+    assert operand.tolist() == [0, 1, 2, 3, 4, 5]

@@ -173,14 +173,14 @@ SPOILS: dict[str, Callable[[random.Random, Call], Call | None]] = {
 
 
 def _out(rng: random.Random, info: OpInfo, call: Call) -> tuple[Call, str] | None:
-    """The call with an `out=` of another dtype or shape than the result's, or one that overlaps itself."""
+    """The call with an `out=` of a wrong dtype or shape, or one that overlaps itself or an operand."""
     try:
         made = info.get_op()(call[0], *call[1], **call[2])
     except Exception:  # noqa: BLE001
         return None
     if not isinstance(made, torch.Tensor) or made.layout is not torch.strided:
         return None
-    kind = rng.choice(["dtype", "shape", "expanded", "right"])
+    kind = rng.choice(["dtype", "shape", "expanded", "right", "operand", "overlapping"])
     target = torch.empty_like(made)
     if kind == "dtype":
         target = target.to(rng.choice(DTYPES))
@@ -188,4 +188,13 @@ def _out(rng: random.Random, info: OpInfo, call: Call) -> tuple[Call, str] | Non
         target = torch.empty((2, *made.shape), dtype=made.dtype)
     elif kind == "expanded":
         target = torch.empty((), dtype=made.dtype).expand(made.shape)
+    elif kind in ("operand", "overlapping"):
+        held = [t for t in _strided(call) if t.dtype == made.dtype and t.is_contiguous() and t.numel() > made.numel()]
+        if kind == "operand":
+            held = [t for t in _strided(call) if t.dtype == made.dtype and t.shape == made.shape]
+        if not held:
+            return None
+        target = rng.choice(held)
+        if kind == "overlapping":
+            target = target.view(-1)[1 : 1 + made.numel()].view(made.shape)
     return (call[0], call[1], {**call[2], "out": target}), f"out {kind}"

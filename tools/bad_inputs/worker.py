@@ -17,12 +17,24 @@ MODES = ("debug", "fused", "fused")
 
 
 def placed(call: Call, device: str) -> Call:
-    """The call's tensors on a device; expanded ones stay expanded."""
+    """The call's tensors on a device; expanded ones stay expanded, and those that share memory share it there."""
+    held = {id(tensor) for tensor in tensors(call)}
+    copies: dict[int, torch.Tensor] = {}
+
+    def tensor(x: torch.Tensor) -> torch.Tensor:
+        if id(x) not in copies:
+            base: Any = x._base  # pyright: ignore[reportPrivateUsage]
+            if id(base) in held:
+                copies[id(x)] = tensor(base).as_strided(x.shape, x.stride(), x.storage_offset())
+            else:
+                expanded = x.layout is torch.strided and x.dim() and not any(x.stride()) and x.numel() > 1
+                one = x.flatten()[:1].reshape(()) if expanded else x.clone()
+                copies[id(x)] = one.to(device).expand(x.shape) if expanded else one.to(device)
+        return copies[id(x)]
 
     def leaf(x: Any) -> Any:
         if isinstance(x, torch.Tensor):
-            expanded = x.layout is torch.strided and x.dim() and not any(x.stride()) and x.numel() > 1
-            return x.flatten()[:1].reshape(()).to(device).expand(x.shape) if expanded else x.clone().to(device)
+            return tensor(x)
         return torch.device(device) if isinstance(x, torch.device) else device if x == "cpu" else x
 
     return tree_map(lambda x: leaf(x) if isinstance(x, torch.Tensor | torch.device | str) else x, call)
