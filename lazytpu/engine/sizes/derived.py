@@ -7,16 +7,20 @@ program serves a trace only if all forms give exactly its integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from lazytpu.engine.sizes.fitting import LOWEST, Fitting, NoForm, Varying, symbols_of, varying_of
+from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, fewest, varying_of
 from lazytpu.engine.sizes.results import Results, Walk
-from lazytpu.engine.sizes.skeletons import LEAST, Integers, trace_apart
+from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, trace_apart
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import Guard
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
+
+MANY = tuple([f"s{number}" for number in range(12)])
+"Symbols of a trace of which some may be forms of others."
 
 
 def fit_derived(
@@ -26,18 +30,25 @@ def fit_derived(
     inference: Inference,
     apart: bool = False,
 ) -> Varying | None:
-    """What varies between samples of the integers of these records. None if these are no forms of few symbols. With
+    """What varies between samples of the integers of these records. None if these are no forms of `NAMES`. With
     `apart` no size that ops are given is another but for a number, or a product."""
     table = np.stack(samples)
     trace_apart(records, into := Integers([], []))
-    given = np.ones(len(kinds), dtype=bool)
-    given[into.made] = False
     follows = {tuple(column) for column in table.T[into.made].tolist()} if apart else None
 
-    def fitting(symbols: Mapping[str, int]) -> Fitting:
-        return Fitting(table, kinds, True, follows, symbols)
+    def fitting(symbols: Mapping[str, int] = MappingProxyType({}), names: Sequence[str] = NAMES) -> Fitting:
+        return Fitting(table, kinds, True, follows, symbols, names)
 
-    symbols = symbols_of(lambda: fitting({}), kinds, given)
+    # What ops are given, in the order of the trace, shows the sizes that are no forms of others in front of them. Where
+    # a number is none of what came so far, such as the length of zeros, all sizes are looked at first.
+    try:
+        _walk(first := fitting(names=MANY), records, inference)
+        places = [*first.symbols.values()]
+    except NoForm:
+        given = kinds != OTHER
+        given[into.made] = False
+        places = np.flatnonzero(given).tolist()
+    symbols = fewest(fitting, places)
     while symbols is not None:
         known = fitting(symbols)
         try:

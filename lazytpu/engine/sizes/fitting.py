@@ -26,7 +26,7 @@ SURE = 5
 "Samples of which the place where a view begins may be any form."
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
-LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0}
+LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
 "The least that a symbol of a kind stands for."
 
 
@@ -78,7 +78,7 @@ class NoForm(Exception):
 
 class Fitting:
     """Forms of integers, chosen one after the other: `table` are those of some samples, i64[samples, integers]. A size
-    that is no form of the symbols so far becomes one.
+    that is no form of the symbols so far becomes one, also where an op is given it before a tensor has it.
 
     With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all. `follows` are
     the columns of what is made of others, where that is known: no other size is another but for a number, or a product;
@@ -91,9 +91,11 @@ class Fitting:
         rising: bool = False,
         follows: Collection[tuple[int, ...]] | None = None,
         symbols: Mapping[str, int] = MappingProxyType({}),
+        names: Sequence[str] = NAMES,
     ) -> None:
         self.table, self.kinds, self.symbols = table, kinds, dict[str, int]()
-        self._rising, self._follows = rising, follows
+        self._rising, self._follows, self._names = rising, follows, names
+        self._sizes = set(map(tuple, table.T[kinds == SIZE].tolist()))
         self._columns = dict[str, np.ndarray]()
         self._known = dict[tuple[int, ...], Form]()
         for name, at in symbols.items():
@@ -123,9 +125,10 @@ class Fitting:
             size = self._form(self.table[:, position], kind, alone)
         if size is None:
             least = key[-1] if kind == SIZE else min(key)  # other samples may be of traces with one element
-            if kind == OTHER or len(self.symbols) == len(NAMES) or least < LOWEST[kind]:
+            name = next((name for name in self._names if name not in self.symbols), None)
+            if name is None or least < LOWEST[kind] or (kind == OTHER and key not in self._sizes):
                 raise NoForm
-            return self._begin(next(name for name in NAMES if name not in self.symbols), position)
+            return self._begin(name, position)
         return self._known.setdefault(key, size)
 
     def _begin(self, name: str, position: int) -> Form:
@@ -162,20 +165,20 @@ def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
     """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
     table = np.stack(samples)
     found = [forms for order in _orders(table, kinds) if (forms := _fitted(Fitting(table, kinds), order)) is not None]
-    return min(found, key=_complexity, default=None)
+    return min(found, key=complexity, default=None)
 
 
-def symbols_of(fitting: Callable[[], Fitting], kinds: np.ndarray, given: np.ndarray) -> dict[str, int] | None:
-    """The symbols of what ops are `given`, by position; None if there are too many.
+def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str, int] | None:
+    """The symbols of what is at these positions; None if there are too many.
 
     They are what was counted, and the first sizes of the trace that are no forms of those before them, or the smallest,
     or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m rows, it is
     n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views begin, if
     they are no forms of sizes."""
-    table = fitting().table
-    orders = [[at for at in order if given[at] and kinds[at] != OTHER] for order in _orders(table, kinds)]
+    new = fitting()
+    orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]
     found = [each for order in orders if (each := _fitted(fitting(), order)) is not None]
-    return None if not found else min(found, key=_complexity).symbols
+    return None if not found else min(found, key=complexity).symbols
 
 
 def _orders(table: np.ndarray, kinds: np.ndarray) -> list[list[int]]:
@@ -198,7 +201,7 @@ def _fitted(fitting: Fitting, order: Sequence[int]) -> Varying | None:
     return varying_of(forms, fitting.table[-1], fitting.symbols)
 
 
-def _complexity(made: Varying) -> tuple[int, int, int]:
+def complexity(made: Varying) -> tuple[int, int, int]:
     """Sums come before differences, which are no size at all for some sizes of a bucket."""
     differences = sum(len(size.symbols) > 1 and any(factor < 0 for _, factor in size.terms) for size in made.varying)
     return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
