@@ -118,8 +118,9 @@ class Inference(Protocol):
         """Whether torch infers the layouts of the results that the records of a trace with these numbers have."""
 
     @abstractmethod
-    def outs(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
-        """The layouts of the new results of a record, by those of the slots that it reads. Raises what torch does."""
+    def derived(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
+        """The layouts of the new results of a record, by those of the slots that it reads, where sizes are SymInts.
+        Raises what torch does where it needs the number of one."""
 
     @abstractmethod
     def at(self, record: Record) -> bool:

@@ -62,6 +62,13 @@ class SizeNode:
     def clone(self) -> SizeNode:
         return self
 
+    @property
+    def expr(self) -> Any:
+        """A symbol for sympy, by which torch finds sizes that depend on values of tensors: this is none."""
+        import sympy
+
+        return sympy.Symbol(repr(self.value), integer=True) if self.is_symbolic() else sympy.sympify(self.value)
+
     def __repr__(self) -> str:
         return repr(self.value)
 

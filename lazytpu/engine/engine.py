@@ -67,7 +67,7 @@ class Engine(EnginePort):
         self.packs = Packs()
         queue = Queue(self.inflight, self.packs)
         self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue, inference)
-        self.growth = Growth()
+        self.growth = Growth(inference)
         self.traces = Traces(learn=self.growth.learn)
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)

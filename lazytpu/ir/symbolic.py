@@ -71,14 +71,15 @@ class Guard:
 
 
 class Derivation:
-    """The symbols of one import with their ranges, and the guards that it keeps. As a context manager, the derivation
-    of this process: imports run one at a time."""
+    """The symbols of a computation with sizes, with their ranges, and the guards that it keeps. It answers for the
+    sizes `at`, by default the bound. As a context manager, the derivation of this process: imports run one at a
+    time."""
 
     active: ClassVar[Derivation | None] = None
 
-    def __init__(self, symbols: Mapping[str, Range]):
+    def __init__(self, symbols: Mapping[str, Range], at: Mapping[str, int] | None = None):
         self.symbols = dict(symbols)
-        self.bound = {name: high for name, (_, high) in symbols.items()}
+        self.bound = {name: high for name, (_, high) in symbols.items()} if at is None else dict(at)
         self.guards: dict[Guard, None] = {}
         self.types: dict[Any, Any] = {}
         "The symbolic types of the import, by dtype and forms."

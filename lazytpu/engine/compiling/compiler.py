@@ -122,7 +122,7 @@ class Compiler:
             return None
 
         def marked() -> Marked | None:
-            return Marked.of(trace.buffers, trace.state.records(), self.inference)
+            return Marked.of(trace.buffers, trace.state.records())
 
         with self._preparing, LookingFor("a template"):
             return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)

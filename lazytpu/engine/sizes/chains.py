@@ -3,8 +3,8 @@ is inferred takes 300, and asking torch for its results 200.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
 by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
-layouts of results are what recording goes on with, and what Python sees: they are implied by those of the operands
-(`implied`), or torch is asked for them at each new size before a state has them (`Inference.agrees`).
+layouts of results are what recording goes on with, and what Python sees: they are derived from those of the operands
+(`results`), or torch is asked for them at each new size before a state has them (`Inference.agrees`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,30 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
+from lazytpu.aten.schema import functional
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
-from lazytpu.engine.sizes.fitting import LARGEST, Varying
-from lazytpu.engine.sizes.implied import Implied
-from lazytpu.engine.sizes.skeletons import LEAST, Integers
+from lazytpu.engine.sizes.fitting import Varying
+from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
+from lazytpu.engine.sizes.skeletons import LEAST, Integers, Layouts, note_given, note_made, put_together
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.ir.symbolic import Guard
+from lazytpu.options import options
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Operand, Record, State
 
 AT_ONCE = 4
 "Chains that begin at one place, where traces of several kinds begin alike."
+
+CHECKED = frozenset(
+    """mm bmm addmm baddbmm sum mean cat stack copy_ _softmax _log_softmax _softmax_backward_data
+    _log_softmax_backward_data gelu gelu_backward ones_like zeros_like native_layer_norm
+    native_layer_norm_backward""".split()
+)
+"""Names of ops, beside pointwise ones, whose meta function in Python refuses all sizes that the one in C++ does. Of all
+others torch is asked at each size, as an error must come at its op."""
 
 Sizes = tuple[int, ...]
 
@@ -37,8 +49,8 @@ class Segment:
 
     `found` are the positions of new symbols among the integers of the first key. Of all symbols so far, `numbers` gives
     the numbers of the forms; of these, `head` makes the first key, and `edges` all keys, results and records. `sizes`
-    are the positions of those that are sizes of tensors. `asked` are the numbers of the states for whose results torch
-    is asked."""
+    are the positions of those that are sizes of tensors. `holds` says whether layouts of results are as derived; for
+    those of the states with the numbers `asked`, torch is asked."""
 
     twins: Sequence[State]
     found: tuple[int, ...]
@@ -46,6 +58,7 @@ class Segment:
     head: Callable[[Sizes], Key]
     edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
     sizes: tuple[int, ...]
+    holds: Callable[..., bool]
     asked: tuple[int, ...]
 
 
@@ -57,8 +70,11 @@ class Chain:
     the root; or, if it is `of_left`, of any state that has the sizes of what was left.
     """
 
-    def __init__(self, states: Sequence[State], left: int, reading: Reading, varying: Varying):
+    def __init__(
+        self, states: Sequence[State], left: int, reading: Reading, varying: Varying, inference: Inference
+    ) -> None:
         self._states, self._reading, self._forms = states, reading, _forms(varying)
+        self._ends = [*reading.starts[1:], len(self._forms)]
         self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
         self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
         self.segments: list[Segment] = []
@@ -68,7 +84,7 @@ class Chain:
             return
         first = min(self._shown_at.values())
         self.of_left = first < left
-        self._implied = self._all_implied()
+        self._guards = self._derived(inference)
         starts = sorted({max(number, left) for number in self._shown_at.values()})
         self.begins = starts[0] - 1
         if all((at >= reading.starts[first]).all() for at in varying.varying.values()):
@@ -105,23 +121,44 @@ class Chain:
         if any(size.symbols - set(names) for size in writer.forms):
             return None
         numbers = "".join([f"{expression(size)}, " for size in writer.forms])
+        guards = {guard: None for number in range(start, end) for guard in self._guards.get(number, ())}
+        holds = [f"(({expression(guard.form)}) {guard.relation} 0) is {guard.holds}" for guard in guards]
         source = (
             f"def numbers({', '.join(names)}): return ({numbers})\n"
+            f"def holds({', '.join(names)}): return {' and '.join(holds) or True}\n"
             f"def head(f): return {head}\n"
             f"def edges(f, inference):\n layout = inference.layout\n return ({', '.join(edges)},)\n"
         )
         scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
         exec(compile(source, "<states known but for their sizes>", "exec"), scope)
         sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
-        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in self._implied])
-        return Segment(twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, asked)
+        known = () if options.verify_sizes else self._guards
+        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in known])
+        return Segment(
+            twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, scope["holds"], asked
+        )
 
-    def _all_implied(self) -> frozenset[int]:
-        """The numbers of the states whose results have layouts that follow from those of the operands."""
-        shapes, records = Implied(), self._reading.records
-        each = enumerate(zip(self._states, records, strict=True))
-        implied = {number: shapes.add(state.recorded[0], self._forms_from(at)) for number, (state, at) in each}
-        return frozenset(number for number, follows in implied.items() if follows)
+    def _derived(self, inference: Inference) -> dict[int, tuple[Guard, ...]]:
+        """The numbers of the states whose results have the layouts that their forms say, with the guards of that."""
+        results, old, new, found = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
+        for name, at in self._symbols.items():
+            results.begin(name, LEAST, self._reading.integers.values[at])
+        for number, (state, at) in enumerate(zip(self._states, self._reading.records, strict=True)):
+            (own,) = state.recorded
+            record = put_together(own, map(results.size, self._forms_from(at)))
+            note_given(own, old)
+            note_given(record, new)
+            if all(each.number is not None for each in self._forms[at : self._ends[number]]):
+                found[number] = ()
+            elif _is_checked(own):
+                outs, guards = results.of(record, new)
+                made = None if outs is None else [*map(results.derivation.form_of, integers_of(own, outs))]
+                end = self._ends[number]
+                if made is not None and self._forms[end - len(made) : end] == made:
+                    found[number] = guards
+            note_made(own, old)
+            note_made(record, new)
+        return found
 
     def _forms_from(self, position: int) -> Iterator[Form]:
         return iter(self._forms[position:])
@@ -154,6 +191,8 @@ class Chain:
         numbers = self._numbers(segment, known)
         if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
             return  # lines are those of the user's that errors name
+        if not segment.holds(*known):
+            return
         try:
             edges = segment.edges(numbers, inference)
         except (RuntimeError, NotImplementedError):  # too large for the device: recording says so
@@ -199,3 +238,9 @@ def _record(of: Record, arguments: dict[str, Any], outs: Any, admitted: Any) -> 
         of.op, arguments, outs, of.out_slots, of.written, admitted, of.line, of.rng, of.settings, of.in_backward,
         of.in_step, of.in_graph, of.call, of.tuned,
     )  # fmt: skip
+
+
+def _is_checked(record: Record) -> bool:
+    op = functional(record.op) if record.written else record.op
+    pointwise = op is not None and torch.Tag.pointwise in op.tags
+    return pointwise or record.op._schema.name.removeprefix("aten::") in CHECKED

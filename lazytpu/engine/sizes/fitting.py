@@ -7,13 +7,15 @@ if all forms give exactly its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, permutations
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.sizes.results import LARGEST
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, LEAST, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import Derivation
@@ -22,11 +24,9 @@ NAMES = ("n", "m", "k", "j", "i", "h")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
 SURE = 5
 "Samples of which the place where a view begins may be any form."
-LARGEST = 1 << 31
-"A larger number that varies is no form, such as the open end of a slice, 2**63 - 1, in one trace alone."
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
-LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0}
+LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
 "The least that a symbol of a kind stands for."
 
 
@@ -72,87 +72,139 @@ class Varying:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
 
 
-def fit(
-    samples: Sequence[np.ndarray], kinds: np.ndarray, rising: bool = False, made: np.ndarray | None = None
-) -> Varying | None:
-    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
+class NoForm(Exception):
+    """An integer is no form of the symbols."""
 
-    The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
-    smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
-    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views
-    begin, if they are no forms of sizes. Sums come before differences, which are no size at all for some sizes of a
-    bucket. With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all.
 
-    Where it is known which numbers are `made` of others, as sizes of results are, no other one is another but for a
-    number: it only was in these samples."""
-    table = np.stack(samples)
-    follows = None if made is None else {tuple(column) for column in table.T[made].tolist()}
-    differs = (table != table[0]).any(axis=0)
-    if (table[:, differs] >= LARGEST).any() or (table[:, differs] <= -LARGEST).any():
+class Fitting:
+    """Forms of integers, chosen one after the other: `table` are those of some samples, i64[samples, integers]. A size
+    that is no form of the symbols so far becomes one, also where an op is given it before a tensor has it.
+
+    With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all. `follows` are
+    the columns of what is made of others, where that is known: no other size is another but for a number, or a product;
+    it only was in these samples."""
+
+    def __init__(
+        self,
+        table: np.ndarray,
+        kinds: np.ndarray,
+        rising: bool = False,
+        follows: Collection[tuple[int, ...]] | None = None,
+        symbols: Mapping[str, int] = MappingProxyType({}),
+        names: Sequence[str] = NAMES,
+    ) -> None:
+        self.table, self.kinds, self.symbols = table, kinds, dict[str, int]()
+        self._rising, self._follows, self._names = rising, follows, names
+        self._sizes = set(map(tuple, table.T[kinds == SIZE].tolist()))
+        self._columns = dict[str, np.ndarray]()
+        self._known = dict[tuple[int, ...], Form]()
+        for name, at in symbols.items():
+            self._begin(name, at)
+
+    def sizes(self, row: int) -> dict[str, int]:
+        """The symbols in a sample."""
+        return {name: int(self.table[row, at]) for name, at in self.symbols.items()}
+
+    def learn(self, position: int, size: Form) -> None:
+        """The integer at a position has this form, and so have the ones like it behind it."""
+        key = self._column(position)
+        known = self._known.get(key)
+        if known is None or any(at > position and known == symbol(name) for name, at in self.symbols.items()):
+            self._known[key] = size
+
+    def choose(self, position: int) -> Form:
+        """The form of the integer at a position. Raises NoForm."""
+        key, kind = self._column(position), int(self.kinds[position])
+        if key.count(key[0]) == len(key):
+            return form(key[0])
+        if max(map(abs, key)) >= LARGEST:
+            raise NoForm
+        size = self._known.get(key)
+        if size is None and kind != COUNT:
+            alone = self._follows is not None and kind == SIZE and key not in self._follows
+            size = self._form(self.table[:, position], kind, alone)
+        if size is None:
+            least = key[-1] if kind == SIZE else min(key)  # other samples may be of traces with one element
+            name = next((name for name in self._names if name not in self.symbols), None)
+            if name is None or least < LOWEST[kind] or (kind == OTHER and key not in self._sizes):
+                raise NoForm
+            return self._begin(name, position)
+        return self._known.setdefault(key, size)
+
+    def _begin(self, name: str, position: int) -> Form:
+        self.symbols[name], self._columns[name] = position, self.table[:, position]
+        return self._known.setdefault(self._column(position), symbol(name))
+
+    def _column(self, position: int) -> tuple[int, ...]:
+        return tuple(self.table[:, position].tolist())
+
+    def _form(self, column: np.ndarray, kind: int, alone: bool) -> Form | None:
+        """The simplest form of the symbols that is this column of numbers. One that stands `alone` is a product, if
+        any."""
+        columns = self._columns
+        for size in _candidates(column, columns, self._known, kind):
+            if (self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1):
+                continue
+            values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+            if values == column.tolist():
+                return size
         return None
+
+
+def varying_of(forms: Sequence[Form], fixed: np.ndarray, symbols: Mapping[str, int]) -> Varying:
+    """What varies where integers have these forms."""
+    found: dict[Form, list[int]] = {}
+    for position, size in enumerate(forms):
+        if size.number is None:
+            found.setdefault(size, []).append(position)
+    constant = np.array([size.number is not None for size in forms], dtype=bool)
+    return Varying(fixed, dict(symbols), {size: np.array(at) for size, at in found.items()}, constant)
+
+
+def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
+    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
+    table = np.stack(samples)
+    found = [forms for order in _orders(table, kinds) if (forms := _fitted(Fitting(table, kinds), order)) is not None]
+    return min(found, key=complexity, default=None)
+
+
+def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str, int] | None:
+    """The symbols of what is at these positions; None if there are too many.
+
+    They are what was counted, and the first sizes of the trace that are no forms of those before them, or the smallest,
+    or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m rows, it is
+    n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views begin, if
+    they are no forms of sizes."""
+    new = fitting()
+    orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]
+    found = [each for order in orders if (each := _fitted(fitting(), order)) is not None]
+    return None if not found else min(found, key=complexity).symbols
+
+
+def _orders(table: np.ndarray, kinds: np.ndarray) -> list[list[int]]:
+    """The positions of what varies, in orders in which symbols may be found."""
+    differs = (table != table[0]).any(axis=0)
     counts, sizes, *others = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
-    fits = [_fit(table, ~differs, rising, follows, counts, order, *others) for order in orders]
-    found = [each for each in fits if each is not None]
-    return min(found, key=_complexity, default=None)
+    return [np.concatenate([counts, order, *others]).tolist() for order in orders]
 
 
-def _complexity(made: Varying) -> tuple[int, int, int]:
+def _fitted(fitting: Fitting, order: Sequence[int]) -> Varying | None:
+    """The forms of what varies, in an order; None if one has none."""
+    forms = [form(number) for number in fitting.table[-1].tolist()]
+    try:
+        for position in order:
+            forms[position] = fitting.choose(position)
+    except NoForm:
+        return None
+    return varying_of(forms, fitting.table[-1], fitting.symbols)
+
+
+def complexity(made: Varying) -> tuple[int, int, int]:
+    """Sums come before differences, which are no size at all for some sizes of a bucket."""
     differences = sum(len(size.symbols) > 1 and any(factor < 0 for _, factor in size.terms) for size in made.varying)
     return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
-
-
-def _fit(
-    table: np.ndarray,
-    constant: np.ndarray,
-    rising: bool,
-    follows: Collection[tuple[int, ...]] | None,
-    *positions: np.ndarray,
-) -> Varying | None:
-    """The same with symbols in the order of these positions: those of each kind in `ORDER`. `follows` are the columns
-    of what is made of others."""
-    symbols: dict[str, int] = {}
-    columns: dict[str, np.ndarray] = {}
-    known: dict[tuple[int, ...], Form] = {}
-    found: dict[Form, list[int]] = {}
-    for kind, each in zip(ORDER, positions, strict=True):
-        for position in each.tolist():
-            column = table[:, position]
-            key = tuple(column.tolist())
-            size = known.get(key)
-            if size is None and kind != COUNT:
-                alone = follows is not None and kind == SIZE and key not in follows
-                size = _form(column, columns, known, kind, rising, alone)
-            if size is None:
-                least = column[-1] if kind == SIZE else column.min()  # other samples may be of traces with one element
-                if kind == OTHER or len(symbols) == len(NAMES) or least < LOWEST[kind]:
-                    return None
-                name = NAMES[len(symbols)]
-                symbols[name], columns[name], size = position, column, symbol(name)
-            known[key] = size
-            found.setdefault(size, []).append(position)
-    varying = {size: np.array(places) for size, places in found.items()}
-    return Varying(table[-1], symbols, varying, constant)
-
-
-def _form(
-    column: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-    known: Mapping[tuple[int, ...], Form],
-    kind: int,
-    rising: bool,
-    alone: bool,
-) -> Form | None:
-    """The simplest form of the symbols that is this column of numbers. `known` are the columns that have forms. One
-    that stands `alone` is a product, if any."""
-    for size in _candidates(column, columns, known, kind):
-        if (rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1):
-            continue
-        values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-        if values == column.tolist():
-            return size
-    return None
 
 
 def _falls(size: Form) -> bool:

@@ -15,6 +15,7 @@ from lazytpu.engine.sizes.edges import Reading, read
 from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.options import options
+from lazytpu.ports import Inference
 from lazytpu.trace.trie import Grow, State
 
 MOST = 256  # kinds of traces that are remembered
@@ -37,7 +38,8 @@ class Kind:
 class Growth:
     """The chains of all traces: `learn` is told where traces end."""
 
-    def __init__(self) -> None:
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
         self._kinds: dict[tuple[int, ...], Kind] = {}
         self._skeletons: dict[Any, int] = {}
         self._left: dict[Any, list[Chain]] = {}
@@ -108,7 +110,7 @@ class Growth:
         if varying is None or not varying.symbols:
             return
         left = sum(state.key is None for state in states)
-        chain = Chain(states, left, reading, varying)
+        chain = Chain(states, left, reading, varying, self._inference)
         kind.varying = varying
         if not chain.segments:
             return

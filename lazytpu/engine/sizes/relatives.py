@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying
-from lazytpu.engine.sizes.marked import CERTAIN
-from lazytpu.engine.sizes.skeletons import BEGIN, LEAST, SIZE, Integers, form_of, trace_apart, with_parts
+from lazytpu.engine.sizes.guesses import Guesses
+from lazytpu.engine.sizes.skeletons import LEAST, SIZE, Integers, form_of, trace_apart, with_parts
 from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
 ALIKE = 0.6
@@ -85,7 +86,9 @@ def grown(integers: np.ndarray, kinds: np.ndarray, other: np.ndarray) -> bool:
     return bool(less.any() and (integers[less] - other[less] == 1).all())
 
 
-def transferred(varying: Varying, there: Relative, here: Relative) -> tuple[Varying, list[Record]] | None:
+def transferred(
+    varying: Varying, there: Relative, here: Relative, inference: Inference
+) -> tuple[Varying, list[Record]] | None:
     """The forms of another trace for one that is `here`, and its records, where a part is of what it has all of. None
     if they are not the integers of the records that both have, or no symbol is left."""
     pairs = list(here.pairs(there))
@@ -98,7 +101,7 @@ def transferred(varying: Varying, there: Relative, here: Relative) -> tuple[Vary
     if symbols is None:
         return None
     sizes = {name: int(integers[at]) for name, at in symbols.items()}
-    known, unknown = dict[int, Form](), set(range(len(integers))) - set(places.values())
+    known = dict[int, Form]()
     for theirs, mine in places.items():
         size = own.get(theirs, form(int(varying.fixed[theirs])))
         if size.at(sizes) == integers[mine]:
@@ -107,12 +110,15 @@ def transferred(varying: Varying, there: Relative, here: Relative) -> tuple[Vary
             return None
         else:
             known[mine] = form(int(integers[mine]))
-    known |= _guessed(known, unknown, integers, kinds, sizes)
-    made = _without_few(known, symbols, integers, kinds)
+    told, names = _without_few(known, symbols, integers, kinds)
+    if not names:
+        return None
     others = list(here.records)
     for mine, theirs in pairs:
         others[mine] = there.records[theirs]
-    return None if made is None else (made, with_parts(here.records, others))
+    records = with_parts(here.records, others)
+    fixed = {int(integers[at]) for at, size in told.items() if size.number is not None and kinds[at] == SIZE}
+    return Guesses(integers, kinds, names, told, fixed).varying(records, inference), records
 
 
 def _range(trace: Relative, record: int) -> range:
@@ -132,45 +138,14 @@ def _symbols(varying: Varying, places: Mapping[int, int]) -> dict[str, int] | No
     return found
 
 
-def _guessed(
-    known: Mapping[int, Form], unknown: set[int], integers: np.ndarray, kinds: np.ndarray, sizes: Mapping[str, int]
-) -> dict[int, Form]:
-    """Forms of integers that the other trace does not have: a number that is a size which varies, and none that does
-    not, is this size. Where a view begins in front of the last element of such a size, it does so everywhere."""
-    varying = {size.at(sizes): size for size in sorted(set(known.values()), key=_longest) if size.number is None}
-    fixed = {size.number for at, size in known.items() if kinds[at] == SIZE}
-    guessed = dict[int, Form]()
-    for at in unknown:
-        number = int(integers[at])
-        certain = number not in fixed and (kinds[at] == SIZE or number >= CERTAIN)
-        size = varying.get(number, form(number)) if certain else form(number)
-        if certain and kinds[at] == BEGIN and number + 1 in varying:
-            size = varying[number + 1] - 1
-        guessed[at] = size
-    return guessed
-
-
-def _longest(size: Form) -> int:
-    return -len(str(size))
-
-
 def _without_few(
     forms: Mapping[int, Form], symbols: Mapping[str, int], integers: np.ndarray, kinds: np.ndarray
-) -> Varying | None:
-    """The forms, where symbols of which there are 0 or 1 are none; None if no symbol is left."""
-    few = np.flatnonzero((kinds == SIZE) & (integers < LEAST)).tolist()
+) -> tuple[dict[int, Form], dict[str, int]]:
+    """The forms, where symbols of which there are 0 or 1 are none, and the symbols that are left."""
+    few = [at for at in forms if kinds[at] == SIZE and integers[at] < LEAST]
     gone = set[str]().union(*(forms[at].symbols for at in few))
     left = [name for name in symbols if name not in gone]
     names = {name: form(int(integers[symbols[name]])) for name in gone}
     names |= {old: symbol(new) for old, new in zip(left, NAMES, strict=False)}
-    found: dict[Form, list[int]] = {}
-    constant = np.ones(len(integers), dtype=bool)
-    for at in sorted(forms):
-        size = forms[at].where(names)
-        if size.number is None:
-            found.setdefault(size, []).append(at)
-            constant[at] = False
-    if not left:
-        return None
-    places = {new: symbols[old] for old, new in zip(left, NAMES, strict=False)}
-    return Varying(integers, places, {size: np.array(at) for size, at in found.items()}, constant)
+    found = {at: size.where(names) for at, size in forms.items()}
+    return found, {new: symbols[old] for old, new in zip(left, NAMES, strict=False)}

@@ -63,6 +63,7 @@ class Integers:
 Layouts = dict[int, Layout]
 "Those of the slots of a trace, as far as it is known."
 Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
+"The layouts of the results of a record, by those of the slots that it reads."
 
 
 def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | None = None) -> list[Skeleton]:
@@ -70,25 +71,35 @@ def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | Non
     to `ends`."""
     layouts, skeletons = Layouts(), list[Skeleton]()
     for record in records:
-        layouts.update((slot, layout) for slot, layout, _ in record.admitted)
+        note_given(record, layouts)
         skeletons.append(take_apart(record, into, layouts))
         if ends is not None:
             ends.append(len(into.values))
-        _note_made(record, layouts)
+        note_made(record, layouts)
     return skeletons
 
 
+def admitted_at(records: Sequence[Record]) -> Iterator[tuple[int, int, int]]:
+    """The positions of the sizes of inputs among the integers of a trace, each with its slot and its dimension."""
+    ends = list[int]()
+    trace_apart(records, Integers([], []), ends)
+    for record, at in zip(records, [0, *ends], strict=False):
+        for slot, layout, empty in record.admitted:
+            if not empty:
+                yield from ((at + dim, slot, dim) for dim in range(len(layout.shape)))
+            layout_apart(plain(layout), own := Integers([], []))
+            at += len(own.values)
+
+
 def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Outs | None = None) -> list[Record]:
-    """Records of the same skeletons with other integers, in the order of `trace_apart`. With `outs` the layouts of
-    results are what this says of a record and of the layouts that it reads."""
+    """Records of the same skeletons with other integers, in the order of `trace_apart`. With `outs`, which has the
+    layouts of results, the integers are those of what ops are given alone."""
     old, new, made = Layouts(), Layouts(), list[Record]()
     for record in records:
-        old.update((slot, layout) for slot, layout, _ in record.admitted)
-        made.append(put_together(record, integers, (old, new)))
-        if outs is not None:
-            made[-1] = replace(made[-1], outs=tuple(outs(made[-1], new)))
-        _note_made(record, old)
-        _note_made(made[-1], new)
+        note_given(record, old)
+        made.append(put_together(record, integers, (old, new), outs))
+        note_made(record, old)
+        note_made(made[-1], new)
     return made
 
 
@@ -109,14 +120,20 @@ def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Reco
         return value
 
     for record, other in zip(records, others, strict=True):
-        layouts.update((slot, layout) for slot, layout, _ in record.admitted)
+        note_given(record, layouts)
         arguments = {name: argument(value, other.arguments.get(name)) for name, value in record.arguments.items()}
         made.append(replace(record, arguments=arguments))
-        _note_made(made[-1], layouts)
+        note_made(made[-1], layouts)
     return made
 
 
-def _note_made(record: Record, layouts: Layouts) -> None:
+def note_given(record: Record, layouts: Layouts) -> None:
+    """Add the layouts of a record's inputs to those of the slots."""
+    layouts.update((slot, layout) for slot, layout, _ in record.admitted)
+
+
+def note_made(record: Record, layouts: Layouts) -> None:
+    """Add those of what a record makes or writes."""
     layouts.update(zip(record.out_slots, [layout for layout in record.outs if layout is not None], strict=True))
     for name, slots in record.written.items():
         for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
@@ -127,11 +144,11 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
     """The skeleton of a record, hashable; its integers are added to `into`. Without the `layouts` of what it reads,
     views are as they are."""
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
-    plain = _as_it_is if layouts is None else _plain
-    admitted = tuple([(slot, layout_apart(plain(layout), into), empty) for slot, layout, empty in record.admitted])
+    read = _as_it_is if layouts is None else plain
+    admitted = tuple([(slot, layout_apart(read(layout), into), empty) for slot, layout, empty in record.admitted])
     given = tuple([(n, _named(n, value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments])
     start = len(into.values)
-    outs = tuple([None if layout is None else layout_apart(plain(layout), into) for layout in record.outs])
+    outs = tuple([None if layout is None else layout_apart(read(layout), into) for layout in record.outs])
     if any(operands(value) for value in record.arguments.values()):
         into.made.extend(range(start, len(into.values)))
     return (
@@ -148,22 +165,25 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
     )
 
 
-def put_together(record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None) -> Record:
+def put_together(
+    record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None, outs: Outs | None = None
+) -> Record:
     """A record of the same skeleton with other integers, in the order of `take_apart`. `layouts` are those of what it
-    reads, and the new ones, to which what it admits is added."""
-    plain = _as_it_is if layouts is None else _plain
-    admitted = tuple([(slot, _new_layout(plain(layout), integers), empty) for slot, layout, empty in record.admitted])
+    reads, and the new ones, to which what it admits is added. With `outs` there are no integers of its results."""
+    read = _as_it_is if layouts is None else plain
+    admitted = tuple([(slot, new_layout(read(layout), integers), empty) for slot, layout, empty in record.admitted])
     if layouts is not None:
         layouts[1].update((slot, layout) for slot, layout, _ in admitted)
-    return replace(
-        record,
-        admitted=admitted,
-        arguments={
-            name: value if name in STRUCTURE else _new_argument(value, integers, layouts)
-            for name, value in record.arguments.items()
-        },
-        outs=tuple([None if layout is None else _new_layout(plain(layout), integers) for layout in record.outs]),
-    )
+    arguments = {
+        name: value if name in STRUCTURE else _new_argument(value, integers, layouts)
+        for name, value in record.arguments.items()
+    }
+    if outs is not None:
+        assert layouts is not None
+        given = replace(record, admitted=admitted, arguments=arguments)
+        return replace(given, outs=tuple(outs(given, layouts[1])))
+    own = tuple([None if layout is None else new_layout(read(layout), integers) for layout in record.outs])
+    return replace(record, admitted=admitted, arguments=arguments, outs=own)
 
 
 def _named(name: str, value: Any, into: Integers, layouts: Layouts | None, kind: int) -> Any:
@@ -265,7 +285,7 @@ def _as_it_is(layout: Layout) -> Layout:
     return layout
 
 
-def _plain(layout: Layout) -> Layout:
+def plain(layout: Layout) -> Layout:
     """The same array, with strides of dimensions of one element that follow from the others."""
     stride = _without_ones(layout.shape, layout.stride, layout.memory_order)
     return layout if stride == layout.stride else Layout(layout.dtype, layout.shape, stride)
@@ -320,7 +340,8 @@ def layout_apart(layout: Layout, into: Integers) -> Skeleton:
     return layout.dtype, *strided(layout.shape, layout.stride, into)
 
 
-def _new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
+def new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
+    """A layout of the same skeleton with other integers."""
     return Layout(layout.dtype, *_new_strided(layout.shape, layout.stride, integers))
 
 

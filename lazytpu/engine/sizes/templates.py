@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
-from lazytpu.engine.sizes.shown import agrees, fit_shown
 from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
-from lazytpu.ir.forms import Range, symbol
+from lazytpu.ir.forms import Range
 from lazytpu.ir.symbolic import Derivation
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import CutPlan, Record, State
@@ -175,7 +175,7 @@ class Template:
     records: list[Record]
     kinds: np.ndarray
     samples: list[np.ndarray]
-    inference: Inference | None = None
+    inference: Inference
     forms: list[Forms] = field(default_factory=list[Forms])
     same: Collection[Template] = ()
     "Those of the same ops, with other sizes of 0 and 1; it is one of them."
@@ -230,15 +230,10 @@ class Template:
     def mark(self, marked: Marked) -> None:
         """Learn forms from what somebody said will vary."""
         with self._whole():
-            self.show(marked.elsewhere())
-            for forms in self.forms:
-                for name, at in forms.varying.symbols.items():
-                    for size, places in forms.varying.varying.items():
-                        shift, number = (size - symbol(name)).number, int(self.samples[0][places[0]])
-                        if shift is not None and number in marked.limits:
-                            low, high = marked.limits[number]
-                            self.limits[at] = low - shift, None if high is None else high - shift
-                            self.guessing = False
+            shown = marked.shown(self.inference)
+            if shown is not None:
+                varying, self.limits = shown
+                self.forms, self.guessing = [Forms(varying, self.records)], False
 
     def learn_of_relatives(self) -> None:
         """Learn forms of the first trace from what varies in others."""
@@ -253,19 +248,15 @@ class Template:
         return frozenset(Relative(self.records).places)
 
     def _of_relatives(self, records: list[Record]) -> Forms | None:
-        """The forms of a relative for a trace of these records, if they are those of all samples and torch agrees;
-        those that have the most symbols."""
+        """The forms of a relative for a trace of these records, if they are those of all samples; those that have the
+        most symbols."""
         here, found = Relative(records), list[Forms]()
         for other in self.relatives(self) if self.guessing else ():
             for forms in other.forms:
-                made = transferred(forms.varying, Relative(forms.records), here)
+                made = transferred(forms.varying, Relative(forms.records), here, self.inference)
                 if made is not None and all(made[0].solved(sample) is not None for sample in self.samples):
                     found.append(Forms(*made, guessed=True))
-        found.sort(key=lambda forms: -len(forms.varying.symbols))
-        return next((forms for forms in found if self._agrees(forms)), None)
-
-    def _agrees(self, forms: Forms) -> bool:
-        return self.inference is None or agrees(forms.varying, self.kinds, forms.records, self.inference)
+        return max(found, key=lambda forms: len(forms.varying.symbols), default=None)
 
     def _grown(self) -> Forms | None:
         """Forms that the samples of other templates of the same ops show, which have 0 or 1 of what varies there, or of
@@ -292,7 +283,7 @@ class Template:
         return None
 
     def _fit(self, samples: Sequence[np.ndarray], apart: bool = False) -> Varying | None:
-        return fit_shown(samples, self.kinds, self.records, self.inference, apart)
+        return fit_derived(samples, self.kinds, self.records, self.inference, apart)
 
     def _settled(self, forms: Forms) -> bool:
         """What two samples show as two symbols may be one and a form of it, such as half: a third one tells."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -14,6 +15,7 @@ from lazytpu.frontend.inference.cpu_errors import ask_cpu
 from lazytpu.frontend.inference.refusals import REFUSALS
 from lazytpu.frontend.inference.strides import is_iterated, iterated
 from lazytpu.frontend.recording.tensors import is_dense, layout
+from lazytpu.frontend.torch_private import python_dispatch
 from lazytpu.trace.value import Layout, row_major
 
 aten = torch.ops.aten
@@ -86,21 +88,45 @@ def _token(value: Any) -> Any:
 
 def _infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     arguments = {name: to_meta(value) for name, value in bound.items()}
-    override, refuse = OVERRIDES.get(str(op)), REFUSALS.get(str(op))
     enabled = torch.is_grad_enabled()
     try:
         with torch.no_grad():
             try:
-                if refuse is not None:
-                    refuse(**arguments)
-                _check_kept(op, arguments)
-                results = call(op, arguments) if override is None else override(**arguments)
-                if op._schema.is_mutable and isinstance(results, torch.Tensor) and results is arguments.get("self"):
-                    check_shape(bound["self"], results.shape)  # the meta function of floor_divide_ resizes it
+                results = _computed(op, arguments)
             except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
                 results = ask_cpu(op, partial(call, op), bound, refusal)
     finally:
         torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
+    return _layouts(op, arguments, results, layout)
+
+
+def derive(op: OpOverload, arguments: dict[str, Any]) -> tuple[Any, ...]:
+    """As `infer`, for meta tensors whose sizes are SymInts: the layouts have SymInts as well. Raises what torch's meta
+    functions do, in Python, and where these need the number of a size."""
+    enabled = torch.is_grad_enabled()
+    try:
+        with torch.no_grad(), python_dispatch():
+            return _layouts(op, arguments, _computed(op, arguments), Layout)
+    finally:
+        torch.set_grad_enabled(enabled)
+
+
+def _computed(op: OpOverload, arguments: dict[str, Any]) -> Any:
+    """The results of a meta function, or its override, for meta tensors. Raises what these do, and what the CPU refuses
+    beside that."""
+    override, refuse, target = OVERRIDES.get(str(op)), REFUSALS.get(str(op)), arguments.get("self")
+    kept = target.shape if op._schema.is_mutable and isinstance(target, torch.Tensor) else None
+    if refuse is not None:
+        refuse(**arguments)
+    _check_kept(op, arguments)
+    results = call(op, arguments) if override is None else override(**arguments)
+    if kept is not None and results is target:  # the meta function of floor_divide_ resizes it
+        check_shape(kept, results.shape)
+    return results
+
+
+def _layouts(op: OpOverload, arguments: dict[str, Any], results: Any, make: Callable[..., Layout]) -> tuple[Any, ...]:
+    """The layouts of results that a meta function gave."""
     if is_iterated(op):
         results = iterated(op, arguments, results)
     if "output_mask" in arguments:  # some meta functions give gradients that were not asked for
@@ -110,7 +136,7 @@ def _infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         results = (results,)
     elif not returns:
         return ()
-    return tuple(_layout(r) for r in results)
+    return tuple(_layout(r, make) for r in results)
 
 
 def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
@@ -151,7 +177,7 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
     elif (functional := activation.engine().functional(op)) is not None and _tensors(others):
         result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
-            check_shape(target, result.shape)
+            check_shape(target.shape, result.shape)
 
 
 def _tensors(values: list[Any]) -> list[torch.Tensor]:
@@ -161,27 +187,23 @@ def _tensors(values: list[Any]) -> list[torch.Tensor]:
 def _check_broadcast(target: torch.Tensor, others: list[Any]) -> None:
     shapes = [t.shape for t in _tensors(others) if t.shape != target.shape and t.dim()]
     if shapes:
-        check_shape(target, torch.broadcast_shapes(target.shape, *shapes))
+        check_shape(target.shape, torch.broadcast_shapes(target.shape, *shapes))
 
 
-def check_shape(target: torch.Tensor, shape: torch.Size) -> None:
-    if target.shape != shape:
-        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
+def check_shape(target: torch.Size, shape: torch.Size) -> None:
+    if target != shape:
+        raise RuntimeError(f"output with shape {list(target)} doesn't match the broadcast shape {list(shape)}")
 
 
-def _layout(result: Any) -> Any:
+def _layout(result: Any, make: Callable[..., Layout]) -> Any:
+    """Kernels allocate dense memory; where a meta function returns overlapping or gapped strides, it means
+    contiguous."""
     if result is None or isinstance(result, int):
         return result
     if isinstance(result, list | tuple):
-        return tuple(_layout(r) for r in result)
+        return tuple(_layout(r, make) for r in cast("Sequence[Any]", result))
     shape, stride = tuple(result.shape), tuple(result.stride())
-    return _dense(result.dtype, shape, stride)
-
-
-def _dense(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-    """Kernels allocate dense memory; where a meta function returns overlapping or gapped strides, it means
-    contiguous."""
-    return layout(dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
+    return make(result.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
 
 
 # Ops whose meta function is missing, or wrong about the strides that the CPU gives.

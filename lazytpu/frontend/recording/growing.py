@@ -3,13 +3,13 @@ torch for them, and where they are looked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.infer import derive, infer
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.frontend.recording.tensors import empty, layout
 from lazytpu.options import options
@@ -53,8 +53,9 @@ class _Inference(Inference):
         except Exception:  # noqa: BLE001  (torch refuses these sizes, in one of many ways: recording meets it again)
             return False
 
-    def outs(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
-        return _flat(_fresh(record, layouts))
+    def derived(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
+        bound = {name: _argument(value, layouts, _meta) for name, value in record.arguments.items()}
+        return _flat(_new(record, derive(record.op, bound)))
 
     def at(self, record: Record) -> bool:
         return record.in_backward or record.line == user_line()
@@ -65,8 +66,12 @@ INFERENCE = _Inference()
 
 def _fresh(record: Record, layouts: Mapping[int, Layout]) -> list[Any]:
     """The layouts of new results that torch infers for the arguments of a record."""
-    bound = {name: _argument(value, layouts) for name, value in record.arguments.items()}
-    results = infer(record.op, bound)
+    bound = {name: _argument(value, layouts, empty) for name, value in record.arguments.items()}
+    return _new(record, infer(record.op, bound))
+
+
+def _new(record: Record, results: Sequence[Any]) -> list[Any]:
+    """Those of all results that are no written arguments."""
     returns = record.op._schema.returns
     return [result for result, ret in zip(results, returns, strict=True) if not _is_written(ret)]
 
@@ -86,16 +91,22 @@ def _keys(outs: Any) -> list[Any]:
     return [out.key if isinstance(out, Layout) else out for out in _flat(outs)]
 
 
-def _argument(value: Any, layouts: Mapping[int, Layout]) -> Any:
-    """An argument as the op has it; memory of tensors holds nothing."""
+def _argument(value: Any, layouts: Mapping[int, Layout], tensor: Callable[..., torch.Tensor]) -> Any:
+    """An argument as the op has it; `tensor` makes one of a size and strides, whose memory holds nothing."""
     if isinstance(value, Operand):
         if value.view is None:
             own = layouts[value.slot]
-            return empty(own.shape, own.stride, own.dtype)
+            return tensor(own.shape, own.stride, own.dtype)
         size, stride, _, dtype = value.view
-        return empty(size, stride, dtype)
+        return tensor(size, stride, dtype)
     if isinstance(value, Number):
         return value.kind(1) if value.dtype is None else torch.ones((), dtype=value.dtype)
-    if isinstance(value, list):
-        return [_argument(v, layouts) for v in value]
+    if isinstance(value, list | tuple):
+        return [_argument(v, layouts, tensor) for v in cast("Sequence[Any]", value)]
+    if isinstance(value, torch.device) and tensor is _meta:
+        return torch.device("meta")
     return value
+
+
+def _meta(size: Sequence[Any], stride: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="meta")

@@ -51,7 +51,7 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
                 pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
         for target, result in pairs:
             if is_pointwise(op) and any(value is target for value in (*args, *kwargs.values())):
-                check_shape(target, result.shape)
+                check_shape(target.shape, result.shape)
             _store(target, result.contiguous() if row_major else result)
         return tuple(targets) if len(targets) > 1 else targets[0]
 

@@ -74,7 +74,7 @@ def test_threads_share_buckets_and_sizes_that_are_made() -> None:
 
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "forms are found": (templates, "fit_shown"),
+    "forms are found": (templates, "fit_derived"),
     "forms of states are found": (growth, "fit"),
     "a bucket is made": (Template, "_sized"),
     "records are put together": (templates, "trace_together"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lazytpu.engine.sizes.fitting import fit
+from lazytpu.engine.sizes.fitting import Fitting, fit
 from lazytpu.engine.sizes.skeletons import (
     COUNT,
     OTHER,
@@ -21,6 +21,7 @@ from lazytpu.engine.sizes.skeletons import (
     with_parts,
 )
 from lazytpu.engine.sizes.templates import Template
+from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
 
@@ -113,7 +114,7 @@ def test_a_part_that_begins_anywhere_is_of_the_same_skeleton() -> None:
         into = Integers([], [])
         trace_apart([begun(begin, of)], into)
         samples.append(np.array(into.values))
-    varying = fit(samples, np.array(into.kinds), rising=True)
+    varying = fit(samples, np.array(into.kinds))
     assert varying is not None
     assert list(map(str, varying.varying)) == ["n", "m"]
     assert varying.solved(samples[0]) == {"n": 9, "m": 0}
@@ -139,7 +140,7 @@ def test_strides_of_one_element_are_no_integers() -> None:
 def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
     into = Integers([], [])
     trace_apart([read(9, 9)], into)
-    template = Template([read(9, 9)], np.array(into.kinds), [np.array(into.values)])
+    template = Template([read(9, 9)], np.array(into.kinds), [np.array(into.values)], INFERENCE)
     template.show([[read(9, 12)], [read(9, 15)]])
     (forms,) = template.forms
     assert forms.at({"n": 14})[0].arguments == read(9, 14).arguments
@@ -242,11 +243,10 @@ def test_a_trace_with_one_element_shows_what_varies_in_one_with_more() -> None:
 
 
 def test_what_is_made_of_nothing_is_apart_from_others() -> None:
-    rows, kinds = columns((4, 6, 10, 8), (5, 7, 12, 10)), np.array([SIZE] * 4)
-    together, apart = fit(rows, kinds), fit(rows, kinds, made=np.array([2]))
-    assert together is not None and "n+2" in map(str, together.varying)
-    assert apart is not None and list(apart.symbols.values()) == [0, 1]
-    assert str(next(size for size, at in apart.varying.items() if 3 in at)) == "2*n"  # products are no coincidence
+    table, kinds = np.stack(columns((4, 6, 10, 8), (5, 7, 12, 10))), np.array([SIZE] * 4)
+    together, apart = Fitting(table, kinds), Fitting(table, kinds, follows={(10, 12)})
+    assert [str(together.choose(at)) for at in range(4)] == ["n", "n+2", "m", "2*n"]
+    assert [str(apart.choose(at)) for at in (0, 1, 3)] == ["n", "m", "2*n"]  # products are no coincidence
 
 
 def test_what_varies_but_is_no_size_is_no_symbol() -> None:
@@ -261,9 +261,8 @@ def test_quotients_need_three_samples() -> None:
 def test_no_size_of_an_array_falls() -> None:
     rows = columns((4, 20), (6, 18))
     assert forms(rows, (SIZE, SIZE)) == ["n", "-n+24"]
-    varying = fit(rows, np.array([SIZE, SIZE]), rising=True)
-    assert varying is not None
-    assert list(map(str, varying.varying)) == ["n", "m"]
+    fitting = Fitting(np.stack(rows), np.array([SIZE, SIZE]), rising=True)
+    assert [str(fitting.choose(at)) for at in range(2)] == ["n", "m"]
 
 
 def test_a_difference_but_for_some() -> None:

@@ -45,7 +45,7 @@ def check(run: Callable[..., Tensor], *given: Any) -> None:
 
 PLACES: dict[str, tuple[Any, str]] = {
     "templates": (Template, "bucket_of"),
-    "forms": (templates, "fit_shown"),
+    "forms": (templates, "fit_derived"),
     "relatives": (Template, "_of_relatives"),
     "compiled graphs": (every, "elsewhere"),
     "samples of chains": (growth, "read"),

@@ -121,7 +121,7 @@ def test_the_first_step_with_a_mark_has_a_program_for_many_sizes():
                 assert one.grad is not None and other.grad is not None
                 assert_close(other.grad.cpu(), one.grad, rtol=1e-4, atol=1e-5)
     made = [str(each) for each in list(lazytpu.explain())[before:]]
-    assert len(made) == 1 and "one program for sizes n 2..23, now 21" in made[0]
+    assert len(made) == 1 and "one program for sizes n 3..24, now 22" in made[0]
 
 
 @pytest.mark.usefixtures("fresh_traces")
