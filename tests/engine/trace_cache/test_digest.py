@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
@@ -113,6 +113,7 @@ def _meaning(value: Any) -> Any:
 
 
 @given(_STATIC, _STATIC)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_two_arguments_have_one_text_exactly_if_they_are_the_same(one: Any, other: Any) -> None:
     texts = [canonical([replace(ADD, arguments={"alpha": value})]) for value in (one, other)]
     assert (texts[0] == texts[1]) == (_meaning(one) == _meaning(other))
