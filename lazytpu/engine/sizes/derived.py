@@ -42,13 +42,16 @@ def fit_derived(
     # What ops are given, in the order of the trace, shows the sizes that are no forms of others in front of them. Where
     # a number is none of what came so far, such as the length of zeros, all sizes are looked at first.
     try:
-        _walk(first := fitting(names=MANY), records, inference)
+        forms = _walk(first := fitting(names=MANY), records, inference)
         places = [*first.symbols.values()]
     except NoForm:
-        given = kinds != OTHER
+        forms, given = None, kinds != OTHER
         given[into.made] = False
         places = np.flatnonzero(given).tolist()
     symbols = fewest(fitting, places)
+    if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # no form of others
+        names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
+        return varying_of([each.where(names) for each in forms], table[-1], dict(zip(NAMES, places, strict=False)))
     while symbols is not None:
         known = fitting(symbols)
         try:

@@ -249,9 +249,11 @@ def _candidates(
 
 
 def _beside(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
-    """What lies beside forms of several symbols: strides are multiples of sizes, and offsets sizes but for some."""
-    several = [(values, size) for values, size in known.items() if len(size.symbols) > 1]
-    for values, size in several:
+    """What lies beside forms that are more than a multiple of a symbol: strides are multiples of sizes, and offsets
+    sizes but for some."""
+    several = [(values, size) for values, size in known.items() if len(size.symbols) > 1 or size.period > 1]
+    parts = [*several, *[each for each in known.items() if each not in several and len(each[1].terms) > 1]]
+    for values, size in parts:
         if values[0] and column[0] % values[0] == 0:
             yield size * int(column[0] // values[0])
     for values, size in several:

@@ -22,6 +22,7 @@ from lazytpu.engine.sizes.skeletons import (
 from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import Derivation, Guard, Size
 from lazytpu.ports import Inference
+from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
 
@@ -71,7 +72,8 @@ class Results:
 
     def _derived(self, record: Record, layouts: Layouts) -> Outs | None:
         given = {name: _to_torch(value) for name, value in record.arguments.items()}
-        read = {slot: _converted(layout, to_torch) for slot, layout in layouts.items()}
+        slots = {operand.slot for value in given.values() for operand in operands(value)}
+        read = {slot: _converted(layouts[slot], to_torch) for slot in slots}
         try:
             outs = self._inference.derived(replace(record, arguments=given), read)
             found = [None if out is None else _converted(out, from_torch) for out in outs]

@@ -1,8 +1,9 @@
 """Keeps torch from importing sympy, 0.3 s of CPU, where no size is a symbol.
 
 Meta functions ask torch's module for symbolic sizes whether a condition holds, and for that import it, sympy included.
-Of plain bools and ints it says what Python says. So a stand-in answers these questions, and the module is imported when
-somebody wants something else of it, or asks about a symbol; dynamo does so when it is imported.
+Of plain bools and ints it says what Python says, and lazytpu's own symbolic sizes answer by themselves. So a stand-in
+answers these questions, and the module is imported when somebody wants something else of it, or asks about a symbol of
+torch's; dynamo does so when it is imported.
 
 The function that finds the dtype of a pointwise op's result imports sympy to see whether an argument is an expression.
 Until somebody has imported sympy, none is.
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from operator import and_, or_
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
+
+import torch
 
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.torch_private import SYMBOLIC_SHAPES, promoted_dtypes
@@ -83,26 +86,35 @@ def _answer(name: str, known: Callable[[Any], bool], answer: Callable[..., Any])
 
 
 def _is_bool(value: Any) -> bool:
-    return type(value) is bool
+    return type(value) is bool or (isinstance(value, torch.SymBool) and _is_own(value))
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) in (bool, int) or (isinstance(value, list | tuple) and all(map(_is_plain, value)))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, cast("Sequence[Any]", value)))
+    return type(value) in (bool, int) or (isinstance(value, torch.SymInt) and _is_own(value))
+
+
+def _is_own(size: Any) -> bool:
+    """Whether a symbolic size is one of lazytpu's, which answers by itself."""
+    return not hasattr(size.node, "shape_env")
 
 
 def _equal(x: Any, y: Any) -> bool:
     if isinstance(x, list | tuple) and isinstance(y, list | tuple):
-        return len(x) == len(y) and all(map(_equal, x, y))
-    return x == y
+        one, other = cast("Sequence[Any]", x), cast("Sequence[Any]", y)
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(x == y)
 
 
 _TRUTH = ("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true")
 _PLAIN: dict[str, Callable[..., Any]] = {
-    **{name: _answer(name, _is_bool, lambda condition: condition) for name in _TRUTH},
+    **{name: _answer(name, _is_bool, bool) for name in _TRUTH},
     "sym_and": _answer("sym_and", _is_bool, lambda *conditions: reduce(and_, conditions)),
     "sym_or": _answer("sym_or", _is_bool, lambda *conditions: reduce(or_, conditions)),
     "sym_eq": _answer("sym_eq", _is_plain, _equal),
     "is_nested_int": _answer("is_nested_int", _is_plain, lambda size: False),
+    "free_unbacked_symbols": _answer("free_unbacked_symbols", _is_plain, lambda *sizes: set[Any]()),
     "has_guarding_hint": _answer("has_guarding_hint", _is_plain, lambda size: True),
     "guarding_hint_or_throw": _answer("guarding_hint_or_throw", _is_plain, lambda size: size),
 }
