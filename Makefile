@@ -1,5 +1,5 @@
 # `make demo` trains a GPT on "tpu"; `make test` checks everything. Each sets up what it needs in its own virtual environment, and
-# does so again only when pyproject.toml changes. They need Python 3.11 or newer with venv, and the package index that pip uses.
+# does so again only when pyproject.toml or constraints.txt changes. They need Python 3.11 or newer with venv, and the package index that pip uses.
 
 VENV ?= .venv
 ARGS ?=
@@ -207,13 +207,13 @@ $(BIN)/python:
 		'; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
-$(INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --editable .
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 # pip would compile the 15,000 files of its packages on one core, which takes most of a minute. Some of them are templates
 # for other versions of Python: they cannot be compiled, and need not be.
-$(TESTED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[test]'
+$(TESTED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@ $(INSTALLED)
