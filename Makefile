@@ -67,6 +67,7 @@ help:
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
 	@echo 'make random-convolutions  thousands of chains of convolutions, pools and other windows, and their gradients, an hour (CONVOLVED=5000)'
 	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
+	@echo 'make test-versions  each supported combination of torch, jax and Python in an environment of its own, and the table of the README, hours'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'
@@ -141,6 +142,11 @@ random-convolutions: $(TESTED)
 # One test at a time: each uses two processes, or four.
 distributed: $(TESTED)
 	OMP_NUM_THREADS=1 DIVERGENT=$(DIVERGENT) $(BIN)/python -m pytest tests/distributed $(ARGS)
+
+# Each combination of versions in an environment of its own, which lasts hours the first time; ARGS names some.
+.PHONY: test-versions
+test-versions: $(TESTED)
+	$(BIN)/python -m tools.versions $(ARGS)
 
 doctor: $(INSTALLED)
 	$(BIN)/python -m lazytpu.doctor $(ARGS)
