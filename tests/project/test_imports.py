@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "passes": {"ir"},
     "runtime": {"launcher", "options", "readers", "undisturbed", "version", "versions"},
     "lowering": {"ir", "runtime"},
-    "aten": {"ir", "trace"},
+    "aten": {"ir", "trace", "versions"},
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
     "engine": {
         "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
