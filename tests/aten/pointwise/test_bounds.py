@@ -1,5 +1,5 @@
-"""clamp and hardtanh of integers with bounds at and beyond the ends of the dtype, as the installed torch's CPU has them:
-wrapped or refused before torch 2.15, the dtype's ends from then on; and softshrink, whose lambd 2.14 rounds."""
+"""clamp and hardtanh of integers with bounds beyond the dtype, as the installed torch's CPU has them: wrapped or refused
+before torch 2.15, the dtype's ends from then on; and softshrink, whose lambd torch rounds from 2.14 on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, Any, Any], torch.Tensor]] = {
 def outcome(function: Any, x: torch.Tensor, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
     try:
         result = function(x, *bounds)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         return type(error), str(error)
     return result.dtype, result.tolist()
 
