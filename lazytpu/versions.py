@@ -33,7 +33,7 @@ CHECKED = (
     Combination("3.12", "2.15", "0.12", "0.75"),
     Combination("3.13", "2.15", "0.12", "0.75"),
 )
-"""What `make test-versions` ran; the README has its results."""
+"""What `make test-versions` runs; the README has what each gave."""
 
 
 class UncheckedVersionWarning(UserWarning):
