@@ -1,5 +1,5 @@
 # `make demo` trains a GPT on "tpu"; `make test` checks everything. Each sets up what it needs in its own virtual environment, and
-# does so again only when pyproject.toml changes. They need Python 3.11 or newer with venv, and the package index that pip uses.
+# does so again only when pyproject.toml or constraints.txt changes. They need Python 3.11 or newer with venv, and the package index that pip uses.
 
 VENV ?= .venv
 ARGS ?=
@@ -67,6 +67,7 @@ help:
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
 	@echo 'make random-convolutions  thousands of chains of convolutions, pools and other windows, and their gradients, an hour (CONVOLVED=5000)'
 	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
+	@echo 'make test-versions  each supported combination of torch, jax and Python in an environment of its own, and the table of the README, hours'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'
@@ -142,6 +143,11 @@ random-convolutions: $(TESTED)
 distributed: $(TESTED)
 	OMP_NUM_THREADS=1 DIVERGENT=$(DIVERGENT) $(BIN)/python -m pytest tests/distributed $(ARGS)
 
+# Each combination of versions in an environment of its own, which lasts hours the first time; ARGS names some.
+.PHONY: test-versions
+test-versions: $(TESTED)
+	$(BIN)/python -m tools.versions $(ARGS)
+
 doctor: $(INSTALLED)
 	$(BIN)/python -m lazytpu.doctor $(ARGS)
 
@@ -207,13 +213,13 @@ $(BIN)/python:
 		'; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
-$(INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --editable .
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 # pip would compile the 15,000 files of its packages on one core, which takes most of a minute. Some of them are templates
 # for other versions of Python: they cannot be compiled, and need not be.
-$(TESTED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[test]'
+$(TESTED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@ $(INSTALLED)

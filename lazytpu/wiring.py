@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lazytpu.frontend import activation
 from lazytpu.frontend.register import register as register_device
 from lazytpu.options import options
+from lazytpu.versions import warn_unchecked
 
 if TYPE_CHECKING:
     from lazytpu.engine.engine import Engine
@@ -54,6 +55,7 @@ def start() -> Engine:
         from lazytpu.frontend.torch_private import python_dispatch, undisturbed
 
         options.check()
+        warn_unchecked()
         symbolic_ints.python_dispatch = python_dispatch
         frontend = slot_names, parameter_slots, parameter_count, model_names
         ENGINE = Engine(*frontend, owners, user_line, undisturbed, INFERENCE)

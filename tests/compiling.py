@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
+
 QUICK: dict[str, bool | int | str] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
+    **WITHOUT_FUSION_EMITTERS,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 """Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through. Empty with

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import QUICK
-
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ  # its session made the folder
 if not _WORKER:
     os.environ["LAZYTPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazytpu-cache-")
@@ -23,6 +21,8 @@ if not _WORKER:
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
 # What the import with symbolic sizes derives is compared with the import of each size.
 os.environ.setdefault("LAZYTPU_VERIFY_SIZES", "1")
+
+from tests.compiling import QUICK  # noqa: E402  (it imports lazytpu, which reads these variables)
 
 OPTIMIZED = (
     *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace"),

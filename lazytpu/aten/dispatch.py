@@ -90,14 +90,10 @@ def _call_rule(
     try:
         arguments = {k: _argument(b, k, v, rule, s) for k, v in bound.items()}
         extra = {"rng": rng} if rule.random else {}
-        results = rule.function(b, **{_python_name(k): v for k, v in arguments.items()}, **extra)
+        results = rule.function(b, **{rule.renamed.get(k, k): v for k, v in arguments.items()}, **extra)
     finally:
         b.out = outer
     return list(results) if isinstance(results, tuple) else [results]
-
-
-def _python_name(name: str) -> str:
-    return "from_" if name == "from" else name
 
 
 def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: OpSignature) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,22 +26,29 @@ class Facts:
 
 @dataclass(frozen=True)
 class Rule(Facts):
-    """How one ATen overload is expressed in the dialect."""
+    """How one ATen overload is expressed in the dialect. `renamed` maps names of arguments in the schema to the
+    function's, where they differ."""
 
     name: str
     function: Callable[..., Any]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 RULES: dict[str, Rule] = {}
 
 
 def rule(
-    *names: str, numbers: Iterable[str] = (), specialized: Iterable[str] = (), random: bool = False
+    *names: str,
+    numbers: Iterable[str] = (),
+    specialized: Iterable[str] = (),
+    random: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> Callable[[Any], Any]:
     """Register the decorated function as the rule of the ATen overloads `names` ("aten.add.Tensor").
 
     The function gets a Scalar for each argument in `numbers` and `specialized`; that of a specialized argument has a
-    `value` while it is static. Raises ValueError if an overload already has a rule: one op, one rule.
+    `value` while it is static. `renamed` maps what a release of torch calls an argument to what the function does.
+    Raises ValueError if an overload already has a rule: one op, one rule.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +57,9 @@ def rule(
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} already has a rule, in {RULES[name].function.__module__}")
-            RULES[name] = Rule(frozenset(numbers), random, frozenset(specialized), name, function)
+            RULES[name] = Rule(
+                frozenset(numbers), random, frozenset(specialized), name, function, {"from": "from_", **(renamed or {})}
+            )
         return function
 
     return register

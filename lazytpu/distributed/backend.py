@@ -20,7 +20,8 @@ from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
+from lazytpu.frontend.torch_private import DTENSOR, PIPELINE_GROUPS
 from lazytpu.interrupts import interruptible
 
 
@@ -57,8 +58,8 @@ def _adapt_torch() -> None:
     fsdp.install()
     data_parallel.install()
     splitting.install()
-    when_imported("torch.distributed.tensor", tensor_lists.adapt)
-    when_imported("torch.distributed.pipelining._backward", pipelines.adapt)
+    call_when_imported(DTENSOR, tensor_lists.adapt)
+    replace_when_imported(PIPELINE_GROUPS, pipelines.ordered)
 
 
 @interruptible

@@ -9,9 +9,16 @@ import torch
 
 from lazytpu.distributed import fsdp_states
 from lazytpu.frontend.device.indices import index_of
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
 from lazytpu.frontend.ops.library import replace_kernel
-from lazytpu.frontend.torch_private import swap_tensor_impl
+from lazytpu.frontend.torch_private import (
+    FLAT_PARAM,
+    FSDP2_COPY_IN,
+    FSDP2_MOVE,
+    FSDP_DEVICE,
+    FSDP_MOVE,
+    swap_tensor_impl,
+)
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
 
@@ -33,14 +40,8 @@ def _become(tensor: torch.Tensor, device: torch.device) -> None:
     swap_tensor_impl(tensor, moved)
 
 
-def _adapt(module: Any) -> None:
-    _move(module)
-    _name(module)
-
-
-def _name(module: Any) -> None:
+def _named(native: Any) -> Any:
     """torch's own compares the `device_id` of a rank with the device of its parameters, which has one name alone."""
-    native = module._get_device_from_device_id
 
     def device_of(*given: Any) -> torch.device | None:
         device = native(*given)
@@ -48,12 +49,11 @@ def _name(module: Any) -> None:
             return device
         return torch.device("tpu", index_of(device))
 
-    module._get_device_from_device_id = device_of
+    return device_of
 
 
-def _move(module: Any) -> None:
+def _moving(native: Any) -> Any:
     """torch's own assigns to `.data`, which refuses a tensor of another kind of device."""
-    native = module._move_states_to_device
 
     def move(params: list[torch.Tensor], buffers: list[torch.Tensor], device: torch.device | None) -> None:
         if device is not None and device.type == "tpu":
@@ -64,10 +64,10 @@ def _move(module: Any) -> None:
                     tensor.grad = None if grad is None else grad.to(device)
         native(params, buffers, device)
 
-    module._move_states_to_device = move
+    return move
 
 
-def _replace(module: Any) -> None:
+def _replace(native: Any) -> None:
     library = torch.library.Library("fsdp", "IMPL")
     replace_kernel(library, "all_gather_copy_in", _copy_in)
     _libraries.append(library)
@@ -75,7 +75,8 @@ def _replace(module: Any) -> None:
 
 def install() -> None:
     """Hook FSDP when it is imported, since it registers its own kernel then."""
-    when_imported("torch.distributed.fsdp._init_utils", _adapt)
-    when_imported("torch.distributed.fsdp._flat_param", fsdp_states.adapt)
-    when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
-    when_imported("torch.distributed.fsdp._fully_shard._fsdp_collectives", _replace)
+    for place in (FSDP_MOVE, FSDP2_MOVE):
+        replace_when_imported(place, _moving)
+    replace_when_imported(FSDP_DEVICE, _named)
+    call_when_imported(FLAT_PARAM, fsdp_states.adapt)
+    call_when_imported(FSDP2_COPY_IN, _replace)

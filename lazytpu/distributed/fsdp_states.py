@@ -23,9 +23,8 @@ def _swapped(parameter: torch.Tensor, data: torch.Tensor) -> torch.nn.Parameter:
     return contents
 
 
-def adapt(module: Any) -> None:
-    """Change the class of the module `torch.distributed.fsdp._flat_param` that has the parameters of a module."""
-    handle = module.FlatParamHandle
+def adapt(handle: Any) -> None:
+    """Change the class that has the parameters of a module."""
     native_to, native_to_cpu = handle.flat_param_to, handle.to_cpu
 
     def flat_param_to(self: Any, *args: Any, **kwargs: Any) -> None:

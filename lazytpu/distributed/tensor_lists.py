@@ -6,15 +6,14 @@ Its ops refuse lists that mix tensors with DTensors, or meshes; so those are lis
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from itertools import compress
 from typing import Any
 
 import torch
-from torch.nn.utils import clip_grad
-from torch.optim import swa_utils
+
+from lazytpu.frontend.torch_private import GROUPINGS
 
 
 class _Kind(tuple[Any, ...]):
@@ -48,13 +47,11 @@ def _by_kind(native: Callable[..., Any], kind_of: Callable[[Any], Any]) -> Calla
     return grouped
 
 
-def adapt(module: Any) -> None:
-    """Change how torch groups tensors; `module` is `torch.distributed.tensor`."""
-    kind: Any = module.DTensor
+def adapt(kind: Any) -> None:
+    """Change how torch groups tensors; `kind` is the class DTensor."""
 
     def kind_of(tensor: Any) -> int:
         return id(tensor._spec.mesh) if type(tensor) is kind else 0
 
-    for each in ("torch.optim.optimizer", clip_grad.__name__, swa_utils.__name__):
-        named: Any = sys.modules[each]
-        named._group_tensors_by_device_and_dtype = _by_kind(named._group_tensors_by_device_and_dtype, kind_of)
+    for place in GROUPINGS:
+        place.set(_by_kind(place.get(), kind_of))

@@ -56,9 +56,8 @@ def graph_breaks() -> list[GraphBreak]:
 
 
 def _of_dynamo() -> Iterator[GraphBreak]:
-    module, name = GRAPH_BREAKS
     seen: set[tuple[str, str]] = set()
-    for noted in getattr(sys.modules.get(module), name, ()):
+    for noted in GRAPH_BREAKS.get() if GRAPH_BREAKS.module in sys.modules else ():
         frame = noted.user_stack[-1] if noted.user_stack else None
         place = "" if frame is None else f"{frame.filename}:{frame.lineno}"
         reason = noted.reason.strip().splitlines()[0] if noted.reason.strip() else "graph break"

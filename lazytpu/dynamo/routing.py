@@ -7,7 +7,6 @@ as before. Nothing here imports dynamo.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.libraries import opaque
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
 from lazytpu.frontend.ops import transformer
 from lazytpu.frontend.recording import names, step_ends
 from lazytpu.frontend.recording.untraced import untraced
@@ -66,28 +65,24 @@ def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
     return route
 
 
-def _wrap_inductor(module: ModuleType) -> None:
-    setattr(module, private.COMPILE_FX, _routed(getattr(module, private.COMPILE_FX)))
-
-
-def _register_backend(module: ModuleType) -> None:
+def _register_backend(register: Any) -> None:
     """`torch.compile(backend="tpu")`, which transformers asks for on a device of this name."""
     for name in ("tpu", "lazytpu"):
-        module.register_backend(compiled, name=name)
+        register(compiled, name=name)
 
 
-def _describe_device(module: Any) -> None:
+def _described(native: Any) -> Any:
     """torch describes a TPU to dynamo as it knows one, without float64 and complex numbers."""
 
-    class Interface(module.TpuInterface):
+    class Interface(native):
         @classmethod
         def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
             return dtype in activation.device().dtypes()
 
-    module.TpuInterface = Interface
+    return Interface
 
 
-def _skip_lazytpu(module: Any) -> None:
+def _skip_lazytpu(skip: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
     calls for every module and optimizer, and what stands in for functions of torch: they would break a graph at each
     call. Where they lead to the engine, it does not trace what is called there either."""
@@ -98,15 +93,16 @@ def _skip_lazytpu(module: Any) -> None:
     graphs = CompiledGraph.__call__, WithHostPart.__call__
     for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, *graphs):
         untraced(gate)
-    module.add("lazytpu")
-    opaque.allow_all(module)
+    skip("lazytpu")
+    opaque.allow_all()
+    rules, traced = private.RULES_BY_NAME.get(), private.TRACED.get()
     encode: Any = transformer.encode
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device, encode):
         name = f"{hook.__globals__['__name__']}.{hook.__code__.co_name}"  # a wrapper bears the names of what it wraps
-        module.manual_torch_name_rule_map[name] = module.UserFunctionVariable
+        rules[name] = traced
 
 
-def _register_fakes(module: Any) -> None:
+def _register_fakes(register: Any) -> None:
     """Fake tensors of the device ask `lazytpu.dynamo.fakes`, which is imported when the first one is computed."""
 
     def fake(mode: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +110,7 @@ def _register_fakes(module: Any) -> None:
 
         return fake_results(mode, op, args, kwargs)
 
-    module.register_op_impl(lambda op: True)(fake)
+    register(lambda op: True)(fake)
 
 
 def _record(op: Any) -> None:
@@ -138,20 +134,20 @@ def _accept_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) 
         _refuse_device(query, key, value)
 
 
-def _open_flex_attention(module: Any) -> None:
+def _open_flex_attention(native: Any) -> Any:
     global _refuse_device
-    _refuse_device, module._validate_device = module._validate_device, _accept_device
+    _refuse_device = native
+    return _accept_device
 
 
-def _open_generators(module: Any) -> None:
+def _open_generators(native: Any) -> Any:
     """Generators of the device are for Dynamo what those of the CPU are: objects that break a graph. A subclass of
     theirs would be an operand of the graph, which its fake ops refuse."""
-    found = module.TorchScriptObjectVariable.is_matching_cls
 
     def is_operand(kind: type) -> bool:
-        return not issubclass(kind, TpuGenerator) and found(kind)
+        return not issubclass(kind, TpuGenerator) and native(kind)
 
-    module.TorchScriptObjectVariable.is_matching_cls = staticmethod(is_operand)
+    return staticmethod(is_operand)
 
 
 def install() -> None:
@@ -167,10 +163,10 @@ def install() -> None:
 
     native = inductor.__call__
     inductor.__call__ = call
-    when_imported(private.INDUCTOR, _wrap_inductor)
-    when_imported(private.DYNAMO_BACKENDS, _register_backend)
-    when_imported(private.DYNAMO_INTERFACES, _describe_device)
-    when_imported(private.DYNAMO_RULES, _skip_lazytpu)
-    when_imported(private.DYNAMO_OBJECTS, _open_generators)
-    when_imported(private.FAKE_RULES, _register_fakes)
-    when_imported(private.FLEX_ATTENTION, _open_flex_attention)
+    replace_when_imported(private.INDUCTOR, _routed)
+    replace_when_imported(private.TPU_INTERFACE, _described)
+    replace_when_imported(private.IS_OPERAND, _open_generators)
+    replace_when_imported(private.FLEX_DEVICE, _open_flex_attention)
+    call_when_imported(private.REGISTER_BACKEND, _register_backend)
+    call_when_imported(private.SKIP_PACKAGE, _skip_lazytpu)
+    call_when_imported(private.FAKE_RULE, _register_fakes)

@@ -1,10 +1,13 @@
-"""torch's private names, in one place. Checked against torch 2.13.0."""
+"""torch's private names, in one place. `CHECKED` are the releases that each was checked against (docs/versions.md), and
+what differs between them is looked up by `VERSION`. Attributes of modules that are imported later are `Place`s."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +29,33 @@ from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from lazytpu.versions import release
+
 __all__ = ["pytree", "tensor_str", "untraced_calls"]
+
+CHECKED = ("2.13", "2.14", "2.15")
+VERSION = release(torch.__version__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attribute, by its dotted `name`, of a `module` that somebody else imports."""
+
+    module: str
+    name: str
+
+    def _owner(self) -> Any:
+        path = self.name.rpartition(".")[0]
+        return attrgetter(path)(sys.modules[self.module]) if path else sys.modules[self.module]
+
+    def get(self) -> Any:
+        """Its value, once the module is imported."""
+        return getattr(self._owner(), self.name.rpartition(".")[2])
+
+    def set(self, value: Any) -> None:
+        """Put another value there."""
+        setattr(self._owner(), self.name.rpartition(".")[2], value)
+
 
 setup_backend = _setup_privateuseone_for_python_backend
 float32_matmul_precision = torch._C._get_float32_matmul_precision  # or RuntimeError when backends differ
@@ -37,6 +66,8 @@ DeviceGuard = torch._C._acc.DeviceGuard  # pyright: ignore[reportAttributeAccess
 PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1  # pyright: ignore[reportAttributeAccessIssue]
 Variable = torch.autograd.Variable  # holds autograd's engine, whose methods are what backward() calls
 AutogradEngine = torch._C._ImperativeEngine
+
+ACCELERATOR_RANDOM: Any = torch.accelerator.random if VERSION >= (2, 14) else None  # pyright: ignore
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet
@@ -95,26 +126,33 @@ to_dlpack = torch._C._to_dlpack
 without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses are tensors like any other
 swap_tensor_impl = torch._C._swap_tensor_impl
 
-# torch.compile: the class behind the backend "inductor", and modules that dynamo/routing.py waits for
+# torch.compile: the class behind the backend "inductor", and what dynamo/routing.py changes
 InductorBackend = torch._TorchCompileInductorWrapper
-INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
+INDUCTOR = Place("torch._inductor.compile_fx", "compile_fx")
 DYNAMO = "torch._dynamo"
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 promoted_dtypes: Any = _prims_common.elementwise_dtypes
 UNTRACED = "__dynamo_disable"  # of a function that dynamo must not trace: what `untraced_calls` calls instead
-DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
-DYNAMO_INTERFACES = "torch._dynamo.device_interface"
+MARKS = Place(DYNAMO, "mark_dynamic"), Place(f"{DYNAMO}.decorators", "mark_dynamic")
+REGISTER_BACKEND = Place("torch._dynamo.backends.registry", "register_backend")
+TPU_INTERFACE = Place("torch._dynamo.device_interface", "TpuInterface")
 DYNAMO_RULES = "torch._dynamo.trace_rules"
-DYNAMO_OBJECTS = "torch._dynamo.variables.script_object"
-FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
-FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
+SKIP_PACKAGE = Place(DYNAMO_RULES, "add")
+RULES_BY_NAME = Place(DYNAMO_RULES, "manual_torch_name_rule_map")
+TRACED = Place(DYNAMO_RULES, "UserFunctionVariable")  # the rule of what is traced
+OPAQUE = Place(DYNAMO_RULES, "_allowed_callable_ids"), Place(DYNAMO_RULES, "_nonstrict_trace_callable_ids")
+# (class) -> whether its objects are operands of a graph
+_OBJECT = "CustomClassObjectVariable" if VERSION >= (2, 14) else "TorchScriptObjectVariable"
+IS_OPERAND = Place("torch._dynamo.variables.script_object", f"{_OBJECT}.is_matching_cls")
+FLEX_DEVICE = Place("torch.nn.attention.flex_attention", "_validate_device")  # (query, key, value), raises
+FAKE_RULE = Place("torch._subclasses.fake_impls", "register_op_impl")  # (check)(implementation)
 # What dynamo does with each call; returns the old one.
 set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame  # pyright: ignore[reportAttributeAccessIssue]
 
 set_frame_strategy = eval_frame.set_code_exec_strategy  # of a code object: what Dynamo does with its frames
 # Leave it alone, and whatever it calls
 LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
-GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
+GRAPH_BREAKS = Place("torch._dynamo.utils", "graph_break_reasons")  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
 has_tensors_inside = _python_dispatch.is_traceable_wrapper_subclass
 without_functions = torch._C.DisableTorchFunction  # for modes, too
@@ -134,6 +172,23 @@ CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not ree
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
+
+# Changed for the device when they are imported: FSDP, DTensor, pipelines, the count of operations
+FSDP_INIT, FSDP2_INIT = "torch.distributed.fsdp._init_utils", "torch.distributed.fsdp._fully_shard._fsdp_init"
+FSDP_DEVICE = Place(FSDP_INIT, "_get_device_from_device_id")
+FSDP_MOVE, FSDP2_MOVE = (Place(module, "_move_states_to_device") for module in (FSDP_INIT, FSDP2_INIT))
+FSDP2_MESH = Place(FSDP2_INIT, "_init_default_mesh")
+FSDP2_COPY_IN = Place("torch.distributed.fsdp._fully_shard._fsdp_collectives", "all_gather_copy_in_cuda")
+FLAT_PARAM = Place("torch.distributed.fsdp._flat_param", "FlatParamHandle")
+DTENSOR = Place("torch.distributed.tensor", "DTensor")
+GROUPINGS = tuple(
+    Place(module, "_group_tensors_by_device_and_dtype")
+    for module in ("torch.optim.optimizer", "torch.nn.utils.clip_grad", "torch.optim.swa_utils")
+)
+PIPELINE_GROUPS = Place("torch.distributed.pipelining._backward", "get_param_groups")
+REGISTER_FLOPS = Place("torch.utils.flop_counter", "register_flop_formula")
+
+CHOLESKY = () if VERSION >= (2, 14) else (torch.ops.aten.cholesky.default,)  # torch.linalg.cholesky_ex is left
 
 # Where a result's strides come from: the memory format of an input, or that of the CPU's kernel for a convolution; the
 # dims of an FFT, and its result on the CPU

@@ -25,7 +25,7 @@ from lazytpu.ir import bodies
 from lazytpu.kernels import errors
 from lazytpu.kernels.jaxprs import equations
 from lazytpu.kernels.pallas_calls import WIDE, for_platform, is_wide
-from lazytpu.runtime import client
+from lazytpu.runtime import client, jax_private
 from lazytpu.runtime.jax_functions import lower_jax_function
 
 Operand = tuple[np.dtype[Any], tuple[int, ...], bool]
@@ -79,7 +79,7 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
 
     def flat(*leaves: Any) -> list[Any]:
         if leaves:
-            traces.append(weakref.ref(client.trace_of(leaves[0])))
+            traces.append(weakref.ref(jax_private.trace_of(leaves[0])))
         results = function(*leaves)
         for value in results:
             if not isinstance(value, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
@@ -104,7 +104,7 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
     # when it is used.
     if check and not any(e.primitive.name.startswith("custom_") for e in equations(traced.jaxpr.jaxpr)):
         _check_leaks(name, traces)
-    return client.without_dead_code(traced.jaxpr)
+    return jax_private.without_dead_code(traced.jaxpr)
 
 
 class _Nothing(Exception):

@@ -1,7 +1,7 @@
-"""The XLA client, and every private name of jax that lazytpu uses (those of jaxlib are in `mlir`).
+"""The XLA client: devices, compiling, running, and data to and from them.
 
-Checked against jax 0.10.2. When it moves, this is the one file to read again; everything else in lazytpu imports these
-names from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
+jax's private names are in `jax_private`, jaxlib's in `mlir`; everything else in lazytpu imports what it needs of them
+from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
 """
 
 from __future__ import annotations
@@ -14,34 +14,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazytpu.undisturbed import undisturbed, with_environment
-
-# jax sets variables when it is imported, for the libraries of its clients. They have them while a client is made.
-with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
-    import jax
-    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
-    from jax._src.interpreters import mlir as jax_mlir
-    from jax._src.interpreters import partial_eval
-    from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
-    from jax.sharding import SingleDeviceSharding
-
 from lazytpu.options import options
 from lazytpu.runtime import chips
+from lazytpu.runtime import jax_private as private
 from lazytpu.runtime.errors import LoadError, compile_error, run_error
 from lazytpu.runtime.platforms import jax_platforms, missing_platform
 from lazytpu.runtime.processor import without_half_arithmetic
+from lazytpu.undisturbed import undisturbed, with_environment
 
 if TYPE_CHECKING:
     from lazytpu.runtime.mlir import ir
 
 # jax warns at each fork that the child may hang in XLA. It cannot: a forked child is refused the device, and workers of
 # a DataLoader are such children.
-xla_bridge._at_fork.__code__ = (lambda: None).__code__
-
-CHECKED_VERSION = "0.10.2"
+private.at_fork.__code__ = (lambda: None).__code__
 
 # What XLA raises; its text is "STATUS_CODE: message".
-XlaError: type[Exception] = _jax.JaxRuntimeError
+XlaError = private.XlaError
 
 # Private to jaxlib and without type information: an executable loaded on its device, and an array on one device.
 Executable = Any
@@ -67,8 +56,9 @@ def client() -> Any:
         chips.alone()
     name = options.platform
     try:
-        with undisturbed(), with_environment(JAX_ENVIRONMENT), _no_search_for_tpus(name), without_half_arithmetic():
-            return xla_bridge.get_backend(name)
+        environment = with_environment(private.JAX_ENVIRONMENT)
+        with undisturbed(), environment, _no_search_for_tpus(name), without_half_arithmetic():
+            return private.get_backend(name)
     except RuntimeError as error:
         raise missing_platform(name, error) from error
 
@@ -80,7 +70,7 @@ def seeks_tpu() -> bool:
 
 def is_there() -> bool:
     """Whether there is a client already, lazytpu's or jax's own."""
-    return client.cache_info().currsize > 0 or xla_bridge.backends_are_initialized()
+    return client.cache_info().currsize > 0 or private.has_backends()
 
 
 @contextmanager
@@ -88,10 +78,10 @@ def _no_search_for_tpus(name: str | None) -> Iterator[None]:
     """Inside, jax looks for no TPU when the machine has none and nobody asked for one. Where libtpu is installed, for
     the cost report, say, it would take a second to find nothing, and write a page about it to standard error."""
     asked = name == "tpu" or jax_platforms() or "JAX_FORCE_TPU_INIT" in os.environ
-    if asked or hardware_utils.num_available_tpu_chips_and_device_id()[0]:
+    if asked or private.count_chips()[0]:
         yield
         return
-    searches: dict[str, Any] = xla_bridge._backend_factories
+    searches = private.backend_factories
     search = searches.pop("tpu", None)
     try:
         yield
@@ -119,9 +109,9 @@ def devices() -> list[Any]:
 AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.topologies`
 
 
-distributed_client = _jax.get_distributed_runtime_client
-gloo_collectives = _jax.make_gloo_tcp_collectives
-make_cpu_client = xla_client.make_cpu_client
+distributed_client = private.distributed_client
+gloo_collectives = private.gloo_collectives
+make_cpu_client = private.make_cpu_client
 
 
 def make_tpu_client(connection: Any) -> Any:
@@ -132,15 +122,15 @@ def make_tpu_client(connection: Any) -> Any:
     """
 
     def make() -> Any:
-        if not _jax.pjrt_plugin_loaded("tpu"):
-            xla_client.load_pjrt_plugin_dynamically("tpu", cloud_tpu_init.get_tpu_library_path() or "libtpu.so")
-        if not _jax.pjrt_plugin_initialized("tpu"):
-            _jax.initialize_pjrt_plugin("tpu")
-        return xla_client.make_c_api_client("tpu", xla_bridge._options_from_jax_configs("tpu"), connection)
+        if not private.plugin_loaded("tpu"):
+            private.load_plugin("tpu", private.libtpu_path() or "libtpu.so")
+        if not private.plugin_initialized("tpu"):
+            private.initialize_plugin("tpu")
+        return private.make_plugin_client("tpu", private.configured_options("tpu"), connection)
 
-    xla_bridge.register_backend_factory("tpu", make, priority=300, fail_quietly=False)
-    with with_environment(JAX_ENVIRONMENT):
-        return xla_bridge.get_backend("tpu")
+    private.register_backend("tpu", make, priority=300, fail_quietly=False)
+    with with_environment(private.JAX_ENVIRONMENT):
+        return private.get_backend("tpu")
 
 
 JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`
@@ -166,14 +156,14 @@ def devices_of(processes: Sequence[int]) -> list[Any]:
 
 def device_list(count: int, among: Sequence[Any] = ()) -> Any:
     """The first `count` devices, or of those `among` them, as `compile` of a client takes them."""
-    return _jax.DeviceList(tuple((among or devices())[:count]))
+    return private.DeviceList(tuple((among or devices())[:count]))
 
 
 @cache
 def _placement(index: int) -> tuple[Any, Any, Any]:
     """(device, device list, sharding) of one device: what the calls below take it as."""
     device = devices()[index]
-    return device, _jax.DeviceList((device,)), SingleDeviceSharding(device)
+    return device, private.DeviceList((device,)), private.SingleDeviceSharding(device)
 
 
 # ---- MLIR
@@ -182,12 +172,12 @@ def _placement(index: int) -> tuple[Any, Any, Any]:
 def mlir_context() -> ir.Context:
     """A new MLIR context with the dialects of StableHLO, CHLO and func loaded (about 3 ms). Contexts are not shared:
     types and attributes live as long as theirs, and two threads must not build in one."""
-    return jax_mlir.make_ir_context()
+    return private.make_context()
 
 
 def module_bytecode(module: ir.Module) -> bytes:
     """The module as MLIR bytecode, to be read back by `ir.Module.parse` in any context."""
-    return jax_mlir.module_to_bytecode(module)
+    return private.to_bytecode(module)
 
 
 # ---- compiling
@@ -211,7 +201,7 @@ def compile_module(
     """
     devices, chosen = _target(device, options, members)
     # At its end, Python destroys what belongs to modules, but nothing that a thread holds that is still compiling.
-    pool = jax_mlir.global_thread_pool  # noqa: F841  (all contexts use it)
+    pool = private.THREAD_POOL  # noqa: F841  (all contexts use it)
     try:
         return client().compile_and_load(module, devices, chosen)
     except (XlaError, ValueError) as error:
@@ -236,7 +226,7 @@ def compile_options(
     # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
     # programs begin and end; torch rounds after every op.
     overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
-    return compiler.get_compile_options(
+    return private.get_compile_options(
         num_replicas=replicas,
         num_partitions=partitions,
         device_assignment=np.array(ids).reshape(replicas, partitions),
@@ -251,7 +241,7 @@ def options_bytes(options: Options = None) -> bytes:
     jax's configuration. Equal for all devices of a kind, and whatever XLA is to dump."""
     relevant = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
     compiled_with = compile_options(0, relevant)
-    compiled_with.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
+    compiled_with.device_assignment = private.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
     debug = compiled_with.executable_build_options.debug_options
     for name in dir(debug):
         if name.startswith("xla_dump_"):
@@ -284,12 +274,12 @@ def deserialize(data: bytes, *, device: int = 0, options: Options = None, member
 
 def registered_functions() -> set[str]:
     """Names of the functions of this process that programs may call."""
-    return set(xla_client.custom_call_targets(client().platform))
+    return set(private.custom_call_targets(client().platform))
 
 
 def prepare_lapack() -> None:
     """Let programs call LAPACK's functions."""
-    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+    private.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 def topology() -> str:
@@ -297,7 +287,7 @@ def topology() -> str:
     features of its instruction set that XLA may use."""
     kinds = sorted({str(device.device_kind) for device in devices()})
     try:
-        described = xla_client.get_topology_for_devices(devices())
+        described = private.get_topology(devices())
         return f"{', '.join(kinds)} {described.fingerprint():016x}"
     except XlaError:  # a platform without descriptions of topologies
         return f"{', '.join(kinds)} x{len(client().devices())}"
@@ -310,19 +300,17 @@ def platform_version() -> str:
 
 @lru_cache(maxsize=4096)
 def _aval(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    return core.ShapedArray(shape, dtype)
+    return private.ShapedArray(shape, dtype)
 
 
 @lru_cache(maxsize=4096)
 def result_handler(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> Any:
     """What turns one result of `execute_sharded` into an array, in C++. A handler made once and shared by all results
     of its type costs 0.3 us a result, less than any way through Python (2 us) or `execute` (2.5 us)."""
-    return _jax.array_result_handler(_aval(dtype, shape), _placement(device)[2], committed=True, _skip_checks=True)
+    return private.array_result_handler(_aval(dtype, shape), _placement(device)[2], committed=True, **private.UNCHECKED)
 
 
 # ---- moving data
-
-_COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
@@ -339,7 +327,7 @@ def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
     # `batched_device_put` is what jax.device_put ends in. Its default semantics, ZERO_COPY, may read the memory after
     # the call has returned; enable_x64 keeps 64-bit dtypes whatever the jax configuration says.
     try:
-        return _jax.batched_device_put(aval, sharding, [array], [target], True, True, _COPY_DURING_CALL, True)
+        return private.device_put(aval, sharding, [array], [target], True, True, private.COPY_DURING_CALL, True)
     except XlaError as error:
         raise run_error("the copy to the device", str(error)) from error
 
@@ -365,7 +353,7 @@ def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
 
 def alias(array: Array) -> Array:
     """Another array object of the same memory."""
-    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
+    return private.jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
 
 
 def is_ours(array: Array) -> bool:
@@ -381,7 +369,7 @@ def wait(arrays: Sequence[Array]) -> None:
         RunError: a program that was to make one of them failed.
     """
     try:
-        _jax.batched_block_until_ready([array for array in arrays if not array.is_deleted()])
+        private.block_until_ready([array for array in arrays if not array.is_deleted()])
     except (XlaError, RuntimeError) as error:
         raise run_error("a program", str(error), lost=None) from error
 
@@ -399,35 +387,3 @@ def is_ready(array: Array) -> bool:
 def address(array: Array) -> int:
     """Where an array lies in device memory (waits for it)."""
     return int(array.unsafe_buffer_pointer())
-
-
-# ---- Pallas kernels, and jax's traces
-
-
-def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
-    """The results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params` are those
-    of the `pallas_call`."""
-    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import, and its users have done it
-
-    rest = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
-    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **rest))
-
-
-def kernel_cost(body: Any, steps: int, moved: int) -> Any:
-    """The cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves that many bytes."""
-    from jax._src.pallas import core as pallas
-    from jax._src.pallas import cost_estimate
-
-    once = cost_estimate.cost_estimate_jaxpr(core.ClosedJaxpr(body, ()))
-    return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
-
-
-def without_dead_code(closed: Any) -> Any:
-    """A closed jaxpr without what its results do not need, loops included. It takes all of its operands."""
-    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
-    return closed.replace(jaxpr=jaxpr)
-
-
-def trace_of(tracer: Any) -> Any:
-    """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
-    return tracer._trace

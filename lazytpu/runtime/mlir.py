@@ -1,6 +1,6 @@
 """MLIR and StableHLO in Python, and every name of jaxlib that lazytpu uses: all of jaxlib is private.
 
-Checked against jaxlib 0.10.2. When it moves, this is the file to read again; everything else in lazytpu imports these
+`CHECKED` are the releases that each was checked against (docs/versions.md); everything else in lazytpu imports these
 names from here. Contexts come from `lazytpu.runtime.client.mlir_context`.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax  # noqa: F401  (first: it says how much jaxlib logs, which is settled when jaxlib is loaded)
+import lazytpu.runtime.jax_private  # noqa: F401  (first: jax says how much jaxlib logs, settled when that is loaded)
+
+# isort: split
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
 
-CHECKED_VERSION = "0.10.2"
+CHECKED = ("0.10", "0.11", "0.12")
 
 _stablehlo.register_stablehlo_passes()
 

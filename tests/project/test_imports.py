@@ -20,6 +20,7 @@ PACKAGE = ROOT / "lazytpu"
 # Each room with the rooms that it may import, from the bottom up.
 MAY_IMPORT = {
     "version": set(),
+    "versions": set(),
     "launcher": set(),
     "readers": set(),
     "native_stack": set(),
@@ -32,19 +33,19 @@ MAY_IMPORT = {
     "ports": {"trace"},
     "ir": set(),
     "passes": {"ir"},
-    "runtime": {"launcher", "options", "readers", "undisturbed", "version"},
+    "runtime": {"launcher", "options", "readers", "undisturbed", "version", "versions"},
     "lowering": {"ir", "runtime"},
-    "aten": {"ir", "trace"},
+    "aten": {"ir", "trace", "versions"},
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
     "engine": {
         "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
         "trace", "undisturbed",
     },
     # the engine is given to it by `wiring`
-    "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace"},
+    "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions"},
     "dynamo": {"frontend", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
-    "wiring": {"aten", "distributed", "dynamo", "engine", "frontend", "options"},
+    "wiring": {"aten", "distributed", "dynamo", "engine", "frontend", "options", "versions"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
         "aten", "dynamo", "engine", "exporting", "frontend", "inspection", "interop", "options", "pallas", "rehearsal",
         "runtime", "trace", "version", "wiring",
     },
-    "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
+    "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version", "versions"},
 }  # fmt: skip
 
 

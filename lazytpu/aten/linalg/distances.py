@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
+FROM_2_14 = {"grad_output": "grad"}
+"What torch calls the gradient from 2.14 on."
+
+
 def _differences(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     """x[..., i, k] - y[..., j, k] as [..., i, j, k]; XLA fuses it with the sum over k that follows."""
     *_, rows, width = shape_of(x)
@@ -67,7 +71,7 @@ def _gradient(b: Builder, grad: SSAValue, x: SSAValue, y: SSAValue, p: float, di
     return b.reduce("add", b.mul(slope, along(b, grad, shape, last)), [len(shape) - 2])
 
 
-@rule("aten._cdist_backward.default")
+@rule("aten._cdist_backward.default", renamed=FROM_2_14)
 def cdist_backward(b: Builder, grad: SSAValue, x1: SSAValue, x2: SSAValue, p: float, cdist: SSAValue) -> SSAValue:
     """The gradient of the first matrix, summed over the batch dims along which it was broadcast."""
     gradient = _gradient(b, grad, x1, x2, p, cdist)
@@ -94,7 +98,7 @@ def pdist_forward(b: Builder, self: SSAValue, p: float = 2.0) -> SSAValue:
     return take(b, every, flat_positions(b, _upper(b, n), pairs), 0)
 
 
-@rule("aten._pdist_backward.default")
+@rule("aten._pdist_backward.default", renamed=FROM_2_14)
 def pdist_backward(b: Builder, grad: SSAValue, self: SSAValue, p: float, pdist: SSAValue) -> SSAValue:
     """The gradient of the rows: that of all ordered pairs, with each distance used for both orders."""
     n = shape_of(self)[0]

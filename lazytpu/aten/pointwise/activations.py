@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, wide, with_number
+from lazytpu.aten.by_release import ROUNDS_SOFTSHRINK
+from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, wide, with_number, within_dtype
 from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
+ONE, MINUS_ONE = Scalar("int", 1), Scalar("int", -1)
 KAPPA = 0.044715  # the cubic term of the tanh approximation of gelu (https://arxiv.org/abs/1606.08415)
 
 
@@ -23,10 +26,13 @@ def relu(b: Builder, self: SSAValue) -> SSAValue:
     return b.max(self, full(b, 0, self))
 
 
-@pointwise("aten.hardtanh.default", halves="own")
-def hardtanh(b: Builder, self: SSAValue, *, min_val: SSAValue, max_val: SSAValue) -> SSAValue:
+@rule("aten.hardtanh.default", numbers=("min_val", "max_val"))
+def hardtanh(b: Builder, self: SSAValue, min_val: Operand = MINUS_ONE, max_val: Operand = ONE) -> SSAValue:
     """x between min_val and max_val; relu6 is hardtanh(x, 0, 6)."""
-    return b.min(b.max(self, min_val), max_val)
+    common = dtype_of(self)
+    bounds = [within_dtype(b, bound, common) for bound in (min_val, max_val)]
+    x, low, high = operands(b, self, *bounds, common=common, halves="own")
+    return finish(b, b.min(b.max(x, low), high))
 
 
 @pointwise("aten.threshold.default", rounded=False)
@@ -118,7 +124,7 @@ def hardshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
     return b.select(within(b, self, b.neg(lambd), lambd), full(b, 0, self), self)
 
 
-@pointwise("aten.softshrink.default", rounded=False)
+@pointwise("aten.softshrink.default", rounded=ROUNDS_SOFTSHRINK)
 def softshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
     """x moved towards 0 by lambd; 0 where |x| <= lambd (as x * 0, which keeps NaN)."""
     below = b.select(b.compare("LT", self, b.neg(lambd)), b.add(self, lambd), with_number(b, "mul", self, 0))

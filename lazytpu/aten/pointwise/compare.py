@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.operands import Operand, computable, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise.operands import (
+    Operand,
+    computable,
+    finish,
+    full,
+    operands,
+    pointwise,
+    result_type,
+    within_dtype,
+)
 from lazytpu.aten.pointwise.unary import signbit
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
@@ -146,7 +155,7 @@ def fmin(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def clamp(b: Builder, self: Operand, min: Operand | None, max: Operand | None) -> SSAValue:
     """min(max(self, min), max): `max` wins where the bounds cross, and NaN in any operand gives NaN."""
     common = result_type(self, min, max)
-    bounds = [x for x in (min, max) if x is not None]
+    bounds = [within_dtype(b, x, common) for x in (min, max) if x is not None]
     result, *limits = operands(b, self, *bounds, common=common, halves="own")
     if min is not None:
         result = b.max(result, limits[0])

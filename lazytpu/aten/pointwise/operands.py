@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import default_complex, default_float
+from lazytpu.aten.by_release import SATURATES_CLAMP
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -129,6 +130,15 @@ def _through(b: Builder, value: Operand, common: str, target: str) -> SSAValue:
 def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
     """A number as a 0-d value of `dtype`; integer dtypes drop the fraction and wrap around."""
     return b.scalar(value, dtype)
+
+
+def within_dtype(b: Builder, bound: Operand, common: str) -> Operand:
+    """A bound of `clamp`, brought into the range of the dtype in which it computes where torch does that."""
+    if not (SATURATES_CLAMP and isinstance(bound, Scalar) and bound.kind == "int") or is_float(common):
+        return bound
+    info = torch.iinfo(dtypes.torch_dtype(common))
+    low, high = (b.constant(end, "i64") for end in (info.min, min(info.max, torch.iinfo(torch.int64).max)))
+    return b.convert(b.min(b.max(number(b, bound, "i64"), low), high), common)
 
 
 def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from lazytpu.doctor.check import check
+from lazytpu.versions import release
 
 SHOWN = tuple("torch jax jaxlib libtpu numpy xdsl jax-cuda12-plugin jax-cuda13-plugin jax-rocm7-plugin".split())
 SETTINGS = tuple("JAX_ LAZYTPU_PLATFORM LIBTPU_ PJRT_ TPU_ XLA_ ALLOW_MULTIPLE_ CUDA_VISIBLE_DEVICES".split())
@@ -55,20 +56,14 @@ def _within(version: str | None, bounds: str) -> bool:
     """Whether a version meets bounds such as ">=2.13,<2.14". Only knows the operators used in pyproject.toml."""
     if version is None:
         return False
-    release = _numbers(version)
+    installed = release(version)
     for operator, bound in re.findall(r"(==|>=|<)\s*([\d.]+)", bounds):
-        limit = _numbers(bound)
-        length = max(len(release), len(limit))
-        own, other = (numbers + (0,) * (length - len(numbers)) for numbers in (release, limit))
+        limit = release(bound)
+        length = max(len(installed), len(limit))
+        own, other = (numbers + (0,) * (length - len(numbers)) for numbers in (installed, limit))
         if not {"==": own == other, ">=": own >= other, "<": own < other}[operator]:
             return False
     return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The release part of a version: (2, 13, 0) for "2.13.0+cpu"."""
-    match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 @check(device=False)

@@ -17,6 +17,7 @@ from lazytpu.runtime import client
 from lazytpu.runtime.cache.programs import KIND, program_key
 from lazytpu.runtime.cache.speeds import Speed
 from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import Option, add_options
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lazytpu.engine.compiling.estimate import Work
     from lazytpu.engine.compiling.translate import Translated
 
-QUICK: dict[str, Option] = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+QUICK: dict[str, Option] = {"xla_backend_optimization_level": 0, **WITHOUT_FUSION_EMITTERS}
 """The options with which XLA:CPU compiles a program in a seventh to a half of the time. The compilers of other
 platforms have none that save as much (docs/background-compilation.md)."""
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.device import device_module, memory_stats
+from lazytpu.frontend.device.indices import known
+from lazytpu.frontend.torch_private import ACCELERATOR_RANDOM
 
 
 def synchronize(device: Any = None, /) -> None:
@@ -47,9 +49,23 @@ def empty_host_cache() -> None:
     """Nothing to do: host memory is not cached."""
 
 
+def initial_seed(device: Any = None, /) -> int:
+    """The seed that the default generator's stream started from."""
+    known(device)
+    return device_module.initial_seed()
+
+
+def get_rng_state(device: Any = None, /) -> torch.Tensor:
+    """The state of the default generator."""
+    return device_module.get_rng_state(device)
+
+
 _OURS = (
     synchronize, current_stream, set_stream, set_device_index, device_count, get_memory_info, get_device_capability
 )  # fmt: skip
+
+
+_RANDOM = initial_seed, get_rng_state
 
 
 def install() -> None:
@@ -60,3 +76,5 @@ def install() -> None:
     for name in dir(memory_stats):
         if hasattr(accelerator, name) and callable(getattr(memory_stats, name)):
             setattr(accelerator, name, getattr(memory_stats, name))
+    for function in _RANDOM if ACCELERATOR_RANDOM is not None else ():
+        setattr(ACCELERATOR_RANDOM, function.__name__, function)

@@ -38,8 +38,9 @@ _CONVERSIONS = frozenset(
     scatter.value scatter_.value threshold.default threshold_.default
     """.split()
 )
-# Every dtype takes a number up to here: int8 does, and unsigned ones wrap as far below 0. Floats take more, infinities
-# and NaN too.
+_REFUSALS = "cannot be converted", "cannot do hardtanh on an unsigned type", "outside the representable range"
+"What the CPU's kernels say of such a number; the last of bounds of `clamp`, from torch 2.15 on."
+# Every dtype takes a number up to here: int8 does. Floats take more, infinities and NaN too.
 _ALWAYS_FITS = 127
 _FLOATS = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 
@@ -69,11 +70,13 @@ def _fit(first: Any, values: tuple[Any, ...]) -> bool:
     """Whether the numbers obviously fit the dtype of `first`, so that the CPU need not be called."""
     largest = _FLOATS.get(first.dtype) if isinstance(first, torch.Tensor) else None
     limit = largest or _ALWAYS_FITS
+    tensors = first if isinstance(first, list | tuple) else (first,)
+    least = 0 if any(isinstance(t, torch.Tensor) and not t.dtype.is_signed for t in tensors) else -limit
     for value in values:
         kind = type(value)
         if kind is complex:
             return False
-        if kind in (int, float) and not -limit <= value <= limit and (largest is None or math.isfinite(value)):
+        if kind in (int, float) and not least <= value <= limit and (largest is None or math.isfinite(value)):
             return False
     return True
 
@@ -119,5 +122,5 @@ def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: 
         with torch.no_grad():
             op(*map(small, args), **{name: small(value) for name, value in keywords}, **extra)
     except RuntimeError as error:
-        if ranges or "cannot be converted" in str(error):
+        if ranges or any(refusal in str(error) for refusal in _REFUSALS):
             raise

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import OVERRIDES, override
+from lazytpu.frontend.torch_private import CHOLESKY
 
 aten = torch.ops.aten
 
@@ -80,7 +81,6 @@ for _op, _argument, _kernel in (
     (aten._linalg_eigh.default, "A", "linalg_eigh_cpu"),
     (aten._linalg_eigvals.default, "self", "linalg_eig_out_cpu"),
     (aten._linalg_svd.default, "A", "linalg_svd_cpu"),
-    (aten.cholesky.default, "self", "cholesky_cpu"),
     (aten.cholesky_inverse.default, "self", "cholesky_inverse_out_cpu"),
     (aten.geqrf.default, "self", "geqrf_cpu"),
     (aten.linalg_cholesky_ex.default, "self", "cholesky_cpu"),
@@ -97,6 +97,8 @@ for _op, _argument, _kernel in (
     (aten.triangular_solve.default, "self", "triangular_solve_cpu"),
 ):
     refuse(_op, _argument, _kernel, LAPACK.__contains__)
+for _op in CHOLESKY:
+    refuse(_op, "self", "cholesky_cpu", LAPACK.__contains__)
 
 for _op, _argument, _kernel in (
     (aten.addmm.default, "self", "addmm_impl_cpu_"),

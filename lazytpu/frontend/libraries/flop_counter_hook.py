@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import call_when_imported
+from lazytpu.frontend.torch_private import REGISTER_FLOPS
 
 aten = torch.ops.aten
 
@@ -24,12 +24,11 @@ def backward(*shapes: Any, out_shape: Any = None, **options: Any) -> int:
     return 2 * forward(*shapes)
 
 
-def _hook(module: ModuleType) -> None:
-    counter: Any = module
-    counter.register_flop_formula(aten._cudnn_rnn)(forward)
-    counter.register_flop_formula(aten._cudnn_rnn_backward)(backward)
+def _hook(register: Any) -> None:
+    register(aten._cudnn_rnn)(forward)
+    register(aten._cudnn_rnn_backward)(backward)
 
 
 def install() -> None:
     """Hook the module when it is imported."""
-    when_imported("torch.utils.flop_counter", _hook)
+    call_when_imported(REGISTER_FLOPS, _hook)

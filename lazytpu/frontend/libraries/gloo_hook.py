@@ -12,7 +12,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import replace_when_imported
+from lazytpu.frontend.torch_private import FSDP2_MESH
 
 
 def _knows_device(group: Any) -> bool:
@@ -30,16 +31,16 @@ def install() -> None:
         return barrier(group, async_op, device_ids, *rest, **more)
 
     dist.barrier = dist.distributed_c10d.barrier = with_known_device
-    when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _adapt)
+    replace_when_imported(FSDP2_MESH, _with_known_mesh)
 
 
-def _adapt(module: Any) -> None:
-    original = module._init_default_mesh
-
+def _with_known_mesh(original: Any) -> Any:
     @wraps(original)
     def default_mesh(mesh_dim_names: Any = None) -> Any:
+        from torch.distributed.device_mesh import init_device_mesh
+
         if dist.is_initialized() and not _knows_device(dist.group.WORLD):
-            return module.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=mesh_dim_names)
+            return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=mesh_dim_names)
         return original(mesh_dim_names)
 
-    module._init_default_mesh = default_mesh
+    return default_mesh

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from lazytpu.versions import UncheckedVersionWarning, minor
+
 Act = Callable[[ModuleType], None]
 
 _waiting: dict[str, list[Act]] = {}
@@ -25,13 +27,26 @@ def when_imported(name: str, act: Act) -> None:
     module = sys.modules.get(name)
     spec: Any = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
-        act(module)
+        _perform(act, module)
         return
     _waiting.setdefault(name, []).append(act)
     if module is not None:  # it imports torch, and torch this
         spec.__class__ = _Loading
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+
+
+def _perform(act: Act, module: ModuleType) -> None:
+    """An import must not fail because a release that was not checked lacks what `act` changes there."""
+    try:
+        act(module)
+    except AttributeError as error:
+        warnings.warn(
+            f"lazytpu could not adapt {module.__name__}: {error}. What it offers may not know the device. "
+            "The releases that were checked are listed in lazytpu.versions.CHECKED.",
+            UncheckedVersionWarning,
+            stacklevel=2,
+        )
 
 
 class _Loading(ModuleSpec):
@@ -45,7 +60,7 @@ class _Loading(ModuleSpec):
             module = sys.modules.get(self.name)
             if module is not None:
                 for act in _waiting.pop(self.name, ()):
-                    act(module)
+                    _perform(act, module)
 
 
 class _Finder(MetaPathFinder):
@@ -74,7 +89,7 @@ class _Finder(MetaPathFinder):
                 del loader.exec_module  # the loader is its class's again
                 execute(module)
                 for act in _waiting.pop(fullname, ()):
-                    act(module)
+                    _perform(act, module)
 
             loader.exec_module = exec_module
         return spec
@@ -83,13 +98,9 @@ class _Finder(MetaPathFinder):
 _FINDER = _Finder()
 
 
-class UncheckedVersionWarning(UserWarning):
-    """A library's release is not among those that lazytpu's hook was checked against."""
-
-
 def warn_unchecked(library: str, version: str, checked: tuple[str, ...]) -> None:
     """Warn unless `version` is of one of the releases `checked` ("1.15" covers 1.15.0 and 1.15.3)."""
-    if ".".join(version.split(".")[:2]) not in checked:
+    if minor(version) not in checked:
         warnings.warn(
             f"{library} is {version}; lazytpu's support for it was checked against {', '.join(checked)}. If it does "
             "not find the device or misbehaves there, install one of these.",

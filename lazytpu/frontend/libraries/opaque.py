@@ -17,19 +17,18 @@ def make_opaque(function: Any) -> None:
     """Let dynamo put calls of a function into its graphs as they are. Ops that it records while a graph is traced
     further are in that graph; arguments and results may be tensors, settings, and tuples, lists and dicts of them."""
     _opaque.add(function)
-    rules = sys.modules.get(private.DYNAMO_RULES)
-    if rules is not None:
-        _allow(rules, function)
+    if private.DYNAMO_RULES in sys.modules:
+        _allow(function)
 
 
-def allow_all(rules: Any) -> None:
-    """Tell dynamo of the functions so far. `rules` is its module of that kind, which was just imported."""
+def allow_all() -> None:
+    """Tell dynamo, whose rules were just imported, of the functions so far."""
     for function in list(_opaque):
-        _allow(rules, function)
+        _allow(function)
 
 
-def _allow(rules: Any, function: Any) -> None:
-    ids = (rules._allowed_callable_ids, rules._nonstrict_trace_callable_ids)
+def _allow(function: Any) -> None:
+    ids = [place.get() for place in private.OPAQUE]
     for known in ids:
         known.add(id(function))
     weakref.finalize(function, lambda number: [known.remove(number) for known in ids], id(function))

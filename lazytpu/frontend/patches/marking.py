@@ -9,17 +9,15 @@ from typing import Any
 import torch
 
 from lazytpu.frontend import torch_private as private
-from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.libraries.places import call_when_imported
 
 
 def install() -> None:
     """Wrap it once dynamo is imported."""
-    when_imported(private.DYNAMO, _wrap)
+    call_when_imported(private.MARKS[0], _wrap)
 
 
-def _wrap(dynamo: Any) -> None:
-    marks = dynamo.decorators.mark_dynamic
-
+def _wrap(marks: Any) -> None:
     @functools.wraps(marks)  # with what forbids it in graphs
     def mark_dynamic(t: Any, index: Any, **limits: Any) -> None:
         marks(t, index, **limits)
@@ -28,4 +26,5 @@ def _wrap(dynamo: Any) -> None:
 
             pad(t)
 
-    dynamo.mark_dynamic = dynamo.decorators.mark_dynamic = mark_dynamic
+    for place in private.MARKS:
+        place.set(mark_dynamic)

@@ -1,0 +1,14 @@
+"""What torch's kernels for the CPU compute differently by release; the rules follow the installed one."""
+
+from __future__ import annotations
+
+import torch
+
+from lazytpu.versions import release
+
+VERSION = release(torch.__version__)
+
+ROUNDS_SOFTSHRINK = VERSION >= (2, 14)
+"softshrink of half types rounds lambd to their dtype; before, it reads lambd as float32."
+SATURATES_CLAMP = VERSION >= (2, 15)
+"clamp takes an integer bound beyond an integer dtype as that dtype's end; before, the bound wraps, or is refused."

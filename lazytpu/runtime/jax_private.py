@@ -1,0 +1,107 @@
+"""jax's private names, in one place; those of jaxlib's MLIR are in `mlir`. `client` builds on them.
+
+`CHECKED` are the releases that each was checked against (docs/versions.md), and what differs between them is looked up
+by `VERSION`.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from lazytpu.undisturbed import undisturbed, with_environment
+from lazytpu.versions import release, require_one_release
+
+CHECKED = ("0.10", "0.11", "0.12")
+
+# jax sets variables when it is imported, for the libraries of its clients. They have them while a client is made.
+with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
+    try:
+        import jax
+    except RuntimeError:  # jax and jaxlib are too far apart even for jax
+        require_one_release(metadata.version("jax"), metadata.version("jaxlib"))
+        raise
+    from jax._src.lib import version_str
+
+    require_one_release(jax.__version__, version_str)
+    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
+    from jax._src.interpreters import mlir, partial_eval
+    from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
+    from jax.sharding import SingleDeviceSharding
+
+__all__ = ["SingleDeviceSharding", "jax"]
+
+VERSION = release(jax.__version__)
+
+at_fork: Any = xla_bridge._at_fork
+XlaError: type[Exception] = _jax.JaxRuntimeError
+
+# Clients and their devices
+get_backend = xla_bridge.get_backend
+has_backends = xla_bridge.backends_are_initialized
+backend_factories: dict[str, Any] = xla_bridge._backend_factories
+register_backend = xla_bridge.register_backend_factory
+configured_options = xla_bridge._options_from_jax_configs
+count_chips = hardware_utils.num_available_tpu_chips_and_device_id
+libtpu_path = cloud_tpu_init.get_tpu_library_path
+distributed_client = _jax.get_distributed_runtime_client
+gloo_collectives = _jax.make_gloo_tcp_collectives
+make_cpu_client = xla_client.make_cpu_client
+make_plugin_client = xla_client.make_c_api_client
+load_plugin = xla_client.load_pjrt_plugin_dynamically
+plugin_loaded = _jax.pjrt_plugin_loaded
+plugin_initialized = _jax.pjrt_plugin_initialized
+initialize_plugin = _jax.initialize_pjrt_plugin
+get_topology = xla_client.get_topology_for_devices
+custom_call_targets = xla_client.custom_call_targets
+prepare_lapack_call = lapack.prepare_lapack_call
+DeviceList = _jax.DeviceList
+DeviceAssignment = xla_client.DeviceAssignment
+
+# MLIR, and compiling
+make_context = mlir.make_ir_context
+to_bytecode = mlir.module_to_bytecode
+THREAD_POOL = mlir.global_thread_pool  # that of all contexts
+get_compile_options = compiler.get_compile_options
+# Options of XLA:CPU without which it compiles faster and the code is slower; jaxlib 0.11 has one way to emit fusions
+WITHOUT_FUSION_EMITTERS: dict[str, bool] = {} if VERSION >= (0, 11) else {"xla_cpu_use_fusion_emitters": False}
+
+# Moving data
+ShapedArray = core.ShapedArray
+array_result_handler = _jax.array_result_handler
+# How that is told to look at no result; from jaxlib 0.11 on it has no checks
+UNCHECKED: dict[str, Any] = {} if VERSION >= (0, 11) else {"_skip_checks": True}
+device_put = _jax.batched_device_put
+block_until_ready = _jax.batched_block_until_ready
+COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
+    """The results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params` are those
+    of the `pallas_call`."""
+    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import, and its users have done it
+
+    rest = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
+    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **rest))
+
+
+def kernel_cost(body: Any, steps: int, moved: int) -> Any:
+    """The cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves that many bytes."""
+    from jax._src.pallas import core as pallas
+    from jax._src.pallas import cost_estimate
+
+    # Before jax 0.12 a jaxpr and its constants were two objects in a third.
+    closed = body if VERSION >= (0, 12) else core.ClosedJaxpr(body, ())
+    once = cost_estimate.cost_estimate_jaxpr(closed)
+    return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
+
+
+def without_dead_code(closed: Any) -> Any:
+    """A closed jaxpr without what its results do not need, loops included. It takes all of its operands."""
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return closed.replace(jaxpr=jaxpr)
+
+
+def trace_of(tracer: Any) -> Any:
+    """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
+    return tracer._trace
