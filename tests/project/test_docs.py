@@ -93,7 +93,7 @@ def ids(of_pages: list[tuple[str, str]]) -> list[str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The files of the project that the pages name, where a command may write beside them."""
-    for name in ("benchmarks", "examples", "lazytpu", "tests", "tools", "Makefile", "pyproject.toml"):
+    for name in "benchmarks examples lazytpu tests tools Makefile constraints.txt pyproject.toml".split():
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "docs").mkdir()
     return tmp_path
