@@ -227,9 +227,10 @@ class Size:
         if right.number is None:
             quotient, bound = _quotient(left, right), self.of.bound
             there = right.at(bound)
-            if there <= 0 or abs(less := left.at(bound) // there - quotient.at(bound)) > 1:
+            if there <= 0:
                 return self._lost(f"in ({left}) // ({right})")
-            quotient = quotient + less
+            less = left.at(bound) // there - quotient.at(bound)
+            quotient = quotient + less if abs(less) <= 1 else form(left.at(bound) // there)  # or that of the bound
             rest = left - quotient * right  # it is the quotient wherever 0 <= rest < right
             negative, below = self.of.is_negative(rest), self.of.is_negative(rest - right)
             assert below and not negative

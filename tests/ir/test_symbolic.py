@@ -165,3 +165,13 @@ def test_only_ir_types_reads_the_shape_of_a_type() -> None:
 def test_the_number_at_the_bound(derivation: Derivation) -> None:
     assert number_at_bound(derivation.size(symbol("n") + symbol("m"))) == 40
     assert number_at_bound(7) == 7
+
+
+def test_a_quotient_that_no_division_of_polynomials_gives_is_that_of_the_bound() -> None:
+    derivation = Derivation({"n": (2, 16)})
+    n = derivation.size(symbol("n"))
+    assert (100 * n) // (100 * (n // 2)) == 2
+    for size in range(2, 17):
+        same = all(guard.at({"n": size}) for guard in derivation.guards)
+        assert not same or 100 * size // (100 * (size // 2)) == 2
+    assert all(guard.at({"n": 16}) for guard in derivation.guards) and derivation.guards
