@@ -116,7 +116,8 @@ def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Reco
             return list(map(argument, values, others)) if len(others) == len(values) else values
         if isinstance(value, Operand) and value.view is None and getattr(other, "view", None) is not None:
             layout = layouts[value.slot]
-            return Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
+            whole = Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
+            return whole if is_part(whole, layout) else value  # no element has a place in an empty tensor
         return value
 
     for record, other in zip(records, others, strict=True):

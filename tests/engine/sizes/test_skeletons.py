@@ -268,3 +268,17 @@ def test_no_size_of_an_array_falls() -> None:
 def test_a_difference_but_for_some() -> None:
     rows = columns((13, 8, 1), (13, 9, 2), (18, 13, 1))
     assert forms(rows, (SIZE, SIZE, OTHER)) == ["n", "m", "m-n+6"]
+
+
+def test_an_empty_whole_is_no_part() -> None:
+    """No element has a place in it, so that a view of all of it would have other integers."""
+
+    def summed(operand: Operand, n: int) -> Record:
+        admitted = ((0, layout(n, 4), False),)
+        return Record(torch.ops.aten.sum.default, {"self": operand}, (layout(),), (1,), {}, admitted, None)
+
+    view = Operand(0, ((3, 4), (4, 1), 0, torch.float32))
+    for n in (0, 1, 2):
+        own, made = [summed(Operand(0, None), n)], Integers([], [])
+        assert trace_apart(with_parts(own, [summed(view, 9)]), made) == trace_apart(own, whole := Integers([], []))
+        assert made.values == whole.values
