@@ -64,6 +64,9 @@ def test_nan(dtype: torch.dtype) -> None:
         x, rank = values(*shape, dtype=dtype), len(size)
         for some in (torch.full_like(x, float("nan")), x.masked_fill(torch.rand(shape) < 0.3, float("nan"))):
             check(getattr(A, f"adaptive_max_pool{rank}d").default, some, size)
+            if dtype != torch.bfloat16:
+                samples = torch.rand(shape[0], shape[1], rank).to(dtype)
+                check(getattr(A, f"fractional_max_pool{rank}d").default, some, [2] * rank, size, samples)
 
 
 @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
