@@ -1,7 +1,8 @@
 """Storages of the device: what `torch.UntypedStorage` does for other devices in C++.
 
-torch.save, torch.load and deepcopy work on storages, and that is how tensors that share memory still share it afterwards;
-pickle writes a storage of its own for each tensor, as torch does for the CPU. A storage of the device is an empty native storage whose Python object holds a `_value`, so its size,
+torch.save, torch.load and deepcopy work on storages, and that is how tensors that share memory still share it
+afterwards; pickle writes a storage of its own for each tensor, as torch does for the CPU. A storage of the device is an
+empty native storage whose Python object holds a `_value`, so its size,
 address and bytes are answered here. Storages of other devices go to torch's own methods.
 """
 
