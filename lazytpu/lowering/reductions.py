@@ -155,16 +155,22 @@ def reduce_window(e: Emission, op: ops.ReduceWindowOp, x: ir.Value) -> ir.Value:
 @lowers(ops.CumulativeOp)
 def cumulative(e: Emission, op: ops.CumulativeOp, x: ir.Value) -> ir.Value:
     """A reduce_window over all previous elements, which XLA rewrites into a tree of short scans: one million f32 take
-    3.3 ms on XLA:CPU (a chain of shifted additions 48 ms), and rounding errors grow with the depth of the tree only."""
+    3.3 ms on XLA:CPU (a chain of shifted additions 48 ms), and rounding errors grow with the depth of the tree only.
+
+    Sums and products of f32 are accumulated in f64, as in torch's CPU kernels, except on TPUs, which emulate it."""
     shape, dim = shape_of(op.operand_type(0)), integer(op.dim)
     if shape[dim] <= 1 or 0 in shape:
         return x
-    return _reduce_window(
+    dtype = dtype_of(op.operand_type(0))
+    doubled = op.kind.data in ("add", "mul") and dtype == "f32" and e.target != "tpu"
+    wide = "f64" if doubled else dtype
+    total = _reduce_window(
         e,
         op.kind.data,
-        x,
-        dtype_of(op.operand_type(0)),
-        e.result(op),
+        e.convert(x, wide),
+        wide,
+        e.tensor(wide, shape),
         [(size - 1, 0) if d == dim else (0, 0) for d, size in enumerate(shape)],
         window_dimensions=[size if d == dim else 1 for d, size in enumerate(shape)],
     )
+    return e.convert(total, dtype)

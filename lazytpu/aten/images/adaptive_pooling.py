@@ -11,7 +11,7 @@ import numpy as np
 from lazytpu.aten.images.pooling import Pooling, by_rank, max_pool, max_pool_gradient, planes, scatter_planes
 from lazytpu.aten.indexing.tables import Table, gathered, take
 from lazytpu.aten.pointwise.operands import full, wide
-from lazytpu.ir.types import dtype_of, numel, shape_of
+from lazytpu.ir.types import dtype_of, is_float, numel, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -81,6 +81,13 @@ def adaptive_avg_pool_backward(b: Builder, rank: int, grad_output: SSAValue, sel
     return b.convert(b.reshape(x, shape), dtype)
 
 
+def _last_nan(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
+    """The last position of a NaN in each row, or 0: of a window torch keeps the last NaN, but the first maximum."""
+    dim = len(shape_of(x)) - 1
+    position = b.iota(dtype, shape_of(x), dim)
+    return b.reduce("max", b.select(b.compare("NE", x, x), position, full(b, 0, position)), [dim])
+
+
 @by_rank("adaptive_max_pool{}d")
 def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[int]) -> Pair:
     """(maxima, i64 row-major indices) of `output_size` windows."""
@@ -100,6 +107,8 @@ def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
     order = (0, *(1 + 2 * d for d in range(rank)), *(2 + 2 * d for d in range(rank)))
     x = b.reshape(b.transpose(x, order), (shape_of(x)[0], *places, prod(lengths)))
     values, position = b.argreduce("max", x, rank + 1)
+    if is_float(dtype):
+        position = b.max(position, _last_nan(b, x, dtype_of(position)))
     index = full(b, 0, position)
     for dim, ((starts, ends), length) in enumerate(zip(windows, lengths, strict=True)):
         inner = prod(lengths[dim + 1 :])

@@ -1,7 +1,8 @@
 """Storages of the device: what `torch.UntypedStorage` does for other devices in C++.
 
-torch.save, torch.load, deepcopy and pickle work on storages, and that is how tensors that share memory still share it
-afterwards. A storage of the device is an empty native storage whose Python object holds a `_value`, so its size,
+torch.save, torch.load and deepcopy work on storages, and that is how tensors that share memory still share it
+afterwards; pickle writes a storage of its own for each tensor, as torch does for the CPU. A storage of the device is an
+empty native storage whose Python object holds a `_value`, so its size,
 address and bytes are answered here. Storages of other devices go to torch's own methods.
 """
 
@@ -70,13 +71,6 @@ def _typed_to_tpu(self: Any, device: Any = None, non_blocking: bool = False) -> 
     return self._new_wrapped_storage(self._untyped_storage.to(device="tpu"))
 
 
-def _reduce_typed(self: Any) -> Any:
-    """Pickled as its untyped storage and the dtype, so that views in one pickle share the storage."""
-    if _is_tpu(self._untyped_storage):
-        return storages.typed, (self._untyped_storage, self.dtype)
-    return _native_reduce_typed(self)
-
-
 def _write_file(self: Any, *args: Any) -> None:
     """Write the bytes to a file, for torch.save's format before 1.6."""
     storages.to_cpu(self)._write_file(*args)
@@ -101,7 +95,6 @@ def _tensor_address(self: torch.Tensor) -> int:
 
 
 _native_to, _native_copy = Storage.to, Storage.copy_
-_native_reduce_typed = torch.TypedStorage.__reduce__
 
 
 def install() -> None:
@@ -125,7 +118,7 @@ def install() -> None:
     storage.is_tpu = property(_is_tpu)
     ForkingPickler.register(Storage, _reduce_for_process)
     typed: Any = torch.TypedStorage
-    typed.tpu, typed.__reduce__ = _typed_to_tpu, _reduce_typed
+    typed.tpu = _typed_to_tpu
     typed.is_tpu = property(lambda self: _is_tpu(self._untyped_storage))
     tensor: Any = torch.Tensor
     tensor.data_ptr = _tensor_address

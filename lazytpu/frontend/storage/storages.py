@@ -157,8 +157,3 @@ def reduce(storage: Any) -> Any:
 def restore(data: bytes) -> Any:
     """A storage of the device with these bytes."""
     return from_cpu(torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage()) if data else empty(0)
-
-
-def typed(storage: Any, dtype: torch.dtype) -> torch.TypedStorage:
-    """The storage with a dtype, for unpickling."""
-    return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 
 from lazytpu.lowering.templates.registry import template
 
-COMPARED = 64  # rows up to this length are compared with every value; longer ones get a binary search
-
 
 @template("top_k")
 def top_k(x: jax.Array, *, k: int) -> tuple[jax.Array, jax.Array]:
@@ -18,13 +16,27 @@ def top_k(x: jax.Array, *, k: int) -> tuple[jax.Array, jax.Array]:
 
 
 @template("searchsorted")
-def searchsorted(sequence: jax.Array, values: jax.Array, *, side: str, wide: bool) -> jax.Array:
+def searchsorted(
+    sequence: jax.Array, values: jax.Array, length: jax.Array | None = None, *, side: str, wide: bool
+) -> jax.Array:
     """Insertion points of `values` [..., m] in the sorted rows of `sequence` [..., n], or of values of any shape in one
-    row [n]."""
-    method = "compare_all" if sequence.shape[-1] <= COMPARED else "scan"
+    row [n]; of a padded row only the first `length` elements count."""
+    size = sequence.shape[-1]
+    if size == 0:
+        return jnp.zeros(values.shape, jnp.int64 if wide else jnp.int32)
 
     def search(row: jax.Array, of: jax.Array) -> jax.Array:
-        return jnp.searchsorted(row, of, side=side, method=method)
+        # The comparisons of torch's binary search, in its order: they place NaN, and decide in a row that ends in NaN.
+        def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            start, end = bounds
+            middle = start + (end - start) // 2
+            element = row.at[middle].get(mode="clip")
+            after = (start < end) & ~(element > of if side == "right" else element >= of)
+            return jnp.where(after, middle + 1, start), jnp.where(after, end, middle)
+
+        start = jnp.zeros(of.shape, jnp.int32)
+        end = jnp.full_like(start, size if length is None else length)
+        return jax.lax.fori_loop(0, size.bit_length(), halve, (start, end))[0]
 
     if sequence.ndim == 1:
         indices = search(sequence, values)

@@ -244,6 +244,7 @@ def fractional_max_pool(
         flat = flat * n + elements.reshape(planes, *shape)
     flat = flat.reshape(planes, prod(places), prod(sizes))
     values = jnp.take_along_axis(x.reshape(planes, 1, prod(plane)), flat, 2)
-    best = jnp.argmax(values, 2, keepdims=True)
+    last_nan = jnp.max(jnp.where(jnp.isnan(values), jnp.arange(values.shape[2]), 0), 2, keepdims=True)
+    best = jnp.maximum(jnp.argmax(values, 2, keepdims=True), last_nan)
     maxima, indices = (jnp.take_along_axis(v, best, 2).reshape(planes, *places) for v in (values, flat))
     return maxima, indices.astype(jnp.int64)

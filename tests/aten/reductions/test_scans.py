@@ -29,6 +29,13 @@ def test_sums_and_products(dtype: torch.dtype, dim: int) -> None:
     check(A.cumprod.default, x, dim)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_what_overflows_in_between_comes_back(dtype: torch.dtype) -> None:
+    big = torch.finfo(dtype).max * 0.9
+    check(A.cumsum.default, torch.tensor([big, big, -big, -big, 1], dtype=dtype), 0)
+    check(A.cumprod.default, torch.tensor([big, big, *[big**-0.5] * 3, 2], dtype=dtype), 0, rtol=0.02, atol=0)
+
+
 def test_options() -> None:
     x = values(3, 4, dtype=torch.float32)
     check(A.cumsum.default, x, 1, dtype=torch.float64)

@@ -144,6 +144,19 @@ def test_searchsorted(length: int, right: bool) -> None:
     check(A.bucketize.Tensor, wanted, row, right=right)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted_of_nan(dtype: torch.dtype, right: bool) -> None:
+    """Values that are NaN, and rows that end in NaN, where torch's order of comparisons decides."""
+    wanted = torch.tensor([nan, 2, inf, -inf, 5], dtype=dtype)
+    for length, nans in ((3, 1), (5, 4), (2, 2), (70, 20)):
+        row = torch.tensor([1.0 + i for i in range(length - nans)] + [nan] * nans, dtype=dtype)
+        check(A.searchsorted.Tensor, row, wanted, right=right)
+        check(A.bucketize.Tensor, wanted, row, right=right)
+        check(A.searchsorted.Tensor, row, wanted, right=right, sorter=torch.arange(length))
+        check(A.searchsorted.Tensor, torch.stack([row, row.flip(0)]), torch.stack([wanted, wanted]), right=right)
+
+
 def test_searchsorted_elsewhere() -> None:
     row = torch.tensor([5, 1, 3])
     check(A.searchsorted.Tensor, row, torch.tensor([3, 4]), sorter=torch.tensor([1, 2, 0]), side="right")

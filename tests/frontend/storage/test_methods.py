@@ -160,13 +160,13 @@ torch.save(x, sys.argv[1])
         subprocess.run([sys.executable, "-c", alone, file.name], check=True, timeout=300, env=environment)
 
 
-def test_pickle_shares_storage() -> None:
+def test_pickle_copies_each_storage() -> None:
     x = on_tpu(4, 3)
     a, b = pickle.loads(pickle.dumps((x, x[1:])))
     assert a.device.type == "tpu"
     assert a.tolist() == x.tolist()
     a.zero_()
-    assert b.sum().item() == 0
+    assert b.tolist() == x[1:].tolist()
     p = pickle.loads(pickle.dumps(torch.nn.Parameter(x)))
     assert isinstance(p, torch.nn.Parameter)
     assert p.requires_grad

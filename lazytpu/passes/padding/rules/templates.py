@@ -114,20 +114,19 @@ def _greatest(x: SSAValue) -> Number:
 
 
 def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Padding of a sorted row is behind all, and no value belongs behind the true elements' end."""
+    """The search gets the true length of the row: another would compare in another order, which NaN reveals."""
     assert isinstance(op, template.TemplateOp)
     sequence, values = (w.dims(x) for x in op.operands)
     length = sequence[-1]
     if not length.prefix:
         raise Refused(f"the merged dimension {length} is searched")
     batch = merged_all([sequence[:-1], values[:-1]]) if len(sequence) > 1 else ()
-    sorted_row = w.masked(op.operands[0], [len(sequence) - 1], _greatest(op.operands[0]))
     b, out = w.builder, op.results[0]
     params = {name: from_attribute(value) for name, value in op.params.data.items()}
-    made = b.template("searchsorted", [sorted_row, op.operands[1]], [(dtype_of(out), shape_of(out))], **params)[0]
-    end = b.broadcast_in_dim(w.number(length.total, dtype_of(out)), shape_of(out), ())
+    operands = [*op.operands, w.number(length.total, "i32")]
+    made = b.template("searchsorted", operands, [(dtype_of(out), shape_of(out))], **params)[0]
     dims = tuple([dim.settled for dim in values]) if not batch else (*batch, values[-1].settled)
-    w.replace(op, b.min(made, end), Padded(dims))
+    w.replace(op, made, Padded(dims))
     return None
 
 
