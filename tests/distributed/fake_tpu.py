@@ -10,6 +10,8 @@ from typing import Any
 
 from jax._src.lib import _jax, xla_client
 
+from lazytpu.runtime import jax_private
+
 LOADED: list[str] = []
 
 
@@ -33,9 +35,9 @@ def make_client(name: str, options: Any, connection: Any) -> Any:
 
 
 real = _jax.pjrt_plugin_loaded, _jax.pjrt_plugin_initialized
-_jax.pjrt_plugin_loaded = lambda name: name in LOADED or real[0](name)
-_jax.pjrt_plugin_initialized = lambda name: name in LOADED or real[1](name)
-xla_client.load_pjrt_plugin_dynamically = load
-xla_client.make_c_api_client = make_client
+_jax.pjrt_plugin_loaded = jax_private.plugin_loaded = lambda name: name in LOADED or real[0](name)
+_jax.pjrt_plugin_initialized = jax_private.plugin_initialized = lambda name: name in LOADED or real[1](name)
+xla_client.load_pjrt_plugin_dynamically = jax_private.load_plugin = load
+xla_client.make_c_api_client = jax_private.make_plugin_client = make_client
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -195,7 +195,7 @@ def test_an_upload_that_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
     kept = torch.ones(4).to("tpu")
     with monkeypatch.context() as patched:
-        patched.setattr(client._jax, "batched_device_put", refuse)
+        patched.setattr(client.private, "device_put", refuse)
         with pytest.raises(torch.OutOfMemoryError, match=r"too small for data from the host.*\n.*1.00G"):
             torch.ones(9).to("tpu")
     assert torch.ones(9).to("tpu").sum().item() == 9
