@@ -75,7 +75,7 @@ class Chain:
     ) -> None:
         self._states, self._reading, self._forms = states, reading, _forms(varying)
         self._ends = [*reading.starts[1:], len(self._forms)]
-        self._all = varying.symbols
+        self._places = varying.symbols
         self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
         self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
         self.segments: list[Segment] = []
@@ -142,7 +142,7 @@ class Chain:
     def _derived(self, inference: Inference) -> dict[int, tuple[Guard, ...]]:
         """The numbers of the states whose results have the layouts that their forms say, with the guards of that."""
         results, old, new, found = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
-        for name, at in self._all.items():
+        for name, at in self._places.items():
             results.begin(name, LEAST, self._reading.integers.values[at])
         for number, (state, at) in enumerate(zip(self._states, self._reading.records, strict=True)):
             (own,) = state.recorded
