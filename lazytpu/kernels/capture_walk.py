@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import re
 import sys
 import threading
@@ -33,9 +34,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 
 from lazytpu.frontend.recording.keys import exact
+from lazytpu.frontend.recording.names import values_of
 from lazytpu.kernels.capture_reads import Reads
+from lazytpu.trace.value import Value
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(PLAIN)
@@ -138,7 +142,8 @@ class Walk:
         if not isinstance(value, _CONTENTS):
             if read:
                 self._inside(value, path, read)
-            return self._same(value)
+            held = self.reads.contents(_of_tensor, value) if read and isinstance(value, torch.Tensor) else None
+            return self._same(value), held
         if kind not in _EXACT and not issubclass(kind, np.generic):
             self._seen[id(value)] = value
             self.reads.read(type, value)
@@ -248,6 +253,24 @@ def _form(array: Any) -> tuple[Any, ...]:
 
 def _array_bytes(array: Any) -> bytes:
     return array.tobytes()
+
+
+def _of_tensor(tensor: torch.Tensor) -> Any:
+    """What a tensor holds: its numbers on the CPU; on the device those of its values, which a write replaces."""
+    held = tuple([_NUMBERS.setdefault(value, next(_numbers)) for _, value in values_of(tensor)])
+    strided = tensor.layout is torch.strided
+    form = (tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()) if strided else tensor.layout
+    if held:
+        return form, held
+    if not strided or tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return form, None if tensor.is_inference() else tensor._version
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return form, plain.view(torch.uint8).numpy().tobytes()
+
+
+_numbers = itertools.count()
+_NUMBERS: WeakKeyDictionary[Value, int] = WeakKeyDictionary()
+"""The number of each value that was met: a key that held values would keep their memory."""
 
 
 def _of_bytes(value: Any) -> tuple[Any, ...]:

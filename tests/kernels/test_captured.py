@@ -17,9 +17,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
+import lazytpu
+from lazytpu.frontend.recording.tensors import value_of
 from lazytpu.kernels import captured
 from lazytpu.kernels.captured import Captured
+from lazytpu.pallas import custom_jax_kernel
 
 
 class Base:
@@ -306,3 +310,44 @@ def test_what_did_not_change_is_not_walked_again(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(captured, "Walk", Counted)
     assert all(each.now() is key for each, key in zip(kept, keys, strict=True))
     assert not walks
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_what_a_captured_tensor_holds(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = torch.ones(2, 2, device=device)
+    kernel = custom_jax_kernel(lambda x: x * float(scale[0, 1]))
+    x = torch.ones(3, device="tpu")
+
+    def assigned() -> None:
+        scale.data = torch.full((2, 2), 9.0, device=device)
+
+    for change, expected in (
+        (lambda: None, 1.0), (lambda: scale.fill_(5), 5.0), (lambda: scale.data.fill_(7), 7.0), (assigned, 9.0),
+        (lambda: scale[0].mul_(2), 18.0), (lambda: scale.t_(), 9.0),
+    ):  # fmt: skip
+        change()
+        assert kernel(x).tolist() == [expected] * 3
+    walks = 0
+    walk = captured.Walk
+
+    def counted(*args: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return walk(*args)
+
+    monkeypatch.setattr(captured, "Walk", counted)
+    for _ in range(3):
+        assert kernel(x).tolist() == [9.0] * 3
+        lazytpu.mark_step()
+    assert not walks
+
+
+def test_a_captured_tensor_of_the_device_is_not_kept() -> None:
+    scale = torch.ones(2, device="tpu")
+    what = Captured(lambda x: x * scale.item(), "kernel")
+    seen = [weakref.ref(value_of(scale))]
+    what.now()
+    scale.mul_(2)
+    lazytpu.sync()
+    what.now()
+    assert seen[0]() is None
