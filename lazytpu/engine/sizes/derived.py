@@ -101,9 +101,9 @@ def spread(
     inference: Inference,
     given: Callable[[int], Form],
     learn: Callable[[int, Form], None],
-) -> Varying:
+) -> Varying | None:
     """The forms of one trace of these records, of which `given` has those of what ops are given. It is told of the
-    others by `learn`."""
+    others by `learn`. None where a symbol follows from others."""
     results, sizes = Results(inference), {name: int(integers[at]) for name, at in symbols.items()}
     for name, size in sizes.items():
         results.begin(name, min(LEAST, size), size)
@@ -115,4 +115,6 @@ def spread(
             learn(position, each)
         return True
 
-    return varying_of(Walk(records, results, given, learn_all).forms, integers, symbols)
+    forms = Walk(records, results, given, learn_all).forms
+    own = all(forms[at] == symbol(name) for name, at in symbols.items())
+    return varying_of(forms, integers, symbols) if own else None

@@ -37,8 +37,8 @@ class Guesses:
         for position in sorted(told, key=lambda at: len(str(told[at]))):
             self._learn(position, told[position])
 
-    def varying(self, records: list[Record], inference: Inference) -> Varying:
-        """What varies in the trace, which has these records."""
+    def varying(self, records: list[Record], inference: Inference) -> Varying | None:
+        """What varies in the trace, which has these records; None where a symbol follows from others."""
         return spread(self._symbols, self._integers, records, inference, self._given, self._learn)
 
     def _learn(self, position: int, size: Form) -> None:

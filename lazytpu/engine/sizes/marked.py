@@ -65,8 +65,8 @@ class Marked:
             return None
         forms = {at: symbol(name) for at, name in told.items()}
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
-        guesses = Guesses(integers, np.array(into.kinds), names, forms, fixed)
-        return guesses.varying(self.records, inference), limits
+        varying = Guesses(integers, np.array(into.kinds), names, forms, fixed).varying(self.records, inference)
+        return None if varying is None else (varying, limits)
 
     def _inputs(self, into: Integers) -> Iterator[tuple[int, int, Limits | None]]:
         """The positions of sizes of inputs, the sizes, and the limits of those that vary."""

@@ -118,7 +118,8 @@ def transferred(
         others[mine] = there.records[theirs]
     records = with_parts(here.records, others)
     fixed = {int(integers[at]) for at, size in told.items() if size.number is not None and kinds[at] == SIZE}
-    return Guesses(integers, kinds, names, told, fixed).varying(records, inference), records
+    made = Guesses(integers, kinds, names, told, fixed).varying(records, inference)
+    return None if made is None else (made, records)
 
 
 def _range(trace: Relative, record: int) -> range:

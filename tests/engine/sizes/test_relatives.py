@@ -68,3 +68,21 @@ def test_forms_of_forms() -> None:
     there = {"n": symbol("m") + 1, "m": form(4)}
     assert str(parse("2*n+m").where(there)) == "2*m+6"
     assert str(parse("(n+1)/2+n*m").where(there)) == str(parse("(m+2)/2+4*m+4"))
+
+
+@pytest.mark.usefixtures("bucketed", "fresh_traces")
+def test_sizes_of_a_relative_that_are_no_symbols_here() -> None:
+    """A line has strided convolutions of many lengths, and then others whose channels vary, of none, too."""
+
+    def convolved(of: tuple[int, ...], by: tuple[int, ...], **settings: int) -> None:
+        lazytpu.mark_step()
+        x, weight = torch.randn(of), torch.randn(by)
+        found = torch.conv1d(x.to("tpu"), weight.to("tpu"), **settings)
+        lazytpu.mark_step()
+        torch.testing.assert_close(found.cpu(), torch.conv1d(x, weight, **settings), rtol=1e-4, atol=1e-4)
+
+    cases: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = []
+    cases += [((2, 4, n), (6, 4, 5), {"stride": 2, "padding": 1}) for n in (17, 20, 23, 29, 16, 8)]
+    cases += [((2, n, 12), (6, n, 3), {}) for n in (17, 20, 2, 1, 0, 3)]
+    for of, by, settings in cases:
+        convolved(of, by, **settings)
