@@ -100,7 +100,9 @@ def _check_operands(
 def convolution(**arguments: Any) -> torch.Tensor:
     """The meta function's shape, in the format that the CPU's kernels choose."""
     input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments.values()
-    if groups > 0 and input.dim() == weight.dim() > 2:
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
+    if input.dim() == weight.dim() > 2:
         _check_settings(input.dim() - 2, stride, padding, dilation, transposed, output_padding)
         _check_operands(input, weight, bias, transposed, groups)
         if 0 in input.shape[2:] and 0 not in input.shape[:2]:

@@ -221,28 +221,34 @@ def override(*names: str) -> Any:
     return register
 
 
-def _multiplied(op: OpOverload, first: str, second: str) -> None:
-    """The CPU refuses matrices of two dtypes; the meta functions do not."""
+def _multiplied(op: OpOverload, first: str, second: str, product: OpOverload | None = None) -> None:
+    """The CPU refuses matrices of two dtypes, and to add a product, of the op `product`, to what does not expand to it;
+    the meta functions do not."""
 
     def check(**arguments: Any) -> torch.Tensor:
-        one, other = arguments[first].dtype, arguments[second].dtype
-        if one != other:
-            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one} != {other}")
+        one, other = arguments[first], arguments[second]
+        if one.dtype != other.dtype:
+            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one.dtype} != {other.dtype}")
+        if product is not None:
+            shape = product(one, other).shape
+            if torch.broadcast_shapes(arguments["self"].shape, shape) != shape:
+                raise RuntimeError(f"{list(arguments['self'].shape)} does not expand to {list(shape)}")
         return op(**arguments)
 
     OVERRIDES[str(op)] = check
 
 
-for _op, _first, _second in (
+for _op, _first, _second, *_product in (
     (aten.mm.default, "self", "mat2"),
-    (aten.addmm.default, "mat1", "mat2"),
+    (aten.addmm.default, "mat1", "mat2", aten.mm.default),
+    (aten.addmm_.default, "mat1", "mat2", aten.mm.default),
     (aten.bmm.default, "self", "mat2"),
     (aten.baddbmm.default, "batch1", "batch2"),
     (aten.mv.default, "self", "vec"),
-    (aten.addmv.default, "mat", "vec"),
+    (aten.addmv.default, "mat", "vec", aten.mv.default),
     (aten.dot.default, "self", "tensor"),
 ):
-    _multiplied(_op, _first, _second)
+    _multiplied(_op, _first, _second, *_product)
 
 
 @override(

@@ -65,3 +65,15 @@ def test_large_operands_are_refused_too() -> None:
     image = torch.empty(1, 3, 1024, 1024, device="tpu")
     with pytest.raises(RuntimeError, match="negative padding is not supported"):
         torch.conv2d(image, torch.ones(2, 3, 2, 2, device="tpu"), padding=-1)
+
+
+@pytest.mark.parametrize("shapes", [((2, 0, 12), (0, 1, 3)), ((0, 4, 12), (4, 4, 3)), ((4, 12), (4, 4, 3))], ids=str)
+@pytest.mark.parametrize("groups", [0, -1])
+def test_groups_of_empty_convolutions(shapes: tuple[tuple[int, ...], tuple[int, ...]], groups: int) -> None:
+    """Also when another convolution of nothing was accepted before."""
+
+    def call(device: str) -> torch.Tensor:
+        torch.conv1d(torch.ones(2, 0, 12, device=device), torch.ones(6, 0, 3, device=device))
+        return torch.conv1d(*[torch.ones(shape, device=device) for shape in shapes], groups=groups)
+
+    assert refusal(call, "tpu") == refusal(call, "cpu")

@@ -133,3 +133,16 @@ def test_sparse_in_place(dtype: torch.dtype, coalesced: bool) -> None:
 def test_storage_type() -> None:
     for dtype in (torch.int64, torch.float32, torch.bfloat16, torch.complex128, torch.bool):
         assert torch.zeros(2, dtype=dtype, device="tpu").storage_type() is torch.zeros(2, dtype=dtype).storage_type()
+
+
+@pytest.mark.parametrize("size", [(), (2,), (3, 2), (3, 16), (1, 16), (1, 3, 2), (5, 1, 1), (0, 2)], ids=str)
+@pytest.mark.parametrize("name", ["addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_"])
+def test_products_that_are_added_to(name: str, size: tuple[int, ...]) -> None:
+    factors = {"addmm": ((3, 4), (4, 2)), "addmv": ((3, 4), (4,)), "baddbmm": ((5, 3, 4), (5, 4, 2))}
+
+    def call(device: str) -> object:
+        x, *others = (torch.ones(each, device=device) for each in (size, *factors[name.rstrip("_")]))
+        made = getattr(x, name)(*others)
+        return made.shape, made.stride()
+
+    assert outcome(call, "tpu") == outcome(call, "cpu")
