@@ -54,9 +54,9 @@ class CaptureRecorder(Recorder):
         self.uploads: list[Value] = []
         self.given: dict[int, int] = {}
 
-    def admit(self, value: Value) -> tuple[Any, ...]:
+    def admit(self, value: Value) -> Any:
         token = super().admit(value)
-        if not (value.buffer is EMPTY or isinstance(value.buffer, Placeholder)):
+        if not isinstance(token, int) and not (value.buffer is EMPTY or isinstance(value.buffer, Placeholder)):
             self.uploads.append(value)
         return token
 

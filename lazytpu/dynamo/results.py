@@ -116,7 +116,7 @@ class Summary:
         return Capture(
             records,
             self.inputs,
-            {value.slot: value for value in self.inner.uploads},
+            {self.inner.slot(value): value for value in self.inner.uploads},
             written,
             self.values,
             self.inner.slots,

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import torch
-
 from lazytpu.dynamo.results import Capture, Fresh, Input, RandomState, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
+from lazytpu.frontend.recording.tensors import value_of
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder
@@ -124,8 +123,8 @@ def splice(
     plan, ranks = plan_of(capture)
     first = r.slots
     slots = {slot: first + rank for slot, rank in ranks.items()}
-    slots |= {slot: _slot_of(args[index]) for slot, index in capture.inputs.items()}
-    slots |= {slot: value.slot for slot, value in capture.uploads.items()}
+    slots |= {slot: r.slot(value_of(args[index])) for slot, index in capture.inputs.items()}
+    slots |= {slot: r.slot(value) for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
     flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
     inputs = admitted(r, parent)
@@ -150,11 +149,6 @@ def _admitted_by(capture: Capture) -> dict[int, Layout]:
     """The layouts of the arguments of a capture, by their slots in it."""
     kinds = {slot: kind for record in capture.records for slot, kind, _ in record.admitted}
     return {slot: kinds[slot] for slot in capture.inputs if slot in kinds}
-
-
-def _slot_of(tensor: torch.Tensor) -> int:
-    storage: Any = tensor.untyped_storage()
-    return storage._value.slot
 
 
 class _Renumbering:

@@ -70,7 +70,8 @@ class Recorder:
     `mode` says when its ops run: `own_mode`, or the mode of the process. Lazy mode has a trie of its own, because a
     state stores where fused mode cuts. `eager` says that each op is cut at once; kernels check it after recording an
     op. `cuts` are the most recent other cuts. `platform` is where its programs will run, if not where those of this
-    process do.
+    process do. A value knows one slot; `lent` has the epoch and slot here of those that another recorder has admitted
+    since, by their ids.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class Recorder:
         "epoch",
         "first_reads",
         "left",
+        "lent",
         "lock",
         "lose_trace",
         "mode",
@@ -151,19 +153,29 @@ class Recorder:
         self.epoch = self.whole = next(_epochs)
         self.left = self.boundary = 0
         self.first_reads: dict[Any, int] = {}
+        self.lent: dict[int, tuple[int, int]] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
         self.numbers: list[Any] = []
 
-    def admit(self, value: Value) -> tuple[Any, ...]:
-        """Give a slot to a value that this trace uses for the first time; returns its part of the key. Raises
-        PendingElsewhere, and the error that invalidated its buffer."""
+    def admit(self, value: Value) -> Any:
+        """Give a slot to a value that this trace uses for the first time; returns its part of the key, which is its
+        slot if the trace has it already, and it was lent. Raises PendingElsewhere, and the error that invalidated its
+        buffer."""
         buffer = value.buffer
         if buffer is None:
             raise PendingElsewhere(value)
         if buffer.error is not None:
             raise again(buffer.error)
+        owner = value.recorder
+        if owner is not None and owner is not self:
+            owner.lent[id(value)] = value.epoch, value.slot
+        if self.lent:
+            epoch, slot = self.lent.get(id(value), (-1, -1))
+            if epoch == self.epoch and slot < self.slots and self.values[slot]() is value:
+                value.epoch, value.slot, value.recorder = epoch, slot, self
+                return slot
         self.values.append(weakref.ref(value))  # first: after an interrupt, rollback() undoes the slots by this list
         value.epoch = self.epoch
         value.slot = self.slots
@@ -174,6 +186,12 @@ class Recorder:
         buffer.pins += 1
         self.buffers.append(buffer)
         return value.layout.key
+
+    def slot(self, value: Value) -> int:
+        """The slot of a value that the trace has, whichever recorder has admitted it since."""
+        slot = value.slot if value.epoch == self.epoch else self.admit(value)
+        assert isinstance(slot, int)
+        return slot
 
     def produce(self, layout: Layout) -> Value:
         """A new value, the result of the record being made."""

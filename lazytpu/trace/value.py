@@ -79,7 +79,10 @@ EMPTY: Final = Empty()
 
 
 class PendingIn(Protocol):
-    """What a pending value needs of its recorder: the two ways to get its buffer."""
+    """What a value needs of its recorder: the two ways to get its buffer, and where its slot is kept while it has that
+    of another one."""
+
+    lent: dict[int, tuple[int, int]]
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
         """Run all that is pending."""

@@ -13,11 +13,11 @@ from tests.trace.memory import Memory
 
 
 class Session:
-    """A recorder whose cuts are kept, and which records a unary op the way a kernel does."""
+    """A recorder whose cuts are kept, and which records a unary op the way a kernel does; of another one, its trie."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Session | None = None) -> None:
         self.traces: list[Trace] = []
-        self.root = State(None, None, None, 0, 0, 0)
+        self.root = State(None, None, None, 0, 0, 0) if of is None else of.root
         self.recorder = Recorder(self.root, self.traces.append)
 
     def token(self, value: Value) -> object:
@@ -36,7 +36,7 @@ class Session:
                 if (v := r.values[s]()) is not None
             )
             record = Record(
-                name, {"x": Operand(value.slot, None)}, (value.layout,), (r.slots,), {}, admitted, "test.py:1"
+                name, {"x": Operand(r.slot(value), None)}, (value.layout,), (r.slots,), {}, admitted, "test.py:1"
             )
             state = State(parent, record, value.layout, r.slots + 1, len(r.buffers), len(r.numbers))
             parent.add(key, state)
@@ -162,6 +162,36 @@ def test_values_do_not_keep_each_other_alive(session: Session) -> None:
         assert reference() is None, "freed by reference counting alone"
     finally:
         gc.enable()
+
+
+def test_recorders_that_use_a_value_in_turns_record_the_same_trace(session: Session) -> None:
+    other = Session(of=session)
+    shared = [resident(FOUR, Memory()) for _ in range(3)]
+    kept = [each.record(name, x) for x in shared for name in ("neg", "exp") for each in (session, other)]
+    kept += [each.record("sin", x) for x in shared for each in (other, session)]
+    assert session.recorder.state is other.recorder.state
+    session.recorder.cut()
+    again = [session.record("cos", shared[1]), other.record("tan", shared[1])]
+    other.recorder.cut()
+    first, second = session.traces[0], other.traces[0]
+    assert [first.state.depth, second.state.depth] == [9, 10]
+    assert [len(first.buffers), len(second.buffers), session.recorder.state.inputs] == [3, 3, 1]
+    assert [value() for value in first.values if value() in shared] == shared
+    assert len(kept) + len(again) == 20
+
+
+def test_a_lent_value_is_admitted_anew_after_what_used_it_was_rolled_back(session: Session) -> None:
+    other = Session(of=session)
+    x, y = resident(FOUR, Memory()), resident(FOUR, Memory())
+    r = session.recorder
+    assert r.admit(x) == FOUR.key
+    other.recorder.admit(x)
+    r.rollback()
+    assert r.admit(y) == FOUR.key
+    assert r.admit(x) == FOUR.key
+    assert (y.slot, x.slot, len(r.buffers)) == (0, 1, 2)
+    other.recorder.admit(x)
+    assert (r.slot(x), other.recorder.slot(x)) == (1, 0)
 
 
 def test_rollback_after_an_interrupt_between_a_state_and_its_results(session: Session) -> None:
