@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 KINDS: dict[type, str] = {
-    bool: "bool", int: "int", float: "float", complex: "complex",
-    Size: "int", Reciprocal: "float",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    complex: "complex",
+    Size: "int",
+    Reciprocal: "float",
 }
 
 # A pack is a 1-D array of run-time numbers. dtype of a number -> dtype of the pack that carries it.

@@ -18,6 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from lazytpu.dynamo.expressions import Expressions
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.dynamo.placeholders import CaptureRecorder, Given, NewConstants, NotOneRecord, Placeholder
 from lazytpu.dynamo.results import Capture, RandomState, Summary, view_of, viewed
@@ -42,13 +43,15 @@ def capture(
     states: Collection[int],
     backward: bool,
     counts: Counts | None = None,
+    symbolic: bool = False,
 ) -> Capture:
     """The records of `graph` on `args`, tensors of the device, of which only the layouts matter, numbers as 0-d tensors
     of the CPU, and Python values.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
     `states` are the indices of those that are states of generators. What is counted of `counts` is returned in the end.
-    Raises NotOneRecord, NewConstants, and what the graph's ops raise.
+    `symbolic` asks for the expressions of what varies. Raises NotOneRecord, NewConstants, and what the graph's ops
+    raise.
     """
     _check_ops(graph)
     outer = recorder()
@@ -58,11 +61,13 @@ def capture(
         before = [value_of(t) if _is_on_device(t) else None for t in stand_ins]
         first = len(args) - len(constants)
         known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
-        run = _Run(graph, known, inner, backward, counts)
+        expressions = Expressions(graph, inner, stand_ins) if symbolic else None
+        run = _Run(graph, known, inner, backward, counts, expressions)
         results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]
         results += [] if counts is None else counts.totals
-        return Summary(inner, stand_ins, before).of(before, results, run.sources)
+        expressed = None if expressions is None else expressions.expressed()
+        return Summary(inner, stand_ins, before).of(before, results, run.sources, expressed)
 
 
 @contextmanager
@@ -114,11 +119,13 @@ class _Run(GraphRun):
         inner: CaptureRecorder,
         backward: bool,
         counts: Counts | None,
+        expressions: Expressions | None,
     ):
         super().__init__(graph, backward)
         self.constants = constants
         self.inner = inner
         self.counts = counts
+        self.expressions = expressions
         self.counted: dict[Any, torch.Tensor] = {}  # by symbol
         self.new_constants: dict[str, torch.Tensor] = {}
         self.sources: dict[int, tuple[int, int]] = {}
@@ -139,7 +146,10 @@ class _Run(GraphRun):
             return constant
         if n.op == "call_function":
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
+        given = [] if self.expressions is None else self.expressions.given(n, self.env)
         result = super().run_node(n)
+        if self.expressions is not None:
+            self.expressions.ran(n, given, result)
         if self.counts is not None and self.counts.latest >= 0:
             if n.meta.get("unbacked_bindings"):
                 total = self.counts.totals[self.counts.latest]

@@ -19,7 +19,7 @@ from lazytpu.dynamo.breaks import note_one_by_one
 from lazytpu.dynamo.capture import capture, is_number
 from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.counted import counted, has_counts
-from lazytpu.dynamo.elsewhere import elsewhere
+from lazytpu.dynamo.expressions import has_sizes
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.placeholders import NewConstants, NotOneRecord
 from lazytpu.dynamo.results import Capture, View, view_of, viewed
@@ -64,7 +64,7 @@ class CompiledGraph:
         self.one_by_one = False
         self.counts = has_counts(graph)
         self.captures = Captures.of(self.name)
-        self.elsewhere: tuple[Any, Sequence[Capture]] | None = None  # of the first structure that was met
+        self.asks = has_sizes(graph)  # whether expressions are asked for: those of one capture are those of all
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         inputs = [*args, *self.constants.values()]
@@ -119,42 +119,31 @@ class CompiledGraph:
             self.sizes.note(args)
         structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
-        if captured is None:
-            captured = self._captured(args)
+        symbolic = self.asks and not (r.eager or self.counts or options.buckets == "off")
+        if captured is None or (symbolic and captured.expressed is None):
+            captured = self._captured(args, symbolic)
+            self.asks = self.asks and not symbolic
             self.captures.keep(structure, captured)
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
-        fixed = r.eager or options.buckets == "off" or self.counts
-        others = () if fixed else self._elsewhere(args, structure, captured)
         parent = r.state
         _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
-        state = splice(r, key, args, captured, self.kind == "forward", self.tuned, others)
+        state = splice(r, key, args, captured, self.kind == "forward", self.tuned)
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs
 
-    def _captured(self, args: list[Any]) -> Capture:
+    def _captured(self, args: list[Any], symbolic: bool) -> Capture:
         backward = self.kind == "backward"
         if not self.counts or options.buckets == "off" or torch.are_deterministic_algorithms_enabled():
-            return capture(self.graph, args, self.constants, self.states, backward)
+            return capture(self.graph, args, self.constants, self.states, backward, symbolic=symbolic)
 
         def capturing(others: list[Any], counts: Counts) -> Capture:
             return capture(self.graph, others, self.constants, self.states, backward, counts)
 
         return capture(counted(self.graph, args, capturing), args, {}, (), backward)
-
-    def _elsewhere(self, args: list[Any], structure: Any, captured: Capture) -> Sequence[Capture]:
-        """The captures at other sizes. Those of the first call's show how all vary."""
-
-        def capturing(others: list[Any]) -> Capture:
-            return capture(self.graph, others, self.constants, self.states, self.kind == "backward")
-
-        if self.elsewhere is None:
-            self.elsewhere = structure, elsewhere(self.graph, args, captured, capturing)
-        of, others = self.elsewhere
-        return others if of == structure else ()
 
     def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[tuple[int, int]]) -> None:
         """Prepare another attempt after an error, or raise it. The recorder was rolled back and is not locked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,16 @@ Result = Input | Fresh | Unwritten | Static | RandomState
 
 
 @dataclass(frozen=True, slots=True)
+class Expressed:
+    """Records with the expressions of their numbers, of a graph whose symbols are these sizes of its arguments: by
+    argument and dim. `layouts` are those of arguments that have expressions."""
+
+    records: tuple[Record, ...]
+    symbols: Mapping[str, tuple[int, int]]
+    layouts: Mapping[int, Layout]
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
@@ -70,7 +80,7 @@ class Capture:
     constants of the graph except for the seed and the offset of each random op. `draws` has their indices and where
     they come from: None for the generator, or the argument that is a generator's state, and how many draws after it.
     `given` are the indices of the numbers that are arguments, 0-d tensors of the CPU, and of these arguments. `results`
-    is what the graph returns.
+    is what the graph returns. `expressed` are the records with the expressions of their numbers, where these are known.
     """
 
     records: tuple[Record, ...]
@@ -83,6 +93,7 @@ class Capture:
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
     given: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
+    expressed: Expressed | None = None
 
 
 class Summary:
@@ -102,7 +113,11 @@ class Summary:
                     self.inputs.setdefault(value.slot, index)
 
     def of(
-        self, before: Sequence[Value | None], results: Sequence[Any], sources: dict[int, tuple[int, int]]
+        self,
+        before: Sequence[Value | None],
+        results: Sequence[Any],
+        sources: dict[int, tuple[int, int]],
+        expressed: Expressed | None,
     ) -> Capture:
         """The capture of a graph that returned `results`; `before` are the values its arguments had."""
         written: dict[int, int] = {}
@@ -124,6 +139,7 @@ class Summary:
             tuple([(index, sources.get(number)) for number, index in enumerate(draws)]),
             tuple(self.inner.given.items()),
             returned,
+            expressed,
         )
 
     def _slot(self, value: Value) -> int:

@@ -107,11 +107,10 @@ def splice(
     capture: Capture,
     differentiated: bool,
     tuned: bool,
-    others: Sequence[Capture] = (),
 ) -> State:
     """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
     the graph's numbers appended. `differentiated` says whether a backward graph belongs to it, and `tuned`
-    whether passes are chosen for its program. `others` are captures of the graph at other sizes.
+    whether passes are chosen for its program.
 
     Raises CutRequired when a step begins with the graph.
     """
@@ -129,26 +128,22 @@ def splice(
     flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
     inputs = admitted(r, parent)
 
-    def records(of: Capture, layouts: Mapping[int, Layout]) -> tuple[Record, ...]:
-        spliced = [replace(renumber.record(record, ranks), **flags) for record in of.records]
+    def records(of: Sequence[Record], layouts: Mapping[int, Layout]) -> tuple[Record, ...]:
+        spliced = [replace(renumber.record(record, ranks), **flags) for record in of]
         given = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in inputs])
         spliced[0] = replace(spliced[0], admitted=(*given, *spliced[0].admitted))
         return tuple(spliced)
 
-    state = State(parent, records(capture, {}), plan, first + plan.slots, len(r.buffers), len(r.numbers))
-    at = [{slots[slot]: kind for slot, kind in _admitted_by(other).items()} for other in others]
-    state.elsewhere = [records(other, layouts) for other, layouts in zip(others, at, strict=True)]
+    state = State(parent, records(capture.records, {}), plan, first + plan.slots, len(r.buffers), len(r.numbers))
+    if (known := capture.expressed) is not None:
+        layouts = {r.slot(value_of(args[index])): layout for index, layout in known.layouts.items()}
+        symbols = {name: (r.slot(value_of(args[index])), dim) for name, (index, dim) in known.symbols.items()}
+        state.symbolic = records(known.records, layouts), symbols
     if fused:
         watch(state)
         note_idle(state)
     parent.add(ambient.keyed(key, ambient.SWITCHES), state)
     return state
-
-
-def _admitted_by(capture: Capture) -> dict[int, Layout]:
-    """The layouts of the arguments of a capture, by their slots in it."""
-    kinds = {slot: kind for record in capture.records for slot, kind, _ in record.admitted}
-    return {slot: kinds[slot] for slot in capture.inputs if slot in kinds}
 
 
 class _Renumbering:

@@ -95,8 +95,9 @@ class State:
     made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
     offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
     whether a record up to here has no result, `collective` whether one is a collective. `constants` says for the slots
-    that were read here how each is computed from constants, None if it is not (see constants.py). `elsewhere` are the
-    records of the edge at other sizes, if those are known of a compiled graph.
+    that were read here how each is computed from constants, None if it is not (see constants.py). `symbolic` are the
+    records of a compiled graph with sizes where numbers vary, and the slot and dim that each of their symbols is, if
+    that is known.
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -112,7 +113,6 @@ class State:
         "copies",
         "depth",
         "edges",
-        "elsewhere",
         "ends",
         "expected",
         "grown",
@@ -131,6 +131,7 @@ class State:
         "recorded",
         "slots",
         "starts",
+        "symbolic",
     )
 
     key: tuple[Any, ...] | None
@@ -171,7 +172,7 @@ class State:
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
-        self.elsewhere: Sequence[tuple[Record, ...]] = ()
+        self.symbolic: tuple[tuple[Record, ...], Mapping[str, tuple[int, int]]] | None = None
         self.grows: Sequence[Grow] = ()
         self.grown = False
 

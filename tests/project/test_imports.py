@@ -43,7 +43,7 @@ MAY_IMPORT = {
     },
     # the engine is given to it by `wiring`
     "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions"},
-    "dynamo": {"frontend", "options", "trace"},
+    "dynamo": {"frontend", "ir", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
     "wiring": {"aten", "distributed", "dynamo", "engine", "frontend", "options", "versions"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},

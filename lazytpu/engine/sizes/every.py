@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lazytpu.engine.sizes.elsewhere import elsewhere
+from lazytpu.engine.sizes.graphs import known_of
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
 from lazytpu.engine.sizes.skeletons import LEAST, SIZE, Integers, trace_apart
@@ -81,7 +81,7 @@ class Templates:
     def _begin(template: Template, state: State, marked: Callable[[], Marked | None]) -> None:
         """Learn from one trace alone what varies, if somebody knows."""
         with LookingFor("sizes of compiled graphs"):
-            template.show(elsewhere(state))
+            template.tell(known_of(state, template.inference))
         if not template.forms:
             with LookingFor("marked sizes"):
                 said = marked()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from lazytpu.ir.symbolic import Size
 from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Number, Operand, Record
@@ -50,7 +51,7 @@ class Integers:
     made: list[int] = field(default_factory=list[int])
     "The positions of those that follow from others: of results, but for what is made of numbers alone."
 
-    def add(self, values: Sequence[int], kind: int = OTHER) -> None:
+    def add(self, values: Sequence[Any], kind: int = OTHER) -> None:
         self.values.extend(values)
         self.kinds.extend([kind] * len(values))
 
@@ -201,7 +202,7 @@ def form_of(value: Any) -> Any:
 
 
 def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:
-    if type(value) is int:
+    if type(value) is int or type(value) is Size:
         into.add((value,), kind)
         return int, value < 0  # ops do something else then, as with a diagonal below the main one
     if isinstance(value, Operand):

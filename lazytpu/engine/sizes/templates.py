@@ -26,7 +26,7 @@ from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
-from lazytpu.engine.sizes.skeletons import BEGIN, Integers, trace_apart, trace_together, with_parts
+from lazytpu.engine.sizes.skeletons import BEGIN, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Range
 from lazytpu.ir.symbolic import Derivation
@@ -146,7 +146,7 @@ class Forms:
     varying: Varying
     records: list[Record]
     guessed: bool = False
-    "Whether it has more symbols than the samples show, as others vary so."
+    "Whether it has more symbols than the samples show, as others vary so, or compiled graphs know that they do."
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
     "The buckets whose bounds lie so far apart, for each symbol; one may be in several lists."
@@ -215,17 +215,10 @@ class Template:
         if len(left) < len(self.forms):
             self.forms, self.guessing = left, False
 
-    def show(self, others: Iterable[Sequence[Record]]) -> None:
-        """Learn forms from the records at other sizes."""
-        with self._whole():
-            for records in others:
-                integers = Integers([], [])
-                if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
-                    self.samples.append(np.array(integers.values, dtype=np.int64))
-                    self.records = with_parts(self.records, records)
-            varying = self._fit(self.samples) if len(self.samples) > 1 else None
-            if varying is not None and varying.symbols:
-                self.forms = [Forms(varying, self.records)]
+    def tell(self, varying: Varying | None) -> None:
+        """Take the forms that compiled graphs know, if any do."""
+        if varying is not None and varying.solved(self.samples[-1]) is not None:
+            self.forms, self.guessing = [Forms(varying, self.records, guessed=True)], False
 
     def mark(self, marked: Marked) -> None:
         """Learn forms from what somebody said will vary."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Fitting, fit
 from lazytpu.engine.sizes.skeletons import (
     COUNT,
@@ -20,7 +21,6 @@ from lazytpu.engine.sizes.skeletons import (
     trace_together,
     with_parts,
 )
-from lazytpu.engine.sizes.templates import Template
 from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
@@ -138,12 +138,14 @@ def test_strides_of_one_element_are_no_integers() -> None:
 
 
 def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
-    into = Integers([], [])
-    trace_apart([read(9, 9)], into)
-    template = Template([read(9, 9)], np.array(into.kinds), [np.array(into.values)], INFERENCE)
-    template.show([[read(9, 12)], [read(9, 15)]])
-    (forms,) = template.forms
-    assert forms.at({"n": 14})[0].arguments == read(9, 14).arguments
+    samples, records = list[np.ndarray](), [read(9, 9)]
+    for table in (9, 12, 15):
+        records = with_parts(records, [read(9, table)])
+        trace_apart([read(9, table)], into := Integers([], []))
+        samples.append(np.array(into.values))
+    varying = fit_derived(samples, np.array(into.kinds), records, INFERENCE)
+    assert varying is not None
+    assert trace_together(records, iter(varying.at({"n": 14})))[0].arguments == read(9, 14).arguments
 
 
 def test_sizes_0_and_1_are_part_of_the_skeleton() -> None:

@@ -47,7 +47,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "templates": (Template, "bucket_of"),
     "forms": (templates, "fit_derived"),
     "relatives": (Template, "_of_relatives"),
-    "compiled graphs": (every, "elsewhere"),
+    "compiled graphs": (every, "known_of"),
     "samples of chains": (growth, "read"),
     "states": (chains, "State"),
     "the pass": (Walk, "run"),

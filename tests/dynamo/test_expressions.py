@@ -104,13 +104,24 @@ def test_where_a_table_ends_there_is_no_other_size() -> None:
         torch.testing.assert_close(compiled(x.to("tpu"), table).cpu(), positions(x, TABLE))
 
 
-def test_what_eager_ops_do_with_the_result_shows_no_size() -> None:
+def test_what_eager_ops_do_with_the_result_follows_from_it() -> None:
     compiled = torch.compile(rows, dynamic=True)
 
     def run() -> None:
         for size in (11, 9, 16):
             x = torch.rand(size, 4)
-            torch.testing.assert_close((compiled(x.to("tpu")) * 2).cpu(), rows(x) * 2)
+            torch.testing.assert_close((compiled(x.to("tpu")) * 2).sum(0).cpu(), (rows(x) * 2).sum(0))
+
+    assert for_many(run) == [True]
+
+
+def test_what_eager_ops_take_a_part_of_shows_no_size() -> None:
+    compiled = torch.compile(rows, dynamic=True)
+
+    def run() -> None:
+        for size in (11, 9, 16):
+            x = torch.rand(size, 4)
+            torch.testing.assert_close((compiled(x.to("tpu"))[1:] * 2).cpu(), rows(x)[1:] * 2)
 
     assert for_many(run) == [False, True]
 
@@ -124,6 +135,60 @@ def test_what_is_part_of_a_tensor_shows_no_size() -> None:
             torch.testing.assert_close(compiled(x.to("tpu")[1:]).cpu(), rows(x[1:]))
 
     assert for_many(run) == [False, True]
+
+
+SHAPED: dict[str, Callable[..., torch.Tensor]] = {
+    "limits": lambda x, y: x[: (x.shape[0] + 1) // 3].exp().sum(0) + x[y.shape[0] % 5 :].mean(0),
+    "begins": lambda x, y: x[x.shape[0] // 2 : x.shape[0] // 2 + 3].cumsum(0) / y.shape[0],
+    "a step": lambda x, y: (x[::2].cos() * x.shape[0]).sum(0) + y[1::3].amax(0),
+    "columns": lambda x, y: (x.T @ x)[:, : x.shape[1] // 2].softmax(-1) + x.shape[0],
+    "made of numbers": lambda x, y: torch.arange(x.shape[0] + y.shape[0], device=x.device)[x.shape[0] :] * x.shape[0],
+    "filled": lambda x, y: torch.full((x.shape[0] * 2, y.shape[0] - 1), 0.5, device=x.device).sum(0) + y[1:, 0],
+    "a pad": lambda x, y: functional.pad(x, (0, 0, x.shape[0] // 4, y.shape[0] % 3)).flip(0).cumsum(0),
+    "joined": lambda x, y: torch.cat([x, y, x[1:]]).softmax(0)[x.shape[0] - 1 : x.shape[0] + y.shape[0]],
+    "split": lambda x, y: torch.cat([part.exp() * n for n, part in enumerate(x.split([3, x.shape[0] - 3]))]),
+    "reshaped": lambda x, y: x.reshape(x.shape[0] * 2, -1).T.reshape(-1, x.shape[0]).amax(1),
+    "all pairs": lambda x, y: (x[:, None] - y[None]).square().sum(-1).flatten().cos() / (x.shape[0] * y.shape[0]),
+    "repeated": lambda x, y: x.repeat(2, 3).reshape(-1, 3 * x.shape[0]).mean(1),
+    "a diagonal": lambda x, y: torch.ones(x.shape[0], y.shape[0], device=x.device).tril(y.shape[0] - x.shape[0]).sum(1),
+    "rolled": lambda x, y: x.roll(x.shape[0] // 3, 0) * y.roll(-1, 0).sum(),
+    "windows": lambda x, y: x.unfold(0, 4, 2).amax(-1) + y[:1],
+    "the least": lambda x, y: x[: min(x.shape[0], y.shape[0])] * y[: min(x.shape[0], y.shape[0])],
+    "a branch": lambda x, y: x.exp() if x.shape[0] > y.shape[0] else y.sin() * x.shape[0],
+    "written": lambda x, y: x.clone().index_fill_(0, torch.tensor([1], device=x.device), 2.0)[1 : x.shape[0] // 2],
+}
+
+
+@pytest.mark.parametrize("first", [(11, 14), (13, 13), (16, 9)])
+@pytest.mark.parametrize("name", SHAPED)
+def test_values_are_right_at_every_size(name: str, first: tuple[int, int]) -> None:
+    compiled = torch.compile(SHAPED[name], dynamic=True)
+    for n, m in (first, (9, 16), (16, 16), (15, 9), (12, 11), (10, 10), (21, 14), (9, 23), (24, 24)):
+        x, y = torch.randn(n, 4), torch.randn(m, 4)
+        torch.testing.assert_close(compiled(x.to("tpu"), y.to("tpu")).cpu(), SHAPED[name](x, y))
+
+
+def test_graphs_after_a_break_have_the_sizes_of_those_before() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x[: x.shape[0] // 2]])
+        torch._dynamo.graph_break()
+        return (y.softmax(0) * y.shape[0])[1:].cumsum(0)
+
+    compiled = torch.compile(broken, dynamic=True)
+
+    def run() -> None:
+        for size in (11, 9, 16, 12, 10):
+            x = torch.rand(size, 4)
+            torch.testing.assert_close(compiled(x.to("tpu")).cpu(), broken(x))
+
+    assert for_many(run) == [True]
+
+
+def test_a_graph_that_was_captured_for_one_size_is_captured_anew() -> None:
+    x, compiled = torch.rand(11, 4).to("tpu"), torch.compile(rows, dynamic=True)
+    with lazytpu.options(buckets="off"), lazytpu.mode("lazy"):
+        compiled(x).cpu()
+    assert for_many(lambda: compiled(x).cpu()) == [True]
 
 
 def test_random_numbers_are_those_of_eager_code() -> None:

@@ -1,0 +1,181 @@
+"""The expressions that Dynamo has for the sizes of a graph, in the records of its capture.
+
+Each node of a graph that Dynamo made symbolic has the sizes of its result as expressions over the graph's symbols,
+which are sizes of its arguments. Where a record takes or makes one of these numbers, the expression stands in its place
+as a `Size`. The engine derives all others, and compares all of them with each trace that they serve.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, TypeGuard, cast
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from lazytpu.dynamo.placeholders import CaptureRecorder
+from lazytpu.dynamo.results import Expressed, view_of
+from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.frontend.torch_private import pytree
+from lazytpu.ir.forms import symbol
+from lazytpu.ir.symbolic import Derivation, LostSize, number_at_bound
+from lazytpu.trace.trie import Operand, Record
+from lazytpu.trace.value import Layout, Value, row_major
+
+LEAST = 2
+"The least size that a symbol stands for."
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A tensor that a node is about to take: what makes it, its value, and how it looks at that."""
+
+    node: fx.Node
+    value: Value
+    view: Any
+
+
+class Expressions:
+    """Those of one capture, into `inner`, of a graph on these arguments."""
+
+    def __init__(self, graph: fx.GraphModule, inner: CaptureRecorder, args: Sequence[Any]):
+        self._inner, self._state = inner, inner.state
+        self._records: list[Record] = []
+        nodes = graph.graph.find_nodes(op="placeholder")
+        whole = {
+            index: (node.meta["val"], value_of(arg).layout)
+            for index, (node, arg) in enumerate(zip(nodes, args, strict=False))
+            if _is_on_device(arg) and _is_strided(node.meta.get("val")) and is_natural(arg, value_of(arg).layout)
+        }
+        self.symbols: dict[str, tuple[int, int]] = {}
+        sizes: dict[Any, int] = {}
+        for index, (expected, layout) in whole.items():
+            for dim, (size, here) in enumerate(zip(expected.shape, layout.shape, strict=True)):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and here >= LEAST:
+                    sizes.setdefault(size.node.expr, here)
+                    self.symbols.setdefault(str(size.node.expr), (index, dim))
+        derivation = Derivation({str(name): (LEAST, size) for name, size in sizes.items()})
+        self._known: dict[Any, Any] = {name: derivation.size(symbol(str(name))) for name in sizes}
+        self._layouts = {index: self._layout(*each) for index, each in whole.items()}
+
+    def expressed(self) -> Expressed | None:
+        """The records with their expressions; None where no size is a symbol."""
+        return Expressed(tuple(self._records), self.symbols, self._layouts) if self.symbols else None
+
+    def given(self, node: fx.Node, env: Mapping[fx.Node, Any]) -> list[Taken]:
+        """What a node is about to take."""
+        tensors = [(each, env[each]) for each in node.all_input_nodes if _is_on_device(env[each])]
+        return [Taken(each, value_of(tensor), view_of(tensor)) for each, tensor in tensors]
+
+    def ran(self, node: fx.Node, given: Sequence[Taken], result: Any) -> None:
+        """Note what the node recorded."""
+        arguments: dict[str, Any] = dict(node.kwargs)
+        if isinstance(node.target, OpOverload):
+            arguments |= zip([each.name for each in node.target._schema.arguments], node.args, strict=False)
+        results = zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta.get("val")), strict=False)
+        made = {
+            value.slot: self._layout(expected, value.layout)
+            for tensor, expected in results
+            if _is_on_device(tensor) and _is_strided(expected)
+            for value in (value_of(tensor),)
+            if is_natural(tensor, value.layout) and len(expected.shape) == len(value.layout.shape)
+        }
+        for record in self._recorded():
+            slots = iter(record.out_slots)
+            outs = [None if layout is None else made.get(next(slots), layout) for layout in record.outs]
+            taken = {n: self._argument(v, arguments.get(n), given) for n, v in record.arguments.items()}
+            self._records.append(replace(record, arguments=taken, outs=tuple(outs)))
+
+    def _recorded(self) -> list[Record]:
+        """What was recorded since the last call."""
+        new: list[Record] = []
+        state, self._state = self._state, self._inner.state
+        last: Any = self._state
+        while last is not state:
+            new.extend(reversed(last.recorded))
+            last = last.parent
+        return new[::-1]
+
+    def _argument(self, value: Any, argument: Any, given: Sequence[Taken]) -> Any:
+        """An argument of a record, which the node has as `argument`."""
+        if isinstance(value, Operand):
+            return value if value.view is None else self._operand(value, argument, given)
+        if type(value) is int:
+            return self._number(argument.meta.get("val"), value) if isinstance(argument, fx.Node) else value
+        if isinstance(value, list | tuple) and isinstance(argument, list | tuple) and len(value) == len(argument):
+            parts = zip(cast("Sequence[Any]", value), cast("Sequence[Any]", argument), strict=True)
+            return type(value)([self._argument(each, own, given) for each, own in parts])
+        return value
+
+    def _operand(self, operand: Operand, argument: Any, given: Sequence[Taken]) -> Operand:
+        """An operand whose view has expressions, if it is what a node made."""
+        for each in given:
+            held = each.value.epoch == self._inner.epoch and each.value.slot == operand.slot
+            expected = each.node.meta.get("val")
+            if held and each.view == operand.view and argument in (each.node, None) and _is_strided(expected):
+                size, stride, offset, dtype = each.view
+                size, stride = self._numbers(expected.shape, size), self._numbers(expected.stride(), stride)
+                return Operand(operand.slot, (size, stride, self._number(expected.storage_offset(), offset), dtype))
+        return operand
+
+    def _layout(self, expected: torch.Tensor, layout: Layout) -> Layout:
+        """The layout of a value whose sizes torch expected to be these; its dimensions lie as those of `layout`."""
+        shape, order = self._numbers(expected.shape, layout.shape), layout.memory_order
+        strides = dict(zip(order, row_major(tuple([shape[dim] for dim in order])), strict=True))
+        return Layout(layout.dtype, shape, tuple([strides[dim] for dim in range(len(shape))]))
+
+    def _numbers(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
+        return tuple([self._number(each, number) for each, number in zip(expected, here, strict=True)])
+
+    def _number(self, expected: Any, here: int) -> Any:
+        """A number which torch expected to be this one, as a size; an int where it has no form."""
+        if not isinstance(expected, torch.SymInt):
+            return here
+        try:
+            size = self._size(expected.node.expr)
+        except LostSize:
+            return here
+        return size if number_at_bound(size) == here else here
+
+    def _size(self, expression: Any) -> Any:
+        """An expression of Dynamo's as a size, or as an int where it is one number. Raises LostSize."""
+        if expression not in self._known:
+            compute = _OPERATIONS.get(type(expression).__name__)
+            if compute is None and not expression.is_Integer:
+                raise LostSize(f"{expression} is no form of sizes")
+            parts = map(self._size, expression.args)
+            self._known[expression] = int(expression) if compute is None else compute(*parts)
+        return self._known[expression]
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda *terms: reduce(operator.add, terms),
+    "Mul": lambda *factors: reduce(operator.mul, factors),
+    "Pow": operator.pow,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "ModularIndexing": lambda of, by, modulus: of // by % modulus,
+    "Max": lambda *sizes: max(sizes),
+    "Min": lambda *sizes: min(sizes),
+}
+"What an expression computes, by the name of its class: sympy's or torch's. Of a maximum it is what it is in this call."
+
+
+def has_sizes(graph: fx.GraphModule) -> bool:
+    """Whether sizes of a graph's arguments are symbols."""
+    values = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+    return any(isinstance(size, torch.SymInt) for value in values if _is_strided(value) for size in value.shape)
+
+
+def _is_strided(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _is_on_device(value: Any) -> TypeGuard[torch.Tensor]:
+    return _is_strided(value) and value.device.type == "tpu"
