@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,14 +19,20 @@ FIRST = int(os.environ.get("RANDOM_SIZES_FROM", "0"))
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def check(case: Case) -> None:
+def eager(case: Case) -> Callable[[torch.Tensor], Sequence[torch.Tensor]]:
+    """The case as a function of its input, whose sizes are those of the expression."""
+    return lambda x: case.run(x, x.shape[0], x.shape[1] - COLUMNS)
+
+
+def check(case: Case, run: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> None:
+    """Compare what `run` gives on the device with the case on the CPU, at every size."""
     for n, m in case.sizes:
         x = case.input(n, m)
         try:
             want = case.run(x, n, m)
         except (RuntimeError, IndexError):  # such as a mean of no row where torch refuses it
             continue
-        got = [value.cpu() for value in case.run(x.to("tpu"), n, m)]
+        got = [value.cpu() for value in run(x.to("tpu"))]
         for i, (g, w) in enumerate(zip(got, want, strict=True)):
             where = f"seed {case.seed}: {case.use} {case.text} at n = {n}, m = {m}, result {i}"
             torch.testing.assert_close(
@@ -37,7 +44,17 @@ def check(case: Case) -> None:
 def test_values_of_every_expression(seed: int) -> None:
     lazytpu.sync()
     with lazytpu.options(buckets=BOUNDS):
-        check(Case.of(seed))
+        case = Case.of(seed)
+        check(case, eager(case))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_values_of_every_expression_in_a_compiled_graph(seed: int) -> None:
+    lazytpu.sync()
+    torch.compiler.reset()
+    with lazytpu.options(buckets=BOUNDS):
+        case = Case.of(seed)
+        check(case, torch.compile(eager(case), dynamic=True))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +68,8 @@ def test_expressions_that_agree_with_others_at_a_few_sizes(text: str, use: str) 
     sizes = [(n, 0) for n in (63, 41, 47, 55, 44, 36, 35, 37, 38, 40, 33, 34, 39)]
     lazytpu.sync()
     with lazytpu.options(buckets=BOUNDS):
-        check(replace(Case.of(0), text=text, use=use, sizes=tuple(sizes), nan=False))
+        case = replace(Case.of(0), text=text, use=use, sizes=tuple(sizes), nan=False)
+        check(case, eager(case))
 
 
 def test_the_generator_draws_every_use_and_both_numbers_of_symbols() -> None:
