@@ -139,10 +139,11 @@ random-switches: $(TESTED)
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
 
-# The same, with chains that XLA compiles. One that fails names its number: ARGS='--first number' CONVOLVED=1 runs it alone.
+# A run that is started again continues: each result is a line of out/upstream.jsonl.
 upstream: $(TESTED)
 	$(BIN)/python -m tools.upstream "$(FOLDER)" --seed $(SEED) --docs docs $(ARGS)
 
+# The same, with chains that XLA compiles. One that fails names its number: ARGS='--first number' CONVOLVED=1 runs it alone.
 random-convolutions: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.random_convolutions -n $(CONVOLVED) $(ARGS)
 

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,12 @@ def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
     lock = threading.Lock()
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
     environment = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") if asked.optimized else flags, "OMP_NUM_THREADS": "1"}
-    with asked.results.open("a") as results, ThreadPoolExecutor(asked.processes) as pool:
+    # One thread lists the tests of the files while the others run those that are listed.
+    with (
+        asked.results.open("a") as results,
+        ThreadPoolExecutor(asked.processes) as pool,
+        ThreadPoolExecutor(1) as lister,
+    ):
 
         def note(file: str, row: dict[str, Any]) -> None:
             with lock:
@@ -89,17 +93,19 @@ def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
             for answer in answers(numbers, lambda chunk: [*command, chunk], asked.limit, environment):
                 note(file, answer)
 
-        listed = list(pool.map(partial(collect, asked), files))
-        jobs: list[tuple[str, list[int]]] = []
-        for file, found in zip(files, listed, strict=True):
+        def jobs(file: str) -> list[Future[None]]:
+            found = collect(asked, file)
             if "error" in found:
                 print(f"{file} cannot be imported: {found['error']}", file=sys.stderr)
-                continue
-            chosen = [n for n in choose(asked, file, len(found["tests"])) if (file, n, asked.seed) not in known]
+                return []
+            count = len(found["tests"])
+            chosen = [n for n in choose(asked, file, count) if (file, n, asked.seed) not in known]
             if (file, -1, asked.seed) not in known:
-                note(file, {"number": -1, "stage": "listed", "tests": len(found["tests"])})
-            jobs += [(file, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
-        for done in [pool.submit(job, *one) for one in jobs]:
+                note(file, {"number": -1, "stage": "listed", "tests": count})
+            return [pool.submit(job, file, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
+
+        listings = [lister.submit(jobs, file) for file in files]
+        for done in [one for listing in listings for one in listing.result()]:
             done.result()
 
 

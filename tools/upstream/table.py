@@ -41,6 +41,9 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def kind_of_refusal(row: dict[str, Any]) -> str | None:
+    """Which announced refusal a failure is. An error is late if the test passes in debug mode."""
+    if row.get("late"):
+        return "errors that values decide, raised at the read"
     lines = [line for line in row["reason"].strip().splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)]
     said = lines[-1] if lines else ""
     return next((kind for kind, pattern in REFUSALS.items() if re.search(pattern, said)), None)
