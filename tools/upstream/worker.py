@@ -25,11 +25,12 @@ os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "privateuse1,cpu"
 import torch
 
 import lazytpu
-from tools.children import say
+from tools.children import say, start_child
 
 SUFFIXES = ("PRIVATEUSE1", "TPU")
 MAX_PLACEHOLDERS = 100
 MAX_TEXT = 1500
+ADDRESS_SPACE = 16 << 30
 
 
 def placeholder(module: ModuleType, name: str) -> Any:
@@ -119,6 +120,13 @@ def control_of(module: ModuleType, name: str, test: str) -> tuple[str, str] | No
     return None
 
 
+def shortened(text: str) -> str:
+    """The end of a traceback, after the line of its exception: torch's dispatcher says much after that."""
+    text = text.partition("\nTo execute this test")[0].strip()
+    raised = [line for line in text.splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)]
+    return "\n".join([*raised[-1:], text[-MAX_TEXT:]])
+
+
 def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
     """(passed, skipped or failed; the reason)."""
     result = unittest.TestResult()
@@ -127,9 +135,9 @@ def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
         try:
             unittest.TestSuite([getattr(module, name)(test)]).run(result)
         except Exception:  # noqa: BLE001  torch's TestCase may raise outside of the result
-            return "failed", traceback.format_exc()[-MAX_TEXT:]
+            return "failed", shortened(traceback.format_exc())
     for failed in (*result.errors, *result.failures):
-        return "failed", failed[1][-MAX_TEXT:]
+        return "failed", shortened(failed[1])
     if result.unexpectedSuccesses:
         return "failed", "unexpected success"
     if result.skipped:
@@ -140,7 +148,7 @@ def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
 def main(folder: Path, file: str, seed: int, numbers: str) -> None:
     """Say the outcome of each test. "list" as numbers: say which tests there are."""
     lazytpu.options.cpu_fallback = False
-    torch.set_num_threads(1)
+    start_child(ADDRESS_SPACE)
     from torch.testing._internal import common_utils
 
     try:
