@@ -26,7 +26,9 @@ BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    """The rows of a results file: the last one of each test."""
+    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return list({(row["file"], row["number"], row["seed"]): row for row in rows}.values())
 
 
 def verdict(row: dict[str, Any]) -> str:

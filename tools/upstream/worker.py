@@ -63,7 +63,8 @@ def only_on_the_cpu(test: Any) -> Any:
 
 
 def imported(folder: Path, file: str) -> ModuleType:
-    """Import a test file; `only_for` and `except_for` of its classes are ignored, so that all have both devices."""
+    """Import a test file; its classes get both devices, whatever
+    `only_for` and `except_for` say, unless they are for the CPU alone."""
     from torch.testing._internal import common_device_type
 
     common: Any = common_device_type
@@ -72,8 +73,8 @@ def imported(folder: Path, file: str) -> ModuleType:
     common.onlyCPU = only_on_the_cpu
     instantiate = common.instantiate_device_type_tests
 
-    def for_both(generic: type, scope: dict[str, Any], *_: Any, **__: Any) -> None:
-        instantiate(generic, scope)
+    def for_both(generic: type, scope: dict[str, Any], *_: Any, only_for: Any = None, **__: Any) -> None:
+        instantiate(generic, scope, only_for="cpu" if only_for in ("cpu", ("cpu",), ["cpu"]) else None)
 
     common.instantiate_device_type_tests = for_both
     path = folder / file
