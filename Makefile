@@ -36,6 +36,9 @@ SWITCHED ?= 300
 WRONG ?= 3000
 # `make random-convolutions`: how many.
 CONVOLVED ?= 5000
+# `make upstream`: torch's folder test/, and the seed of the samples.
+FOLDER ?=
+SEED ?= 0
 # `make distributed`: how many random programs of ranks that diverge.
 DIVERGENT ?= 200
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
@@ -52,7 +55,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs random-convolutions distributed doctor doctor-plugin lint format bench conformance coverage judge calibration clean
+.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs random-convolutions upstream distributed doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -65,6 +68,7 @@ help:
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
+	@echo "make upstream     torch's device-generic tests from FOLDER, with controls on the CPU, and their table in docs/, hours"
 	@echo 'make random-convolutions  thousands of chains of convolutions, pools and other windows, and their gradients, an hour (CONVOLVED=5000)'
 	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
 	@echo 'make test-versions  each supported combination of torch, jax and Python in an environment of its own, and the table of the README, hours'
@@ -134,6 +138,10 @@ random-switches: $(TESTED)
 # Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
+
+# A run that is started again continues: each result is a line of out/upstream.jsonl.
+upstream: $(TESTED)
+	$(BIN)/python -m tools.upstream "$(FOLDER)" --seed $(SEED) --docs docs $(ARGS)
 
 # The same, with chains that XLA compiles. One that fails names its number: ARGS='--first number' CONVOLVED=1 runs it alone.
 random-convolutions: $(TESTED)

@@ -62,9 +62,10 @@ def answers(
 
 def _pass_on(child: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
     assert child.stdout is not None
-    for line in child.stdout:
-        if line.startswith("{"):
-            lines.put(line)
+    with child.stdout as output:
+        for line in output:
+            if line.startswith("{"):
+                lines.put(line)
     lines.put(None)
 
 

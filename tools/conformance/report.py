@@ -16,6 +16,7 @@ from tools.conformance import column, sizes
 from tools.conformance.gaps import Gap, load, reason
 from tools.conformance.page import page
 from tools.conformance.rows import DTYPES, Rows, latest
+from tools.upstream.table import BEGIN
 
 
 def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -103,7 +104,9 @@ def write(results: Path, chips: Path, padded: Path, folder: Path) -> int:
     if find_spec("libtpu") is not None:
         made["versions"]["libtpu"] = version("libtpu")
     published.write_text(dumps(made))
-    (folder / "conformance.md").write_text(page(made))
+    file = folder / "conformance.md"
+    _, begin, upstream = file.read_text().partition(BEGIN) if file.exists() else ("", "", "")
+    file.write_text(page(made) + (f"\n{begin}{upstream}" if begin else ""))  # `make upstream` writes that section
     unexplained = sum(not m["whose"] for m in made["missing"])
     console.print(f"{len(rows):,} entries; {len(made['missing'])} failures, {unexplained} of them without a reason")
     for gap in stale(rows, gaps) if rows else []:

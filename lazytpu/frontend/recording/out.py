@@ -32,7 +32,8 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
     names = out_names(op)
     takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
     row_major = op._schema.name in _ROW_MAJOR
-    alone = op._schema.name.partition("::")[2] in _NO_OVERLAP
+    name = op._schema.name.partition("::")[2]
+    alone = name in _NO_OVERLAP
     apart = check_no_overlap if alone else check_no_partial_overlap
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,7 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
         for target, result in pairs:
             if is_pointwise(op) and any(value is target for value in (*args, *kwargs.values())):
                 check_shape(target.shape, result.shape)
-            _store(target, result.contiguous() if row_major else result)
+            _store(target, result.contiguous() if row_major else result, name)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
@@ -104,6 +105,14 @@ _ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "a
 # These read other elements than they write at the same time: their results must not go to their operands.
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "linalg_cross", "masked_select", "take"})
 
+# The CPU's kernels of these resize an out tensor that has elements without torch's usual warning.
+_RESIZED_SILENTLY = frozenset(
+    {
+        *("addbmm", "bernoulli", "log_sigmoid", "log_sigmoid_forward", "multinomial", "narrow_copy", "randperm"),
+        *("eye", "linspace", "logspace", "range"),
+    }
+)
+
 
 def _check(op: OpOverload, apart: Callable[..., None], target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
     check_no_internal_overlap(target)
@@ -118,20 +127,14 @@ def _check(op: OpOverload, apart: Callable[..., None], target: torch.Tensor, arg
                 apart(target, source)
 
 
-def _store(target: torch.Tensor, result: torch.Tensor) -> None:
+def _store(target: torch.Tensor, result: torch.Tensor, name: str) -> None:
+    """Write a result of the op `name` to an out tensor, which is resized where it has another shape."""
     if not torch.can_cast(result.dtype, target.dtype):
         names = [scalar_type(d) for d in (result.dtype, target.dtype)]
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     if target.shape != result.shape:
-        if target.numel() != 0:
-            warnings.warn(
-                f"An output with one or more elements was resized since it had shape {list(target.shape)}, which does "
-                f"not match the required output shape {list(result.shape)}. This behavior is deprecated, and in a "
-                "future PyTorch release outputs will not be resized unless they have zero elements. You can explicitly "
-                "reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
-                UserWarning,
-                stacklevel=4,
-            )
+        if target.numel() != 0 and name not in _RESIZED_SILENTLY:
+            warnings.warn(_resize_warning(target, result, name), UserWarning, stacklevel=4)
         aten.resize_.default(target, list(result.shape))
         if target.stride() != result.stride():  # after a resize it gets the strides of the op's own result
             touched = extent(tuple(result.shape), tuple(result.stride()))
@@ -139,3 +142,19 @@ def _store(target: torch.Tensor, result: torch.Tensor) -> None:
                 aten.resize_.default(target, [touched])
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)
+
+
+def _resize_warning(target: torch.Tensor, result: torch.Tensor, name: str) -> str:
+    shape = list(target.shape)
+    if name == "arange":
+        return (
+            f"The number of elements in the out tensor of shape {shape} is {target.numel()} which does not match the "
+            f"computed number of elements {result.numel()}. Note that this may occur as a result of rounding error. "
+            f"The out tensor will be resized to a tensor of shape ({result.numel()},)."
+        )
+    return (
+        f"An output with one or more elements was resized since it had shape {shape}, which does not match the "
+        f"required output shape {list(result.shape)}. This behavior is deprecated, and in a future PyTorch release "
+        "outputs will not be resized unless they have zero elements. You can explicitly reuse an out tensor t by "
+        "resizing it, inplace, to zero elements with t.resize_(0)."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -83,3 +84,38 @@ def test_a_copy_over_a_pending_value_does_not_need_it() -> None:
     x.copy_(flat[:4].view(2, 2))  # a value that is there is what a step that fails gives back
     assert "self" in recorder().state.records()[-1].written
     assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+RESIZED: dict[str, Any] = {
+    "arange": lambda x, out: torch.arange(0, 3, 0.5, out=out),
+    "range": lambda x, out: torch.range(1, 6, out=out),
+    "linspace": lambda x, out: torch.linspace(0, 1, 6, out=out),
+    "linspace of a tensor": lambda x, out: torch.linspace(x.sum(), 1, 6, out=out),
+    "logspace": lambda x, out: torch.logspace(0, 1, 6, out=out),
+    "eye": lambda x, out: torch.eye(3, out=out),
+    "randperm": lambda x, out: torch.randperm(1, out=out),
+    "addbmm": lambda x, out: torch.addbmm(x, x[None], x[None], out=out),
+    "bernoulli": lambda x, out: torch.bernoulli(x * 0, out=out),
+    "logsigmoid": lambda x, out: torch._C._nn.log_sigmoid(x, out=out),  # pyright: ignore
+    "narrow_copy": lambda x, out: torch.narrow_copy(x, 0, 0, 2, out=out),
+    "multinomial": lambda x, out: torch.multinomial(x.new_ones(1), 1, out=out),
+    "full": lambda x, out: torch.full((2, 3), 2.0, out=out),
+    "mm": lambda x, out: torch.mm(x, x, out=out),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("shape", [(7,), (2, 2, 2), (0, 2)])
+def test_an_out_tensor_is_resized_with_the_warning_of_the_cpu(name: str, shape: tuple[int, ...]) -> None:
+    results: list[Any] = []
+    for device in ("cpu", "tpu"):
+        x = torch.eye(3, device=device)
+        out = torch.zeros(shape, device=device, dtype=torch.int64 if name == "multinomial" else None)
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            RESIZED[name](x, out)
+        said = [str(warning.message).partition(" (Triggered")[0] for warning in raised]
+        results.append((said, out.shape, out.stride(), out.cpu()))
+    (*described, values), (*expected, wanted) = reversed(results)
+    assert described == expected
+    torch.testing.assert_close(values, wanted)

@@ -1,0 +1,82 @@
+"""The tool that runs PyTorch's device-generic tests, with a test file of this project's own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.upstream import __main__ as tool
+from tools.upstream import table
+
+FILE = """
+import os
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests, onlyCPU, onlyCUDA
+from torch.testing._internal.common_utils import TestCase, skipOfAnotherVersion
+
+class TestSample(TestCase):
+    def test_a_pass(self, device):
+        self.assertEqual(torch.ones(2, device=device).sum(), 2)
+
+    def test_b_failure(self, device):
+        self.assertEqual(torch.ones((), device=device).device.type, "cpu")
+
+    def test_c_crash(self, device):
+        if device != "cpu":
+            os._exit(3)
+
+    def test_d_refusal(self, device):
+        torch.zeros(2, device=device, dtype=torch.complex32)
+
+    def test_e_late_error(self, device):
+        with self.assertRaises(IndexError):
+            torch.ones(2, device=device)[torch.tensor([5], device=device)]
+
+    @onlyCPU
+    def test_f_of_the_cpu(self, device):
+        pass
+
+    @onlyCUDA
+    @skipOfAnotherVersion
+    def test_g_opened(self, device):
+        torch.ones(2, device=device)
+
+    def test_h_aged(self, device):
+        torch.a_function_that_went_away()
+
+instantiate_device_type_tests(TestSample, globals(), only_for="cuda")
+"""
+VERDICTS = ["passed", "failed", "crashed", "refused", "refused", "skipped", "passed", "incomparable"]
+
+
+@pytest.mark.long
+def test_verdicts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_sample.py").write_text(FILE)
+    results = tmp_path / "results.jsonl"
+    command = ["upstream", str(tmp_path), "--files", "test_sample", "--results", str(results), "--processes", "1"]
+    monkeypatch.setattr(sys, "argv", command)
+    for _ in range(2):  # the second run finds all of it in the results
+        assert tool.main() == 0
+        rows = [row for row in table.read(results) if row["stage"] != "listed"]
+        assert [table.verdict(row) for row in sorted(rows, key=lambda row: row["number"])] == VERDICTS
+        assert len(results.read_text().splitlines()) == len(VERDICTS) + 1
+
+
+def test_the_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
+    done = {"file": "a.py", "seed": 0, "stage": "done", "reason": "", "control": "passed"}
+    rows = [
+        {"file": "a.py", "seed": 0, "stage": "listed", "number": -1, "tests": 3},
+        {**done, "number": 0, "status": "passed"},
+        {**done, "number": 1, "status": "failed", "reason": "TypeError: map_ is only implemented on CPU tensors\n..."},
+        {**done, "number": 2, "status": "failed", "reason": "NotImplementedError: dtype torch.complex32\n..."},
+    ]
+    page = tmp_path / "conformance.md"
+    page.write_text("before\n")
+    for _ in range(2):
+        table.write(rows, 0, page)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.count("## PyTorch's own tests") == 1
+    assert "**1 of 2 comparable tests pass (50 %); without the\n1 refusals 100 %.**" in text
+    assert "Refusals: 1 complex32." in text

@@ -1,0 +1,134 @@
+"""Runs the tests of a folder and writes the table; `python -m tools.upstream --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
+from tools.children import answers
+from tools.upstream import __doc__ as SUMMARY
+from tools.upstream import table
+
+RESULTS = Path("out/upstream.jsonl")
+WHOLE = (
+    *("test_torch", "test_nn", "test_indexing", "test_view_ops", "test_shape_ops", "test_autograd"),
+    *("test_sort_and_select", "test_scatter_gather_ops", "test_type_promotion", "test_tensor_creation_ops"),
+    *("test_reductions", "nn/test_convolution", "nn/test_dropout", "nn/test_embedding", "nn/test_pooling"),
+    *("nn/test_multihead_attention", "nn/test_packed_sequence"),
+)
+SAMPLED = (
+    *("test_linalg", "test_foreach", "test_unary_ufuncs", "test_binary_ufuncs", "test_modules", "test_optim"),
+    *("test_sparse", "test_spectral_ops", "test_complex", "test_dlpack", "test_serialization", "test_dataloader"),
+    *("test_masked", "test_segment_reductions"),
+)
+CHUNK = 150  # tests of one job
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    **WITHOUT_FUSION_EMITTERS,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+"What programs compute is tested here, not how well XLA compiles them."
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        "upstream", description=SUMMARY, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="torch's folder test/, or one with the same files")
+    parser.add_argument("--files", default="", help="comma-separated, without .py; all that are known without")
+    parser.add_argument("--sample", type=int, default=300, help="tests of each file that is sampled (300)")
+    parser.add_argument("--most", type=int, default=0, help="tests of each file at most; 0 for all (0)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses samples, and the numbers in the tests (0)")
+    parser.add_argument("--processes", type=int, default=2, help="child processes at a time (2)")
+    parser.add_argument("--limit", type=float, default=60, help="seconds that one test may take (60)")
+    parser.add_argument("--optimized", action="store_true", help="compile programs as users do")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
+    parser.add_argument("--docs", type=Path, help="write the table to this folder's conformance.md")
+    asked = parser.parse_args()
+    asked.folder = asked.folder.resolve()
+    files = asked.files.split(",") if asked.files else [*WHOLE, *SAMPLED]
+    files = [f"{name}.py" for name in files if (asked.folder / f"{name}.py").exists()]
+    if not files:
+        parser.error(f"{asked.folder} has none of these files")
+    run(asked, files)
+    rows = table.read(asked.results)
+    print(table.text(rows, asked.seed))
+    if asked.docs:
+        table.write(rows, asked.seed, asked.docs / "conformance.md")
+    return 0
+
+
+def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
+    """Run the tests that the results file does not have yet, in jobs of `CHUNK` tests."""
+    asked.results.parent.mkdir(parents=True, exist_ok=True)
+    # A limit is one of wall time: what reached it on a busy machine runs again.
+    rows = [row for row in table.read(asked.results) if row.get("end") != "hangs"]
+    known = {(row["file"], row["number"], row["seed"]) for row in rows}
+    lock = threading.Lock()
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+    environment = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") if asked.optimized else flags, "OMP_NUM_THREADS": "1"}
+    # One thread lists the tests of the files while the others run those that are listed.
+    with (
+        asked.results.open("a") as results,
+        ThreadPoolExecutor(asked.processes) as pool,
+        ThreadPoolExecutor(1) as lister,
+    ):
+
+        def note(file: str, row: dict[str, Any]) -> None:
+            with lock:
+                results.write(json.dumps({"file": file, "seed": asked.seed, **row}) + "\n")
+                results.flush()
+
+        def job(file: str, numbers: Sequence[int]) -> None:
+            command = worker(asked, file)
+            for answer in answers(numbers, lambda chunk: [*command, chunk], asked.limit, environment):
+                note(file, answer)
+
+        def jobs(file: str) -> list[Future[None]]:
+            found = collect(asked, file)
+            if "error" in found:
+                print(f"{file} cannot be imported: {found['error']}", file=sys.stderr)
+                return []
+            count = len(found["tests"])
+            chosen = [n for n in choose(asked, file, count) if (file, n, asked.seed) not in known]
+            if (file, -1, asked.seed) not in known:
+                note(file, {"number": -1, "stage": "listed", "tests": count})
+            return [pool.submit(job, file, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
+
+        listings = [lister.submit(jobs, file) for file in files]
+        for done in [one for listing in listings for one in listing.result()]:
+            done.result()
+
+
+def worker(asked: argparse.Namespace, file: str) -> list[str]:
+    return [sys.executable, "-m", "tools.upstream.worker", str(asked.folder), file, str(asked.seed)]
+
+
+def collect(asked: argparse.Namespace, file: str) -> dict[str, Any]:
+    """Which tests a file has: `tests`, or `error`."""
+    child = subprocess.run([*worker(asked, file), "list"], capture_output=True, text=True, check=False)
+    lines = [line for line in child.stdout.splitlines() if line.startswith('{"')]
+    return json.loads(lines[-1]) if lines else {"error": child.stderr[-300:]}
+
+
+def choose(asked: argparse.Namespace, file: str, count: int) -> list[int]:
+    """The numbers of the tests to run, in order."""
+    most = asked.sample if file.removesuffix(".py") in SAMPLED else asked.most or count
+    if most >= count:
+        return list(range(count))
+    return sorted(random.Random(f"{asked.seed} {file}").sample(range(count), most))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The table of results, and the refusals that docs/ announces."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lazytpu
+
+REFUSALS = {
+    "complex32": r"complex32|ComplexHalf|chalf|c32\b",
+    "quantised": r"QuantizedPrivateUse1|affine_quantized|quint8|qint8|qint32|quantize",
+    "CSR": r"SparseCsrPrivateUse1|[Ss]parse_?(csr|csc|bsr|bsc|compressed)|to_sparse_csr",
+    "strided nested": r"NestedTensorPrivateUse1|strided nested",
+}
+"Patterns of the exception's first line: what docs/dtypes.md and docs/sparse.md say that lazytpu does not have."
+OF_THE_CPU = r"only implemented on CPU tensors|_ConvBackend\.Overrideable"
+"""What a failure says that no device outside of torch can help: `map_` and its like call Python for each element on the
+CPU alone, and torch's choice among its own convolution kernels is `Overrideable` for each such device."""
+BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """The rows of a results file: the last one of each test."""
+    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    return list({(row["file"], row["number"], row["seed"]): row for row in rows}.values())
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """skipped, passed, refused, failed, timed out, crashed, or incomparable."""
+    if row["stage"] == "tpu":
+        return "timed out" if row["end"] == "hangs" else "crashed"
+    if row["status"] == "skipped":
+        return "skipped"
+    if row.get("control") != "passed" or re.search(OF_THE_CPU, row["reason"]):
+        return "incomparable"
+    if row["status"] == "passed":
+        return "passed"
+    return "refused" if kind_of_refusal(row) else "failed"
+
+
+def kind_of_refusal(row: dict[str, Any]) -> str | None:
+    """Which announced refusal a failure is. An error is late if the test passes in debug mode."""
+    if row.get("late"):
+        return "errors that values decide, raised at the read"
+    said = row["reason"].partition("\n")[0]
+    return next((kind for kind, pattern in REFUSALS.items() if re.search(pattern, said)), None)
+
+
+ORDER = ("passed", "refused", "failed", "timed out", "crashed", "incomparable")
+
+
+def text(rows: list[dict[str, Any]], seed: int) -> str:
+    """The section of docs/conformance.md, as Markdown."""
+    rows = [row for row in rows if row["seed"] == seed]
+    listed = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed"}
+    counts: dict[str, Counter[str]] = {file: Counter() for file in listed}
+    skips, refusals = Counter[str](), Counter[str]()
+    for row in rows:
+        if row["stage"] == "listed":
+            continue
+        found = verdict(row)
+        counts[row["file"]][found] += 1
+        if found == "skipped":
+            skips[reason_of_skip(row["reason"])] += 1
+        if found == "refused":
+            refusals[kind_of_refusal(row) or ""] += 1
+    total = sum(counts.values(), Counter[str]())
+    ran = sum(total[kind] for kind in ORDER)
+    comparable = ran - total["incomparable"]
+    passed, refused = total["passed"], total["refused"]
+    lines = [
+        "## PyTorch's own tests\n",
+        "`make upstream FOLDER=...` runs PyTorch's device-generic test files, many tests in one process, each",
+        "followed by its control: the same test on the CPU device. A test is comparable if its control passes",
+        "and it does not ask for a kernel of torch's CPU by name.\n",
+        f"torch {torch.__version__}, lazytpu {lazytpu.__version__}, seed {seed}, {datetime.now(UTC):%Y-%m-%d}:",
+        f"**{passed:,} of {comparable:,} comparable tests pass ({percent(passed, comparable)}); without the",
+        f"{refused:,} refusals {percent(passed, comparable - refused)}.**\n",
+        "| file | tests | run | skipped | " + " | ".join(ORDER) + " |",
+        "|" + "---|" * (4 + len(ORDER)),
+    ]
+    for file, of in {**counts, "all": total}.items():
+        cells = [listed.get(file, sum(listed.values())), sum(of[kind] for kind in ORDER), of["skipped"]]
+        cells += [of[kind] for kind in ORDER]
+        lines.append(f"| {file.removesuffix('.py')} | " + " | ".join(f"{n:,}" for n in cells) + " |")
+    lines += ["", "Refusals: " + (listing(refusals) or "none") + ".", ""]
+    return "\n".join([*lines, "Skipped by the tests themselves: " + (listing(skips) or "none") + "."])
+
+
+def reason_of_skip(reason: str) -> str:
+    """The reason without the parts that differ from test to test."""
+    reason = " ".join(reason.split())
+    return re.sub(r"Only runs on .*", lambda found: found.group().replace("'", ""), reason)[:60]
+
+
+def listing(counts: Counter[str], most: int = 12) -> str:
+    shown = [f"{count:,} {name}" for name, count in counts.most_common(most)]
+    others = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
+    return "; ".join([*shown, f"{others:,} others"] if others else shown)
+
+
+def percent(part: int, whole: int) -> str:
+    """Rounded down: 100 % is all."""
+    return f"{int(1000 * part / whole) / 10:g} %" if whole else "none"
+
+
+def write(rows: list[dict[str, Any]], seed: int, page: Path) -> None:
+    """Put the section into the page, between its two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed)}\n{END}\n{after.lstrip()}")

@@ -1,0 +1,185 @@
+"""A child process: imports one test file for both devices, and runs its tests by number.
+
+Files written for another version of torch import names that the installed one does not have. Those get a placeholder:
+False for a constant, an empty list for a list of tests, a decorator that changes nothing for a function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import re
+import sys
+import traceback
+import unittest
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "privateuse1,cpu"
+
+import torch
+
+import lazytpu
+from tools.children import say, start_child
+
+SUFFIXES = ("PRIVATEUSE1", "TPU")
+MAX_PLACEHOLDERS = 100
+MAX_TEXT = 1500
+ADDRESS_SPACE = 16 << 30
+
+
+def placeholder(module: ModuleType, name: str) -> Any:
+    """The value of a name that this torch does not have."""
+    if name.endswith("_and_refs"):
+        return getattr(module, name.removesuffix("_and_refs"))
+    if name.isupper():
+        return False
+    if name.endswith("_tests"):
+        return []
+
+    def decorate(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and not kwargs and callable(args[0]):
+            return args[0]
+        return lambda test: test  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+
+    return decorate
+
+
+def only_on_the_cpu(test: Any) -> Any:
+    """`onlyCPU` as it is; the other restrictions to a device are lifted (`bypass_device_restrictions`)."""
+
+    @functools.wraps(test)
+    def restricted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.device_type != "cpu":
+            raise unittest.SkipTest("Only runs on cpu")
+        return test(self, *args, **kwargs)
+
+    return restricted
+
+
+def imported(folder: Path, file: str) -> ModuleType:
+    """Import a test file; its classes get both devices, whatever
+    `only_for` and `except_for` say, unless they are for the CPU alone."""
+    from torch.testing._internal import common_device_type
+
+    common: Any = common_device_type
+    common.DeviceTypeTestBase.bypass_device_restrictions = True
+    common.PrivateUse1TestBase.bypass_device_restrictions = True
+    common.onlyCPU = only_on_the_cpu
+    instantiate = common.instantiate_device_type_tests
+
+    def for_both(generic: type, scope: dict[str, Any], *_: Any, only_for: Any = None, **__: Any) -> None:
+        instantiate(generic, scope, only_for="cpu" if only_for in ("cpu", ("cpu",), ["cpu"]) else None)
+
+    common.instantiate_device_type_tests = for_both
+    path = folder / file
+    sys.path[:0] = [str(path.parent), str(folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    sys.argv = [str(path)]  # torch parses the options of a test run
+    for _ in range(MAX_PLACEHOLDERS):
+        try:
+            return importlib.import_module(path.stem)
+        except ModuleNotFoundError:
+            raise
+        except ImportError as error:
+            wanted = getattr(error, "name_from", None) or str(error).split("'")[1]
+            module = sys.modules.get(error.name or "")
+            if module is None or hasattr(module, wanted):
+                raise
+            setattr(module, wanted, placeholder(module, wanted))
+            sys.modules.pop(path.stem, None)
+    raise ImportError(f"{file} needs more than {MAX_PLACEHOLDERS} names that torch {torch.__version__} does not have")
+
+
+def generic(name: str) -> str:
+    """The name of a class without that of the device. torch renames the device when it first sets up a class."""
+    return name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
+
+
+def tests_of(module: ModuleType) -> list[tuple[str, str]]:
+    """The tests that exist for "tpu", sorted: (class, test)."""
+    found: list[tuple[str, str]] = []
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, unittest.TestCase) and name.endswith(SUFFIXES):
+            found += [(name, test) for test in unittest.TestLoader().getTestCaseNames(value)]
+    return sorted(found)
+
+
+def control_of(module: ModuleType, name: str, test: str) -> tuple[str, str] | None:
+    """The same test on the CPU device; None where upstream does not make one, for example of another dtype."""
+    cls = getattr(module, generic(name) + "CPU", None)
+    here = torch._C._get_privateuse1_backend_name()  # pyright: ignore
+    for device in ("privateuse1", here):
+        other = test.replace(f"_{device}", "_cpu", 1)
+        if other != test and cls is not None and hasattr(cls, other):
+            return cls.__name__, other
+    return None
+
+
+def shortened(text: str) -> str:
+    """The end of a traceback, after the line of its exception: torch's dispatcher says much after that."""
+    text = text.partition("\nTo execute this test")[0].strip()
+    raised = [line for line in text.splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)]
+    return "\n".join([*raised[-1:], text[-MAX_TEXT:]])
+
+
+def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
+    """(passed, skipped or failed; the reason)."""
+    result = unittest.TestResult()
+    quiet = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        try:
+            unittest.TestSuite([getattr(module, name)(test)]).run(result)
+        except Exception:  # noqa: BLE001  torch's TestCase may raise outside of the result
+            return "failed", shortened(traceback.format_exc())
+    for failed in (*result.errors, *result.failures):
+        return "failed", shortened(failed[1])
+    if result.unexpectedSuccesses:
+        return "failed", "unexpected success"
+    if result.skipped:
+        return "skipped", result.skipped[0][1]
+    return ("passed", "") if result.testsRun else ("skipped", "class")
+
+
+def main(folder: Path, file: str, seed: int, numbers: str) -> None:
+    """Say the outcome of each test. "list" as numbers: say which tests there are."""
+    lazytpu.options.cpu_fallback = False
+    start_child(ADDRESS_SPACE)
+    from torch.testing._internal import common_utils
+
+    try:
+        module = imported(folder, file)
+    except Exception as error:
+        if numbers == "list":
+            say(error=f"{type(error).__name__}: {error}"[:300])
+            return
+        raise
+    tests = tests_of(module)
+    if numbers == "list":
+        say(tests=tests)
+        return
+    common_utils.SEED = seed
+    for number in map(int, numbers.split(",")):
+        name, test = tests[number]
+        say(number=number, stage="tpu", test=f"{generic(name)}.{test}")
+        status, reason = outcome(module, name, test)
+        late = False
+        if status == "failed" and re.search(r"(Error|Exception) not raised", reason):
+            # An error that values decide comes with the read; debug mode reads after each op.
+            with lazytpu.mode("debug"):
+                late = outcome(module, name, test)[0] == "passed"
+        say(number=number, stage="cpu", status=status, reason=reason, late=late)
+        control = "missing", ""
+        if status != "skipped":
+            on_cpu = control_of(module, name, test)
+            control = outcome(module, *on_cpu) if on_cpu else control
+        say(number=number, stage="done", control=control[0], control_reason=control[1][-300:])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
