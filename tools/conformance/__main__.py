@@ -36,6 +36,7 @@ def main() -> int:
     integers.add_argument("-k", type=int, default=2, help="samples of each op that have an integer at most (2)")
     large = commands.add_parser("large", help="run samples at sizes of work, with special values, by their errors")
     large.add_argument("-k", type=int, default=2, help="samples of each op at each dtype at most (2)")
+    large.add_argument("--page", type=Path, help="write the table of all results there")
     for command in (run, column, sizes, integers, large):
         command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
         command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
@@ -46,7 +47,8 @@ def main() -> int:
     show = commands.add_parser("show", help="what failed, with the reasons that are known")
     table = commands.add_parser("table", help="write the published table")
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
-    for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED), (integers, VARIED), (large, LARGE)):
+    files = {run: RESULTS, show: RESULTS, table: RESULTS, sizes: PADDED, integers: VARIED, large: LARGE}
+    for command, file in files.items():
         command.add_argument("--results", type=Path, default=file, help=f"the results file ({file})")
     table.add_argument("--padded", type=Path, default=PADDED, help=f"results of the command padding ({PADDED})")
     for command in (column, table):
@@ -90,6 +92,10 @@ def _sweep(asked: argparse.Namespace) -> int:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
     jobs = jobs_of(dtypes, asked.only, samples, asked.seed)
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
+    if asked.command == "large" and asked.page:
+        from tools.conformance import large_table
+
+        large_table.write(results, asked.page)
     Console().print(f"{len(jobs):,} entries are in {results}; {failed} of those just run failed")
     return 0
 
