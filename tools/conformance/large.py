@@ -113,7 +113,8 @@ def _sized(call: Call, draw: random.Random) -> Call | None:
     draw.shuffle(sizes)
     new: dict[int, int] = {}
     for place, size in enumerate(sizes[: draw.choice((1, 1, 2, 3))]):
-        choices = (SIDES if rank >= 3 else ROWS) if not place else (*SIDES, *BATCHES) if rank < 3 else BATCHES
+        first = SIDES if rank >= 3 else (*ROWS, *SIDES)
+        choices = BATCHES if place and rank >= 3 else (*SIDES, *BATCHES) if place else first
         new[size] = draw.choice(choices)
     shapes = [torch.Size(new.get(s, s) for s in t.shape) for t in given]
     return resized(call, new, numbers=draw.random() < 0.3) if _largest(shapes) <= MAX_ELEMENTS else None
@@ -247,9 +248,11 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: torch.Tensor | Non
     """Whether `got` is as exact as `want`, both against a reference of another precision: "", or what is wrong."""
     if not want.numel():
         return ""
-    if reference is None or not (want.is_floating_point() or want.is_complex()):
-        return _unequal(got, want) if not (want.is_floating_point() or want.is_complex()) else ""
-    reference = plain(reference)
+    if not want.is_floating_point() and not want.is_complex():
+        return _unequal(got, want)
+    if reference is None:
+        return ""
+    reference = torch.as_tensor(plain(reference))
     # A result of float64 from inputs of float32 is computed as the reference is: nothing says how exact it is.
     if reference.shape != want.shape or want.dtype not in (*WIDER, *NARROWER) or reference.dtype == want.dtype:
         return ""

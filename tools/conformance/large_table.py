@@ -14,8 +14,9 @@ from tools.conformance.rows import LARGE, finished
 
 INTRO = """# Conformance at sizes of work
 
-`make conformance SIZES=large` enlarges samples of torch's op database, plants special values in them, lays them out in other ways, and
-runs them on the device, fused and strict, and on the CPU. Seeds: {seeds}. Date: {date}. Versions: {versions}.
+`make conformance SIZES=large` enlarges samples of torch's op database, plants special values in them, lays them out in
+other ways, and runs them on the device, fused and strict, and on the CPU.
+Seeds: {seeds}. Date: {date}. Versions: {versions}.
 
 Results that the CPU computes exactly must have the CPU's bits. The error of others against float64 may be twice the
 CPU's plus 2 ulp ([`tools/conformance/large.py`](../tools/conformance/large.py)). XLA's CPU client takes subnormal
@@ -56,7 +57,6 @@ def text(rows: list[dict[str, Any]], date: str) -> str:
         for f in row["failures"]:
             gap = reason(gaps, row["op"], row["dtype"], f["check"].split()[0])
             why = f"{gap.whose}: {gap.reason}" if gap else ""
-            lines.append(
-                f"| `{row['op']}` | {row['dtype']} | {f['check']} | {row['seed']} | {cell(f['message'])} | {cell(why)} |"
-            )
+            cells = (f"`{row['op']}`", row["dtype"], f["check"], row["seed"], cell(f["message"]), cell(why))
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
