@@ -16,7 +16,7 @@ from tools.conformance.rows import LARGE, finished
 OPEN = {
     "sort|argsort|msort|topk|kthvalue|mode|median|nanmedian": "torch: which of equal elements comes first is not "
     "defined without stable=True; the CPU's order is its algorithm's, ours the stable one.",
-    "maximum|minimum|fmax|fmin|max.binary|min.binary": "torch: which of two zeros is the larger one is not defined; the "
+    "maximum|minimum|fmax|fmin|max.binary|min.binary": "torch: which of two zeros is larger is not defined: the "
     "CPU's vectorised loop gives the second, its plain loop the first, as here.",
 }
 """What torch leaves open where values are tied, by ops (a regular expression)."""
