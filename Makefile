@@ -9,6 +9,10 @@ SELECT ?= not long
 K ?= 10
 K_OTHERS ?= 3
 RESULTS ?= out/conformance.jsonl
+# `make conformance SIZES=large`: samples of each op at each dtype, their seed, and the file of results.
+K_LARGE ?= 2
+SEED ?= 0
+ENLARGED ?= out/large.jsonl
 # `make tpu-column`: samples of each op, the chips, and the folder of results, a file for each chip.
 K_COMPILED ?= 3
 CHIPS ?= v6e v5e cuda
@@ -78,6 +82,7 @@ help:
 	@echo 'make format       let ruff sort imports and mend what it can'
 	@echo 'make bench        what recording, cuts, the cache, memory and the first minute cost, in one table, about 20 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
+	@echo 'make conformance SIZES=large  the same at sizes of work, by errors against float64, hours, goes on where it was stopped (SEED=0 K_LARGE=2)'
 	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
 	@echo 'make padding-sweep  every op at three sizes, with one program for all, about 15 minutes, goes on where it was stopped'
 	@echo 'make argument-sweep every op with each integer argument at several values and shapes, in one process'
@@ -179,8 +184,13 @@ bench: $(INSTALLED)
 		$(BIN)/python benchmarks/$$name.py --json $(FIGURES)/$$name.json $(ARGS) >/dev/null; done; true
 	@$(BIN)/python benchmarks/table.py $(FIGURES)
 
+# `make conformance SIZES=large` runs ops at sizes of work instead, and compares their errors.
 conformance: $(TESTED)
+ifeq ($(SIZES),large)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance large -k $(K_LARGE) --seed $(SEED) --results $(ENLARGED) --page docs/conformance-large.md $(ARGS)
+else
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)
+endif
 
 .PHONY: padding-sweep
 padding-sweep: $(TESTED)

@@ -16,6 +16,7 @@ RESULTS = Path("out/conformance.jsonl")
 COMPILED = Path("out/compiled")
 PADDED = Path("out/padding.jsonl")
 VARIED = Path("out/arguments.jsonl")
+LARGE = Path("out/large.jsonl")
 
 
 def main() -> int:
@@ -33,7 +34,10 @@ def main() -> int:
     sizes.add_argument("-k", type=int, default=2, help="samples of each op that have a size to scale at most (2)")
     integers = commands.add_parser("arguments", help="vary each integer argument of each op in one process")
     integers.add_argument("-k", type=int, default=2, help="samples of each op that have an integer at most (2)")
-    for command in (run, column, sizes, integers):
+    large = commands.add_parser("large", help="run samples at sizes of work, with special values, by their errors")
+    large.add_argument("-k", type=int, default=2, help="samples of each op at each dtype at most (2)")
+    large.add_argument("--page", type=Path, help="write the table of all results there")
+    for command in (run, column, sizes, integers, large):
         command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
         command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
         command.add_argument("--seed", type=int, default=0, help="other values (0)")
@@ -43,13 +47,14 @@ def main() -> int:
     show = commands.add_parser("show", help="what failed, with the reasons that are known")
     table = commands.add_parser("table", help="write the published table")
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
-    for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED), (integers, VARIED)):
+    files = {run: RESULTS, show: RESULTS, table: RESULTS, sizes: PADDED, integers: VARIED, large: LARGE}
+    for command, file in files.items():
         command.add_argument("--results", type=Path, default=file, help=f"the results file ({file})")
     table.add_argument("--padded", type=Path, default=PADDED, help=f"results of the command padding ({PADDED})")
     for command in (column, table):
         command.add_argument("--compiled", type=Path, default=COMPILED, help=f"a results file per chip ({COMPILED})")
     asked = parser.parse_args()
-    if asked.command in ("sweep", "compile", "padding", "arguments"):
+    if asked.command in ("sweep", "compile", "padding", "arguments", "large"):
         return _sweep(asked)
     from tools.conformance import report
 
@@ -59,13 +64,14 @@ def main() -> int:
 
 
 def _sweep(asked: argparse.Namespace) -> int:
-    from tools.conformance.rows import DTYPES
+    from tools.conformance import rows
     from tools.conformance.sweep import jobs_of, sweep, work
 
-    dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else DTYPES
-    unknown = set(dtypes) - set(DTYPES)
+    known = rows.LARGE if asked.command == "large" else rows.DTYPES
+    dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else known
+    unknown = set(dtypes) - set(known)
     if unknown:
-        print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(DTYPES)}", file=sys.stderr)
+        print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     if asked.command == "compile":
         from tools.conformance import compiling
@@ -78,10 +84,18 @@ def _sweep(asked: argparse.Namespace) -> int:
 
         role = padding.work if asked.command == "padding" else arguments.work
         samples, results = {"": asked.k}, asked.results
+    elif asked.command == "large":
+        from tools.conformance import large
+
+        samples, results, role = {"": asked.k}, asked.results, large.work
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
     jobs = jobs_of(dtypes, asked.only, samples, asked.seed)
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
+    if asked.command == "large" and asked.page:
+        from tools.conformance import large_table
+
+        large_table.write(results, asked.page)
     Console().print(f"{len(jobs):,} entries are in {results}; {failed} of those just run failed")
     return 0
 

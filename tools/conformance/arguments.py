@@ -105,10 +105,10 @@ def _shapes(call: Call, order: random.Random) -> Iterator[Call]:
     yield call
     for number in range(1, SHAPES):
         new = {size: order.randint(max(2, size - 2), size + 5) for size in sizes}
-        yield _resized(call, new, numbers=number % 2 == 1)
+        yield resized(call, new, numbers=number % 2 == 1)
 
 
-def _resized(call: Call, sizes: Mapping[int, int], numbers: bool) -> Call:
+def resized(call: Call, sizes: Mapping[int, int], numbers: bool) -> Call:
     """The call with other sizes: dimensions end earlier, or begin again."""
     taken: dict[int, torch.Tensor] = {}
 

@@ -64,7 +64,7 @@ class Comparison:
         except Different:
             if self.info.name not in FACTORS:
                 raise
-            pairs = zip(*(tensors(self.unique(tree_map(_plain, x))) for x in (got, want)), strict=True)
+            pairs = zip(*(tensors(self.unique(tree_map(plain, x))) for x in (got, want)), strict=True)
             for i, (g, w) in enumerate(pairs):
                 self._values(g.abs(), w.abs(), f"{what}, magnitude {i} of what is unique", 10 * scale)
 
@@ -97,7 +97,7 @@ class Comparison:
             raise Mismatch(f"{what}: strides {got.stride()}, expected {want.stride()}")
 
     def _values(self, got: torch.Tensor, want: torch.Tensor, what: str, scale: float) -> None:
-        on_host, wanted = (_plain(t) for t in (got, want))
+        on_host, wanted = (plain(t) for t in (got, want))
         rtol, atol = tolerance(self.info, self.dtype, wanted.dtype)
         if rtol:
             magnitudes = wanted.to(torch.complex128 if wanted.is_complex() else torch.float64).abs()
@@ -109,7 +109,7 @@ class Comparison:
             raise Different(f"{what}: {' '.join(str(error).split())}") from None
 
 
-def _plain(t: Any) -> Any:
+def plain(t: Any) -> Any:
     """A tensor on the CPU, dense, with conjugation and negation done."""
     if not isinstance(t, torch.Tensor):
         return t

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
+LARGE = (*DTYPES, "int8")
+"Dtypes of the sweep at sizes of work."
 CHIPS = ("v6e", "v5e")
 "TPUs that programs are compiled for, though they are not here."
 LOWERED = ("cuda",)

@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from tools.conformance.entries import Entry, entries
-from tools.conformance.rows import Job, Row, finished
+from tools.conformance.rows import LARGE, Job, Row, finished
 from tools.conformance.trial import conduct
 
 START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
@@ -71,7 +71,7 @@ def answer(pipe: Connection, conduct: Callable[[Entry, int], Row]) -> None:
 
     lazytpu.options.cpu_fallback = False  # what ran on the CPU would agree with it
     torch.set_num_threads(1)
-    table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries()}
+    table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries(LARGE)}
     pipe.send(None)
     while True:
         try:

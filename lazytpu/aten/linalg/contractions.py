@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape, promote
 from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_integer, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
-    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 ACCUMULATOR = {"f16": "f32", "bf16": "f32"}
@@ -147,7 +147,7 @@ def addmv(b: Builder, self: SSAValue, mat: SSAValue, vec: SSAValue, beta: Scalar
 
 @rule("aten.addr.default", numbers=("alpha", "beta"))
 def addr(b: Builder, self: SSAValue, vec1: SSAValue, vec2: SSAValue, beta: Scalar, alpha: Scalar) -> SSAValue:
-    """beta * self + alpha * vec1 ⊗ vec2."""
+    """beta * self + (alpha * vec1) ⊗ vec2; the order matters where a product overflows."""
     dtype, shape = b.out[0]
     if dtype == "i1":
         outer = b.and_(b.broadcast_in_dim(vec1, shape, [0]), b.broadcast_in_dim(vec2, shape, [1]))
@@ -155,9 +155,12 @@ def addr(b: Builder, self: SSAValue, vec1: SSAValue, vec2: SSAValue, beta: Scala
         term = b.broadcast_to(b.and_(self, b.broadcast_to(b.scalar(beta, "i1"), shape_of(self))), shape)
         return b.or_(term, outer)
     wide = ACCUMULATOR.get(dtype, dtype)
-    columns = b.broadcast_in_dim(b.convert(vec1, wide), shape, [0])
+    vec1 = b.convert(vec1, wide)
+    if alpha.value != 1:
+        vec1 = b.mul(vec1, b.broadcast_to(b.scalar(alpha, wide), shape_of(vec1)))
+    columns = b.broadcast_in_dim(vec1, shape, [0])
     rows = b.broadcast_in_dim(b.convert(vec2, wide), shape, [1])
-    return b.convert(affine(b, self, b.mul(columns, rows), beta, alpha), dtype)
+    return b.convert(affine(b, self, b.mul(columns, rows), beta, Scalar("int", 1)), dtype)
 
 
 @rule("aten.dot.default")

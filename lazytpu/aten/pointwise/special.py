@@ -113,7 +113,7 @@ def igammac(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     "aten.special_zeta.default", "aten.special_zeta.self_scalar", "aten.special_zeta.other_scalar", floating=True
 )
 def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """Hurwitz zeta function of self at other: inf at the poles 0, -1, -2, …, NaN for self < 1 (`zeta` in Math.h).
+    """Hurwitz zeta function of self at other: inf at self = 1 and at the poles 0, -1, -2, …, NaN for self < 1.
 
     The backend's series is for q > 0. For negative q and integer s, with f = q - floor(q), terms of either sign are
     summed separately: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)). For other s it is NaN.
@@ -128,7 +128,7 @@ def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     above = b.binary("zeta", s, b.select(negative, f, q))
     result = b.select(negative, b.add(above, below), above)
     pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, floored))
-    result = b.select(pole, full(b, math.inf, q), result)
+    result = b.select(b.or_(pole, b.compare("EQ", s, full(b, 1, s))), full(b, math.inf, q), result)
     return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result)
 
 

@@ -77,6 +77,13 @@ def test_int8_products_are_int32() -> None:
     check(A._int_mm.default, values(17, 8, dtype=torch.int8) * 30, values(8, 8, dtype=torch.int8) * 30)
 
 
+def test_addr_scales_its_first_vector() -> None:
+    """The product of the vectors would overflow."""
+    large = torch.tensor([1e30, -1e30, 1.0])
+    check(A.addr.default, torch.zeros(3, 2), large, torch.tensor([1e9, 2.0]), beta=1, alpha=1e-3)
+    check(A.addr.default, torch.zeros(3, 2), large, torch.tensor([1e9, 2.0]), beta=0.5, alpha=1e-3)
+
+
 def test_addr_of_bools() -> None:
     x, row, column = (
         torch.tensor([[True, False], [False, False]]),

@@ -377,3 +377,8 @@ def test_in_place_and_out_compute_in_the_promoted_dtype() -> None:
     check(A.sigmoid.out, half, out=torch.zeros(8))
     check(A.add.out, half, half, alpha=3, out=torch.zeros(8, dtype=torch.float64))
     check(A.lt.Tensor_out, whole, single, out=torch.zeros(8))
+
+
+def test_zeta_at_one_is_infinite_at_every_q() -> None:
+    q = torch.tensor([-7.25, -1.0, 0.5, 1.0, 3.0, math.nan])
+    check(A.special_zeta.default, torch.ones(6), q)

@@ -1,0 +1,63 @@
+"""Ops at sizes of work against the CPU by their errors: a seeded sample of what `make conformance SIZES=large` runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own samples warn
+
+SAMPLED = 6
+"Ops of each test, of those below."
+OPS = (
+    "add", "amax", "argmax", "clamp", "cummax", "div.no_rounding_mode", "exp", "gather", "index_select", "lerp",
+    "matmul", "max.reduction_with_dim", "mean", "neg", "nn.functional.gelu", "softmax", "sort", "sum", "tanh", "where",
+)  # fmt: skip
+
+
+@pytest.fixture
+def as_xla():
+    """The CPU with subnormal numbers flushed, and every trace compiled, as in the sweep; both undone afterwards."""
+    from lazytpu.engine.launching import on_host
+    from tools.conformance import large
+
+    beside = on_host.BESIDE
+    large.prepare()
+    yield
+    on_host.BESIDE = beside
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_ops_at_sizes_of_work(as_xla: None, dtype: str, monkeypatch: pytest.MonkeyPatch):
+    import random
+
+    from tools.conformance import large
+    from tools.conformance.entries import Entry, table
+
+    monkeypatch.setattr(large, "MAX_ELEMENTS", 70_000)
+    failures = []
+    for name in random.Random(dtype).sample(OPS, SAMPLED):
+        if getattr(torch, dtype) in table()[name].supported_dtypes("cpu"):
+            row = large.conduct(Entry(name, table()[name], getattr(torch, dtype)), 1, checks=("forward", "backward"))
+            failures += [f"{name} {f['check']} of ({f['call']}): {f['message']}" for f in row.failures]
+    assert not failures, "\n".join(failures)
+
+
+def test_moves_keep_the_sign_of_zero():
+    from tools.conformance.large import precise
+
+    zero, reference = torch.tensor([0.0]), torch.tensor([0.0], dtype=torch.float64)
+    assert "expected to be equal" in precise(-zero, zero, reference)
+    assert precise(zero, zero, reference) == ""
+
+
+def test_error_may_be_twice_that_of_the_cpu_and_two_ulp():
+    from tools.conformance.large import precise
+
+    exact = torch.full((3,), 4 / 3, dtype=torch.float64)
+    rounded = exact.float()
+    ulp = 2.0**-23
+    assert precise(rounded + 2 * ulp, rounded, exact) == ""
+    assert "1 of 3 elements wrong" in precise(rounded + torch.tensor([0, 0, 4 * ulp]), rounded, exact)
+    assert "1 of 3" in precise(torch.tensor([4 / 3, float("nan"), 4 / 3]), rounded, exact)
