@@ -37,6 +37,9 @@ SHORTENED = {
     "make bench": f"make bench {MAKE} --dry-run",  # each benchmark runs in tests/benchmarks
     "python benchmarks/table.py --write docs/performance.md": "python benchmarks/table.py --help",
     "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs --dtypes float32'",
+    "make conformance SIZES=large SEED=1": (
+        f"make conformance SIZES=large SEED=1 {MAKE} K_LARGE=1 ARGS='--only ^abs --dtypes float32'"
+    ),
     "make tpu-column": f"make tpu-column {MAKE} CHIPS=v6e K_COMPILED=1 ARGS='--only ^abs --dtypes float32'",
     "make coverage": f"make coverage {MAKE}",
     'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl': (
