@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ what is fused and what must not be, the smallest numbers) depends on its optimiz
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--optimized", action="store_true", help="compile the programs of all tests as users do")
+    parser.addoption("--every", type=int, default=1, help="of each file, only the first of so many tests (1)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,8 +52,13 @@ def _optimized(node: pytest.Item | pytest.Module) -> bool:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that get XLA as users do come first: a process keeps its programs, and would use those of other tests."""
+    every: int = config.option.every
+    if every > 1:
+        of_files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+        config.hook.pytest_deselected(items=[each for tests in of_files for at, each in enumerate(tests) if at % every])
+        items[:] = [each for tests in of_files for each in tests[::every]]
     items.sort(key=lambda item: not _optimized(item))
 
 
