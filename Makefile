@@ -40,9 +40,8 @@ SWITCHED ?= 300
 WRONG ?= 3000
 # `make random-convolutions`: how many.
 CONVOLVED ?= 5000
-# `make upstream`: torch's folder test/, and the seed of the samples.
+# `make upstream`: torch's folder test/. SEED is that of its samples, too.
 FOLDER ?=
-SEED ?= 0
 # `make distributed`: how many random programs of ranks that diverge.
 DIVERGENT ?= 200
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
