@@ -123,10 +123,13 @@ class Expressions:
         return operand
 
     def _layout(self, expected: torch.Tensor, layout: Layout) -> Layout:
-        """The layout of a value whose sizes torch expected to be these; its dimensions lie as those of `layout`."""
+        """The layout of a value whose sizes torch expected to be these; its dimensions lie as those of `layout`. That
+        one itself where its strides do not follow from the sizes, as those of an empty tensor may."""
         shape, order = self._numbers(expected.shape, layout.shape), layout.memory_order
         strides = dict(zip(order, row_major(tuple([shape[dim] for dim in order])), strict=True))
-        return Layout(layout.dtype, shape, tuple([strides[dim] for dim in range(len(shape))]))
+        found = tuple([strides[dim] for dim in range(len(shape))])
+        here = tuple(map(number_at_bound, found))
+        return Layout(layout.dtype, shape, found) if here == layout.stride else layout
 
     def _numbers(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
         return tuple([self._number(each, number) for each, number in zip(expected, here, strict=True)])

@@ -191,6 +191,15 @@ def test_a_graph_that_was_captured_for_one_size_is_captured_anew() -> None:
     assert for_many(lambda: compiled(x).cpu()) == [True]
 
 
+def test_strides_that_do_not_follow_from_sizes() -> None:
+    compiled = torch.compile(lambda x: (x * 3).exp(), dynamic=True)
+    for x in (torch.rand(3, 5)[2:2, 1:4], torch.rand(11, 5)[2:10, 1:4], torch.rand(9, 1)[:1], torch.rand(4, 12).t()):
+        given = x.to("tpu")
+        result = compiled(given)
+        torch.testing.assert_close(result.cpu(), (x * 3).exp())
+        assert result.stride() == (given * 3).exp().stride()
+
+
 def test_random_numbers_are_those_of_eager_code() -> None:
     compiled = torch.compile(lambda x: functional.dropout(x, 0.5), dynamic=True)
     for size in (11, 9, 16, 11):
