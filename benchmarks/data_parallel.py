@@ -65,7 +65,7 @@ def rank(count: int, file: Path) -> None:
     """One of two processes. Rank 0 writes, for each kind, the milliseconds (host, comparison) of each of its steps."""
     from lazytpu.distributed.turns import Collective
     from lazytpu.distributed.world import World
-    from lazytpu.runtime.program import Program
+    from lazytpu.runtime.xla.program import Program
 
     compile_at_once()
     dist.init_process_group()

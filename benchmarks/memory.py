@@ -17,7 +17,7 @@ from common import Row, compile_at_once, exit_with, finish, parser, process_byte
 from torch import nn
 
 import lazytpu
-from lazytpu.runtime.buffer import Buffer, Origin
+from lazytpu.runtime.buffers.buffer import Buffer, Origin
 
 GROWTH = 4.0  # MiB: the allocator's own
 NOTE = 30.0  # ns that a buffer's source line may cost

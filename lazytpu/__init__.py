@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lazytpu import interop, pallas
-    from lazytpu.engine.compiling.warmup import Warmed
     from lazytpu.engine.memory.alive import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
+    from lazytpu.engine.warmup import Warmed
     from lazytpu.exporting.api import export
     from lazytpu.frontend.recording.modes import Mode
     from lazytpu.inspection.graphs import ProgramGraph
@@ -83,8 +83,8 @@ def mark_step() -> None:
     on the same shapes finds its program; a new one is compiled.
     """
     activate()
-    from lazytpu.frontend.recording.lines import call_site
-    from lazytpu.frontend.recording.tensors import recorder
+    from lazytpu.frontend.lines import call_site
+    from lazytpu.frontend.tensors import recorder
     from lazytpu.trace.cuts import MARK
 
     recorder().cut(MARK, call_site())
@@ -137,7 +137,7 @@ def explain_cut(last: int = 10) -> Cuts:
     The cuts that strict and debug mode make after every op are not among them.
     """
     activate()
-    from lazytpu.frontend.recording.tensors import recorder
+    from lazytpu.frontend.tensors import recorder
     from lazytpu.trace.cuts import Cuts
 
     return Cuts(list(recorder().cuts)[-last:] if last else ())
@@ -165,7 +165,7 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
     activate()
     from pathlib import Path
 
-    from lazytpu.engine.compiling import warmup
+    from lazytpu.engine import warmup
 
     if callable(work):
         return warmup.run(wiring.start(), sync, work, *args, **kwargs)
@@ -219,7 +219,7 @@ def metrics() -> dict[str, Any]:
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
     from lazytpu.engine.sizes.unexpected import UNEXPECTED
-    from lazytpu.runtime.buffer import MEMORY
+    from lazytpu.runtime.buffers.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 
     counted = wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())

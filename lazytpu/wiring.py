@@ -48,9 +48,9 @@ def start() -> Engine:
     if ENGINE is None:
         from lazytpu.aten import symbolic_ints
         from lazytpu.engine.engine import Engine
+        from lazytpu.frontend.lines import user_line
+        from lazytpu.frontend.names import model_names, parameter_count, parameter_slots, slot_names
         from lazytpu.frontend.recording.growing import INFERENCE
-        from lazytpu.frontend.recording.lines import user_line
-        from lazytpu.frontend.recording.names import model_names, parameter_count, parameter_slots, slot_names
         from lazytpu.frontend.storage.owners import owners
         from lazytpu.frontend.torch_private import python_dispatch, undisturbed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
+from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
 
 QUICK: dict[str, bool | int | str] = {
     "xla_backend_optimization_level": 0,

@@ -87,7 +87,7 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
 def poison() -> Iterator[None]:
     """What lies beyond the true sizes of a value holds NaN, the largest integer or True, in every test: a result that
     depends on it is wrong."""
-    from lazytpu.runtime import padded
+    from lazytpu.runtime.buffers import padded
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(padded, "POISON", True)
@@ -103,7 +103,7 @@ def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from lazytpu.engine.compiling.choice import Costs
     from lazytpu.engine.compiling.costs import Estimator
-    from lazytpu.engine.launching import on_host
+    from lazytpu.engine.cutting import on_host
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Estimator, "costs", lambda *_: Costs(0.0))
@@ -169,8 +169,8 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
     from lazytpu.engine.sizes.every import Templates
-    from lazytpu.frontend.recording import tensors
-    from lazytpu.frontend.recording.names import slot_names
+    from lazytpu.frontend import tensors
+    from lazytpu.frontend.names import slot_names
     from lazytpu.trace.trie import State
     from lazytpu.wiring import start
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 
 from lazytpu.engine.launching.padding import fitted
-from lazytpu.frontend.ops.copies import materialize
-from lazytpu.frontend.recording.tensors import value_of
-from lazytpu.runtime.padded import PaddedBuffer
-from lazytpu.runtime.repadding import Memory
+from lazytpu.frontend.storage.copies import materialize
+from lazytpu.frontend.tensors import value_of
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.buffers.repadding import Memory
 
 
 def pad(tensor: torch.Tensor, memory: Mapping[int, int] | Memory) -> torch.Tensor:

@@ -16,8 +16,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from lazytpu.frontend.device import pinned
-from lazytpu.frontend.ops.library import replace_kernel
-from lazytpu.frontend.recording.tensors import extent
+from lazytpu.frontend.library import replace_kernel
+from lazytpu.frontend.tensors import extent
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lazytpu.frontend.recording.tensors import assign, is_natural, value_of
+from lazytpu.frontend.tensors import assign, is_natural, value_of
 from lazytpu.trace.value import EMPTY
 
 

@@ -10,7 +10,7 @@ import torch
 from lazytpu.distributed import fsdp_states
 from lazytpu.frontend.device.indices import index_of
 from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
-from lazytpu.frontend.ops.library import replace_kernel
+from lazytpu.frontend.library import replace_kernel
 from lazytpu.frontend.torch_private import (
     FLAT_PARAM,
     FSDP2_COPY_IN,

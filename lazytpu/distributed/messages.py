@@ -17,7 +17,7 @@ import torch
 from lazytpu.distributed.control import SETTLING, CollectiveError
 from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import World
-from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.lines import call_site
 from lazytpu.interrupts import interruptible
 from lazytpu.options import options
 

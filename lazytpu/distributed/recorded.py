@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lazytpu.frontend.recording.lines import call_site
-from lazytpu.frontend.recording.tensors import recorders
+from lazytpu.frontend.lines import call_site
+from lazytpu.frontend.tensors import recorders
 from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 

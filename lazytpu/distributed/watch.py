@@ -20,9 +20,9 @@ from typing import Any
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import BEFORE_LAUNCH, Entry, Flight
 from lazytpu.options import options
-from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
-from lazytpu.runtime.links import Links
+from lazytpu.runtime.jobs.links import Links
+from lazytpu.runtime.xla import client
 
 TICK = 0.2  # seconds
 ANSWER = 3.0  # seconds in which the helper has to say why a group is broken

@@ -16,7 +16,7 @@ from lazytpu.distributed.flight import Entry
 from lazytpu.distributed.recorded import cut_collectives
 from lazytpu.distributed.watch import is_done
 from lazytpu.distributed.world import World
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.frontend.torch_private import CallbackWork
 from lazytpu.interrupts import interruptible
 

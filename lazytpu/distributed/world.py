@@ -24,16 +24,17 @@ from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
+from lazytpu.engine.cutting.launcher import Launcher
+from lazytpu.engine.cutting.pieces import Agreement, Call, Turn
+from lazytpu.engine.cutting.promising import PromisingCutter
 from lazytpu.engine.engine import Engine
-from lazytpu.engine.launching.launcher import Launcher
-from lazytpu.engine.launching.pieces import Agreement, Call, Turn
-from lazytpu.engine.promising import PromisingCutter
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import backward_line, call_site, user_line
-from lazytpu.frontend.recording.tensors import recorders
+from lazytpu.frontend.lines import backward_line, call_site, user_line
+from lazytpu.frontend.tensors import recorders
 from lazytpu.options import options
-from lazytpu.runtime import chips, multiprocess
 from lazytpu.runtime.errors import EXPLANATIONS, RunError
+from lazytpu.runtime.jobs import multiprocess
+from lazytpu.runtime.xla import chips
 from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State

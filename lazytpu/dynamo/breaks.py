@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.frontend.recording.lines import SourceLine
+from lazytpu.frontend.lines import SourceLine
 from lazytpu.frontend.torch_private import GRAPH_BREAKS
 
 LIMIT = 1024

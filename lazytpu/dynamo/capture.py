@@ -27,7 +27,7 @@ from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import drawing_nothing
 from lazytpu.frontend.ops.counts import Counts
 from lazytpu.frontend.recording.recomputing import recomputing
-from lazytpu.frontend.recording.tensors import STASH, recorder, value_of, wrap
+from lazytpu.frontend.tensors import STASH, recorder, value_of, wrap
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Record

@@ -22,7 +22,7 @@ from lazytpu.dynamo.results import Capture, Fresh, Input
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.recording.tensors import is_dense, layout, wrap
+from lazytpu.frontend.tensors import is_dense, layout, wrap
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.trie import Operand
 from lazytpu.trace.value import Layout, row_major

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 
 from lazytpu.dynamo.placeholders import CaptureRecorder
 from lazytpu.dynamo.results import Expressed, view_of
-from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.frontend.tensors import is_natural, value_of
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import Derivation, LostSize, number_at_bound

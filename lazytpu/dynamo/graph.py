@@ -26,13 +26,13 @@ from lazytpu.dynamo.results import Capture, View, view_of, viewed
 from lazytpu.dynamo.splice import Plan, plan_of, splice
 from lazytpu.dynamo.varying import VaryingSizes
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.ops.counts import Counts
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.keys import exact
-from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
-from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
+from lazytpu.frontend.tensors import recorder, value_of, wrap
 from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, is_transformed, without_modes
 from lazytpu.options import options
 from lazytpu.trace.cuts import THREAD

@@ -14,7 +14,7 @@ from torch import fx
 
 from lazytpu.dynamo.node_lines import line_of
 from lazytpu.frontend.device.generators import default_generator
-from lazytpu.frontend.recording.lines import replaying
+from lazytpu.frontend.lines import replaying
 from lazytpu.frontend.torch_private import save_random_state, with_random_state
 
 

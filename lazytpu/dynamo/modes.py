@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.lines import user_line
 
 MODES = {"default": False, "reduce-overhead": False, "max-autotune": True, "max-autotune-no-cudagraphs": True}
 "The modes, and whether each chooses passes for a program. A step is one launch in all of them: no overhead to reduce."

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from lazytpu.frontend.recording.lines import SourceLine, is_library
+from lazytpu.frontend.lines import SourceLine, is_library
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 

@@ -10,7 +10,7 @@ import torch
 
 from lazytpu.dynamo.placeholders import CaptureRecorder, NotOneRecord
 from lazytpu.frontend import torch_private as private
-from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.frontend.tensors import is_natural, value_of
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import EMPTY, Layout, Value
 

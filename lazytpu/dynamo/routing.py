@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import activation
+from lazytpu.frontend import activation, names
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.libraries import opaque
 from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
 from lazytpu.frontend.ops import transformer
-from lazytpu.frontend.recording import names, step_ends
+from lazytpu.frontend.recording import step_ends
 from lazytpu.frontend.recording.untraced import untraced
 from lazytpu.trace.recorder import Recorder
 

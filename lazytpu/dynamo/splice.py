@@ -13,7 +13,7 @@ from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.tensors import value_of
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder

@@ -15,7 +15,7 @@ from torch import fx
 
 from lazytpu.dynamo.breaks import note
 from lazytpu.dynamo.node_lines import function_of
-from lazytpu.frontend.recording.lines import SourceLine
+from lazytpu.frontend.lines import SourceLine
 from lazytpu.frontend.torch_private import assumes_static_sizes, readable_source, specialized_floats
 from lazytpu.options import options
 

@@ -15,8 +15,8 @@ from lazytpu.aten.dtypes import NAMES
 from lazytpu.engine.launching.utilization import Utilization
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.ports import DevicePort, DeviceProperties
-from lazytpu.runtime import client
-from lazytpu.runtime.buffer import MEMORY
+from lazytpu.runtime.buffers.buffer import MEMORY
+from lazytpu.runtime.xla import client
 
 
 def capacity() -> tuple[int, int]:

@@ -14,17 +14,17 @@ from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
-from lazytpu.engine.compiling.target import untunable
-from lazytpu.engine.cutter import Cutter
+from lazytpu.engine.cutting.cutter import Cutter
 from lazytpu.engine.device import Device, available, capacity, limit
 from lazytpu.engine.launching.closing import close_at_exit
 from lazytpu.engine.launching.compiled import Queue
 from lazytpu.engine.launching.constants import Constants
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.launching.out_of_memory import check_size
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
-from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.sizes.unexpected import UNEXPECTED, LookingFor
@@ -33,7 +33,7 @@ from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
 from lazytpu.ports import EnginePort, Inference, OpFacts, Ranges
-from lazytpu.runtime.buffer import MEMORY
+from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces

@@ -12,13 +12,13 @@ import torch
 from lazytpu.aten.host_arrays import copied, number, to_numpy
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.launching.out_of_memory import OutOfMemoryError
 from lazytpu.engine.launching.padding import marked, uploaded
 from lazytpu.engine.memory.alive import MemoryReport
-from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
 from lazytpu.ports import Ranges
-from lazytpu.runtime import client
-from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.runtime.xla import client
 from lazytpu.trace.value import Layout, again
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 
-from lazytpu.frontend.recording.lines import SourceLine
+from lazytpu.frontend.lines import SourceLine
 from lazytpu.frontend.torch_private import HigherOrderOperator
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')

@@ -20,10 +20,10 @@ from lazytpu.passes.phases import ORDER
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import at
 from lazytpu.passes.target import Target
-from lazytpu.runtime.client import module_bytecode
-from lazytpu.runtime.mlir import func, ir, legalize_chlo
-from lazytpu.runtime.module_options import OPTIONS, options_of
-from lazytpu.runtime.portable import custom_calls
+from lazytpu.runtime.xla.client import module_bytecode
+from lazytpu.runtime.xla.mlir import func, ir, legalize_chlo
+from lazytpu.runtime.xla.module_options import OPTIONS, options_of
+from lazytpu.runtime.xla.portable import custom_calls
 
 _PHASES = ("<recorded>", "<simplify>", "<patterns>", "<final>")
 "Phases whose passes change what a program computes with. The others arrange it for one generation, or several devices."

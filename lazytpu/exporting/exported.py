@@ -15,10 +15,10 @@ from lazytpu.exporting.emission import Emitted
 from lazytpu.exporting.folder import FORMAT, MANIFEST, WEIGHTS, digest, replacing
 from lazytpu.exporting.signature import Signature, Tensor, numpy_dtype
 from lazytpu.lowering.text import stablehlo_text
-from lazytpu.runtime import portable
-from lazytpu.runtime.client import mlir_context
-from lazytpu.runtime.loaded import EXACT
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import portable
+from lazytpu.runtime.xla.client import mlir_context
+from lazytpu.runtime.xla.loaded import EXACT
+from lazytpu.runtime.xla.mlir import ir
 from lazytpu.version import VERSION
 
 if TYPE_CHECKING:

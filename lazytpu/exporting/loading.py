@@ -15,9 +15,9 @@ from lazytpu.exporting.folder import FORMAT, MANIFEST, digest
 from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor, numpy_dtype
 from lazytpu.exporting.trees import flatten
 from lazytpu.frontend.ops import exported as op
-from lazytpu.frontend.recording.tensors import DEVICE
-from lazytpu.runtime import client, portable
-from lazytpu.runtime.loaded import EXACT, PROGRAMS, Program
+from lazytpu.frontend.tensors import DEVICE
+from lazytpu.runtime.xla import client, portable
+from lazytpu.runtime.xla.loaded import EXACT, PROGRAMS, Program
 
 
 class Loaded:

@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from lazytpu.exporting.capture import at, line_of, quiet
-from lazytpu.frontend.recording import tensors
+from lazytpu.frontend import tensors
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.recording.tensors import DEVICE
+from lazytpu.frontend.tensors import DEVICE
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.rehearsal.rehearse import Imagined, rehearse_once
 from lazytpu.trace.trie import Record

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import draw
-from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.torch_private import CpuGenerator
 
 

@@ -12,7 +12,7 @@ from lazytpu import interrupts
 from lazytpu.collection import rest_at_exit
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
-from lazytpu.frontend.ops.library import replace_kernel
+from lazytpu.frontend.library import replace_kernel
 
 NAME = "tpu"
 
@@ -63,7 +63,7 @@ def _register_first_use() -> None:
 
         def kernel(*args: Any, _name: str = name, **kwargs: Any) -> torch.Tensor:
             activation.activate()
-            from lazytpu.frontend.ops.creation import KERNELS
+            from lazytpu.frontend.recording.creation import KERNELS
 
             return KERNELS[_name](*args, **kwargs)
 
@@ -77,9 +77,9 @@ def _start(start_engine: Callable[[], object]) -> None:
     start_engine()
     from lazytpu.frontend.libraries import without_dynamo, without_sympy
     from lazytpu.frontend.ops import transformer
-    from lazytpu.frontend.ops.register import register_kernels
     from lazytpu.frontend.patches import autocast, printing
     from lazytpu.frontend.recording import modes
+    from lazytpu.frontend.register_ops import register_kernels
 
     register_kernels()
     autocast.install()

@@ -49,7 +49,7 @@ def _pack(args: argparse.Namespace) -> int:
         raise ValueError("--topology NAME and --dump DUMP, a folder that LAZYTPU_DUMP=DUMP wrote, go together")
     if args.topology is None:
         return _say_packed(_cache(args), args.out)
-    from lazytpu.runtime.cache.ahead import compile_dump  # here: it imports jax
+    from lazytpu.runtime.tpu.ahead import compile_dump  # here: it imports jax
 
     with tempfile.TemporaryDirectory() as folder:
         try:

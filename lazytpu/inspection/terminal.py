@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+
+from lazytpu.options import options
 
 UNREAD = (AttributeError, OSError, ValueError)
 """What writing to it raises when there is none, its reader is gone, it is closed or detached, or it lacks a letter.
@@ -15,3 +18,10 @@ def is_terminal() -> bool:
         return sys.stderr.isatty()
     except UNREAD:
         return False
+
+
+def say(message: str) -> None:
+    """One line on standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
+    if sys.stderr is not None and (options.debug >= 1 or is_terminal()):
+        with suppress(*UNREAD):
+            print(f"lazytpu: {message}", file=sys.stderr, flush=True)

@@ -36,8 +36,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from lazytpu.frontend.names import values_of
 from lazytpu.frontend.recording.keys import exact
-from lazytpu.frontend.recording.names import values_of
 from lazytpu.kernels.capture_reads import Reads
 from lazytpu.trace.value import Value
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from lazytpu.kernels.jaxprs import PALLAS_CALL, bind, equations, evaluate
-from lazytpu.runtime.jax_private import interpreted_kernel
+from lazytpu.runtime.xla.jax_private import interpreted_kernel
 
 Function = Callable[..., Any]
 "A function of arrays that returns a list of arrays."

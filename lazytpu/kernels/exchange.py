@@ -11,12 +11,11 @@ from jax.core import Tracer
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.host_arrays import from_numpy
-from lazytpu.frontend import activation
-from lazytpu.frontend.ops.copies import materialize
-from lazytpu.frontend.recording import tensors
-from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend import activation, tensors
+from lazytpu.frontend.lines import call_site
+from lazytpu.frontend.storage.copies import materialize
 from lazytpu.ir.types import numpy_dtype
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 from lazytpu.trace.value import EMPTY, resident, row_major
 
 TORCH_DTYPES = {numpy_dtype(name): dtype for dtype, name in dtypes.NAMES.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from jax.extend import core
 
 from lazytpu.kernels.jaxprs import PALLAS_CALL, equations, rewritten
-from lazytpu.runtime.jax_private import kernel_cost
+from lazytpu.runtime.xla.jax_private import kernel_cost
 
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 

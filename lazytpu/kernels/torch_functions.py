@@ -21,9 +21,8 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.importer import import_trace
-from lazytpu.engine.compiling.target import target
-from lazytpu.frontend import activation
-from lazytpu.frontend.recording import tensors
+from lazytpu.engine.programs.target import target
+from lazytpu.frontend import activation, tensors
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, numpy_dtype
@@ -32,9 +31,9 @@ from lazytpu.lowering import emit
 from lazytpu.options import options
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target
-from lazytpu.runtime.buffer import Buffer
-from lazytpu.runtime.jax_functions import exported
-from lazytpu.runtime.mlir import portable_artifact
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.xla.jax_functions import exported
+from lazytpu.runtime.xla.mlir import portable_artifact
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import resident, row_major

@@ -25,8 +25,8 @@ from lazytpu.ir import bodies
 from lazytpu.kernels import errors
 from lazytpu.kernels.jaxprs import equations
 from lazytpu.kernels.pallas_calls import WIDE, for_platform, is_wide
-from lazytpu.runtime import client, jax_private
-from lazytpu.runtime.jax_functions import lower_jax_function
+from lazytpu.runtime.xla import client, jax_private
+from lazytpu.runtime.xla.jax_functions import lower_jax_function
 
 Operand = tuple[np.dtype[Any], tuple[int, ...], bool]
 """dtype, shape, and whether it is a number of Python, whose type gives way to that of arrays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lazytpu.ir import attention as ops
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 
 @lowers(ops.AttentionOp)

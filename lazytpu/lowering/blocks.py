@@ -14,7 +14,7 @@ from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
 from lazytpu.lowering.locations import to_mlir
 from lazytpu.lowering.rules import RULES
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 
 class Values(dict[SSAValue, ir.Value]):

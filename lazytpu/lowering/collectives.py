@@ -17,8 +17,8 @@ from lazytpu.ir.module import REPLICAS
 from lazytpu.ir.types import dtype_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
 def _lists(e: Emission, prop: Attribute) -> tuple[tuple[int, ...], ...]:

@@ -9,8 +9,8 @@ from lazytpu.ir.base import integer
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
 @lowers(ops.ConstantOp)

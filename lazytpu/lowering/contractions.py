@@ -17,8 +17,8 @@ from lazytpu.ir.types import dtype_of, ints, shape_of
 from lazytpu.lowering.convolution_window import ConvWindow, without_groups
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
 def _precision(e: Emission, name: str) -> ir.ArrayAttr:

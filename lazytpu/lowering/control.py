@@ -8,8 +8,8 @@ from lazytpu.ir import control as ops
 from lazytpu.lowering.blocks import Values, emit_block
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
 def _fill(

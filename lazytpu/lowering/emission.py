@@ -10,9 +10,9 @@ from xdsl.ir import Attribute
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.types import FLOATS8, array_dtype, dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
-from lazytpu.runtime import client
-from lazytpu.runtime.mlir import func, ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import func, ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
     # As bits: XLA:CPU changes the bits of a NaN when it moves 8-bit floats, and no TPU supports all formats.

@@ -29,10 +29,10 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
 from lazytpu.lowering.blocks import Values, emit_block
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
-from lazytpu.runtime import module_options
-from lazytpu.runtime.client import mlir_context
-from lazytpu.runtime.mlir import func, ir
-from lazytpu.runtime.signature import ALIAS, DONOR, LAYOUT
+from lazytpu.runtime.xla import module_options
+from lazytpu.runtime.xla.client import mlir_context
+from lazytpu.runtime.xla.mlir import func, ir
+from lazytpu.runtime.xla.signature import ALIAS, DONOR, LAYOUT
 
 NAME = "lazytpu.name"
 ORDER = "lazytpu.layout"

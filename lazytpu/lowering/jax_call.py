@@ -11,7 +11,7 @@ from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.lowering.splice import splice
 from lazytpu.lowering.templates.registry import Instance, Types
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 _FLOAT8 = {
     "f8e4m3fn": lambda: ir.Float8E4M3FNType.get(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc
 from xdsl.ir import Attribute
 
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 
 def to_mlir(location: Attribute) -> ir.Location:

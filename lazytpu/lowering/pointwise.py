@@ -10,8 +10,8 @@ from lazytpu.lowering import float8
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import guarded, reinterpreted
 from lazytpu.lowering.rules import RULES, lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 # Functions that StableHLO does not have are in CHLO; XLA expands them by platform and dtype.
 DIRECT = {

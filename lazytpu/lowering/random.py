@@ -18,8 +18,8 @@ from lazytpu.ir.constants import NumberOp
 from lazytpu.ir.types import dtype_of, numel, shape_of
 from lazytpu.lowering.emission import Emission, Words
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import func, ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import func, ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA

@@ -30,8 +30,8 @@ from lazytpu.ir.reductions import ORDERED
 from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 _NARROW = frozenset(("f16", "bf16"))
 

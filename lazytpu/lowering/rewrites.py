@@ -27,8 +27,8 @@ from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex
 from lazytpu.lowering.emission import Emission
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 # Inner ops that XLA rewrites, by outer op (jaxlib 0.10.2; each was seen to change values far beyond the last bit).
 REWRITTEN: dict[type[TensorOp], tuple[type[TensorOp], ...]] = {

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 from xdsl.ir import Operation
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 Lowered: TypeAlias = "ir.Value | Sequence[ir.Value]"
 """One value, or one for each result of the op."""

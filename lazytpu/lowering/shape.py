@@ -12,8 +12,8 @@ from lazytpu.ir.types import dtype_of, ints
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import hidden
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.mlir import stablehlo as hlo
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
 @lowers(ops.BroadcastInDimOp)

@@ -7,7 +7,7 @@ from math import prod
 from lazytpu.ir.types import LARGEST, TooLarge
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.templates.registry import Instance
-from lazytpu.runtime.mlir import func, ir
+from lazytpu.runtime.xla.mlir import func, ir
 
 
 def splice(e: Emission, instance: Instance) -> str:

@@ -8,8 +8,8 @@ from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.lowering.splice import splice
 from lazytpu.lowering.templates.registry import NEEDS, instance
-from lazytpu.runtime import module_options
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import module_options
+from lazytpu.runtime.xla.mlir import ir
 
 
 @lowers(ops.TemplateOp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 
 def stablehlo_text(module: ir.Module, *, locations: bool = False, elide_above: int | None = None) -> str:

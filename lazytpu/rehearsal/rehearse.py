@@ -20,17 +20,17 @@ import numpy as np
 
 from lazytpu import wiring
 from lazytpu.aten import dtypes
+from lazytpu.engine.cutting.pieces import Piece, pieces_of
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.errors.undo import before_trace, root_of
-from lazytpu.engine.launching.pieces import Piece, pieces_of
-from lazytpu.frontend.recording.names import slot_names
-from lazytpu.frontend.recording.tensors import STASH, recorder
+from lazytpu.frontend.names import slot_names
+from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import array_dtype
 from lazytpu.options import options
 from lazytpu.rehearsal.snapshot import Snapshot
-from lazytpu.runtime import client
-from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.xla import client
 from lazytpu.trace.cuts import MARK, STEP, SYNC
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import CutPlan, Ended, Record, State

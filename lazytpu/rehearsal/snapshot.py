@@ -13,9 +13,8 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
-from lazytpu.frontend import observed
+from lazytpu.frontend import names, observed
 from lazytpu.frontend.device.generators import generators
-from lazytpu.frontend.recording import names
 from lazytpu.frontend.torch_private import without_functions
 
 OBSERVED = (nn.Module, torch.optim.Optimizer)

@@ -17,7 +17,7 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
-from lazytpu.runtime.tpu_compiler import Topology
+from lazytpu.runtime.tpu.tpu_compiler import Topology
 
 
 def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:

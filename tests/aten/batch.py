@@ -19,8 +19,8 @@ from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.aten.harness import QUICK, TOLERANCE, to_numpy, to_torch
 
 

@@ -21,8 +21,8 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.compiling import QUICK
 
 TOLERANCE = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lazytpu.runtime.tpu_compiler import ALONE
+from lazytpu.runtime.tpu.tpu_compiler import ALONE
 from tools.conformance import column, compiling, rows, sweep
 from tools.conformance.entries import entries
 from tools.conformance.samples import call_of

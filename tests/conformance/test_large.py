@@ -18,7 +18,7 @@ OPS = (
 @pytest.fixture
 def as_xla():
     """The CPU with subnormal numbers flushed, and every trace compiled, as in the sweep; both undone afterwards."""
-    from lazytpu.engine.launching import on_host
+    from lazytpu.engine.cutting import on_host
     from tools.conformance import large
 
     beside = on_host.BESIDE

@@ -10,7 +10,7 @@ from typing import Any
 
 from jax._src.lib import _jax, xla_client
 
-from lazytpu.runtime import jax_private
+from lazytpu.runtime.xla import jax_private
 
 LOADED: list[str] = []
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from lazytpu.runtime import chips, client, multiprocess
+from lazytpu.runtime.jobs import multiprocess
+from lazytpu.runtime.xla import chips, client
 from tests import zygote
 from tests.distributed.ranks import ROOT, environment, free_port
 
 TRAINS = """
 import os
 import jax, torch, torch.distributed as dist
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 from lazytpu.runtime.cache import programs
 from tests.compiling import QUICK
 from torch.nn.parallel import DistributedDataParallel

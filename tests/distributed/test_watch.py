@@ -18,7 +18,7 @@ from lazytpu.distributed.flight import KEPT, Entry, Flight
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 from tests import zygote
 from tests.distributed.ranks import ROOT
 
@@ -106,7 +106,7 @@ ON_A_TPU = """
 from lazytpu.distributed.flight import Flight
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 from tests.distributed.test_watch import _launched
 client.platform = lambda: "tpu"
 watch = Watch(Flight(), {"group": 60.0}, str, 0)
@@ -130,7 +130,7 @@ LEFT = """
 import time
 from lazytpu.distributed import watch as module
 from lazytpu.distributed.flight import Flight
-from lazytpu.runtime.links import Links
+from lazytpu.runtime.jobs.links import Links
 from tests.distributed.test_watch import _launched
 module.TICK, module.LOOKS = 0.01, 20
 watch = module.Watch(Flight(), {"group": 60.0}, str, 0)

@@ -20,8 +20,8 @@ from lazytpu.lowering.templates import registry
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import rehearse
-from lazytpu.runtime import client
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 
 SAMPLES = {**BY_PLATFORM, **ALIKE}
 # Checked by `checks.kernels`; and what no op of torch is lowered to.

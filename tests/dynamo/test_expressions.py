@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import lazytpu
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 

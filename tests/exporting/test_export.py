@@ -14,9 +14,9 @@ from torch.export import Dim
 
 import lazytpu
 from lazytpu.exporting.exported import Exported
-from lazytpu.runtime import portable
-from lazytpu.runtime.client import mlir_context
-from lazytpu.runtime.mlir import ir, stablehlo
+from lazytpu.runtime.xla import portable
+from lazytpu.runtime.xla.client import mlir_context
+from lazytpu.runtime.xla.mlir import ir, stablehlo
 from tests.exporting.models import Function
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
 import lazytpu
-from lazytpu.frontend.recording import names
+from lazytpu.frontend import names
 
 
 class Never(Exception):

@@ -11,7 +11,7 @@ from lazytpu.ir.text import parse_module
 from lazytpu.lowering.emit import emit
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tools.judge import cases, measure
 from tools.judge.cases import Case
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.pallas import custom_jax_kernel
 from tests.kernels.pallas_kernels import matmul, softmax
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.tensors import value_of
 from lazytpu.kernels import captured
 from lazytpu.kernels.captured import Captured
 from lazytpu.pallas import custom_jax_kernel

@@ -13,7 +13,7 @@ import torch
 
 import lazytpu
 from lazytpu import interop
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.tensors import value_of
 
 
 def address(array: Any) -> int:

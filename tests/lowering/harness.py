@@ -14,9 +14,9 @@ from xdsl.ir import Attribute, SSAValue
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import DTYPES, numpy_dtype, tensor_type
 from lazytpu.lowering import emit
-from lazytpu.runtime import client
-from lazytpu.runtime.evaluate import evaluate
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.evaluate import evaluate
+from lazytpu.runtime.xla.program import Program
 from tests.compiling import QUICK
 
 NAMES = {numpy_dtype(name): name for name in DTYPES}

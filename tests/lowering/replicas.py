@@ -40,8 +40,8 @@ def run(path: Path, arguments: list[np.ndarray]) -> list[np.ndarray]:
 
     from lazytpu.ir.text import parse_module
     from lazytpu.lowering import emit
-    from lazytpu.runtime import client
-    from lazytpu.runtime.module_options import replicas_of
+    from lazytpu.runtime.xla import client
+    from lazytpu.runtime.xla.module_options import replicas_of
 
     module = emit(parse_module(path.read_text()))
     count = replicas_of(module)

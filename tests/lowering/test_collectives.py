@@ -20,8 +20,8 @@ from lazytpu.lowering import emit
 from lazytpu.lowering.errors import LoweringError
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.module_options import options_of, replicas_of
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla.module_options import options_of, replicas_of
+from lazytpu.runtime.xla.program import Program
 from tests.lowering import replicas
 from tests.lowering.harness import Build, module_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lazytpu.lowering import emit, stablehlo_text
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 
 

@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import IntegerAttr
 
 from lazytpu.ir.builder import Builder
 from lazytpu.lowering import emit
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.compiling import QUICK
 from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 

@@ -14,9 +14,9 @@ from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import tensor_type
 from lazytpu.lowering import LoweringError, emit, stablehlo_text
 from lazytpu.lowering.rules import RULES, lowers
-from lazytpu.runtime.client import mlir_context
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.signature import signature
+from lazytpu.runtime.xla.client import mlir_context
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.signature import signature
 from tests.lowering.harness import module_of
 
 

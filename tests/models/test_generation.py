@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.engine.launching import on_host
+from lazytpu.engine.cutting import on_host
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
 

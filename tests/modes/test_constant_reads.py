@@ -15,7 +15,7 @@ from torch import nn
 import lazytpu
 from lazytpu import wiring
 from lazytpu.engine.launching import constants
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.constants import LITTLE
 
 

@@ -25,7 +25,7 @@ def causes(work: Callable[[], object]) -> list[tuple[str, int]]:
 @pytest.fixture(autouse=True)
 def _few_cuts_so_far() -> None:
     lazytpu.sync()
-    from lazytpu.frontend.recording.tensors import recorder
+    from lazytpu.frontend.tensors import recorder
 
     recorder().cuts.clear()
 

@@ -14,9 +14,9 @@ from lazytpu.ir.control import RegionOp, WhileOp
 from lazytpu.ir.module import options_of
 from lazytpu.ir.text import print_module
 from lazytpu.passes.layout.assign_layout import LAYOUT
+from lazytpu.passes.patterns.trips import trips
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.regions import blocks
-from lazytpu.passes.trips import trips
 from tests.passes.attention.test_fuse_attention import ARGUMENTS as ATTENTION
 from tests.passes.attention.test_fuse_attention import FUSE, OUTPUT, RETURN, SCORES, softmax
 from tests.passes.layout.test_assign_layout import GRADIENT, W, X, laid

@@ -18,7 +18,7 @@ from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.registry import BUILT_IN
 from lazytpu.passes.target import Target
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.passes.programs import inputs, programs
 
 PROGRAMS = int(os.environ.get("RANDOM_PROGRAMS", "25"))

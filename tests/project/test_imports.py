@@ -62,6 +62,19 @@ MAY_IMPORT = {
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version", "versions"},
 }  # fmt: skip
 
+# The folders inside of each room, from the bottom up: each may import those before it.
+LAYERS = {
+    "ir": "building",
+    "passes": "clusters loops patterns collectives attention fusions layout padding",
+    "runtime": "xla cache buffers jobs tpu compiling",
+    "lowering": "templates",
+    "aten": "pointwise views optimizers shape reductions indexing images linalg losses sorting random layers",
+    "inspection": "tpu step html",
+    "engine": "errors memory programs recompiles trace_cache sizes launching compiling cutting",
+    "frontend": "device inference libraries recording storage ops patches sparse",
+    "doctor": "checks",
+}
+
 
 @cache
 def modules() -> dict[str, Path]:
@@ -139,6 +152,32 @@ def test_the_table_allows_no_more_than_there_is(name: str):
     graph = rooms(imports())
     below = set(graph.successors(name)) if name in graph else set()
     assert MAY_IMPORT[name] <= below, "an arrow that no import needs any more: take it out of the table"
+
+
+def part(module: str) -> str:
+    """The folder of a room that a module is in, as a path below the package, or the module itself if it is in none."""
+    place = modules()[module].relative_to(PACKAGE).parts
+    return "/".join(place[:2])
+
+
+def parts(room_name: str) -> nx.DiGraph[str]:
+    """The imports between folders and files of a room."""
+    inside = [(a, b) for a, b in imports().edges if room(a) == room_name == room(b)]
+    return nx.DiGraph((part(a), part(b)) for a, b in inside if part(a) != part(b))
+
+
+def test_the_layers_name_every_folder():
+    folders = {path.parent.relative_to(PACKAGE).parts[:2] for path in modules().values()}
+    found = {name: {each[1] for each in folders if len(each) > 1 and each[0] == name} for name in MAY_IMPORT}
+    assert {name: set(text.split()) for name, text in LAYERS.items()} == {n: each for n, each in found.items() if each}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_imports_between_folders_of_a_room_point_down(name: str):
+    height = {f"{name}/{folder}": i for i, folder in enumerate(LAYERS[name].split())}
+    up = [(a, b) for a, b in parts(name).edges if a in height and b in height and height[a] < height[b]]
+    assert not up, f"these folders import folders above them: {up}"
+    assert not circles(parts(name)), "\n" + "\n".join(circles(parts(name)))
 
 
 def test_no_cycle_between_files():

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lazytpu"
 ALONE = PACKAGE / "distributed/helper.py"  # runs as a program that imports nothing of lazytpu
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != ALONE]
-HOME = {"torch": PACKAGE / "frontend/torch_private.py", "jax": PACKAGE / "runtime/jax_private.py"}
-HOME["jaxlib"] = PACKAGE / "runtime/mlir.py"
+HOME = {"torch": PACKAGE / "frontend/torch_private.py", "jax": PACKAGE / "runtime/xla/jax_private.py"}
+HOME["jaxlib"] = PACKAGE / "runtime/xla/mlir.py"
 # Underscored, but named to backends by torch's documentation: the type of an op, dispatch modes, decompositions.
 DOCUMENTED = {
     "torch._ops.OpOverload",

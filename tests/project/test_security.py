@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "lazytpu"
-READERS = [PACKAGE / "runtime/tpu_compiler.py"]
+READERS = [PACKAGE / "runtime/tpu/tpu_compiler.py"]
 READERS += sorted(path for room in ("runtime/cache", "engine/trace_cache") for path in (PACKAGE / room).glob("*.py"))
 UNSAFE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "eval", "exec", "import_module", "__import__"}
 

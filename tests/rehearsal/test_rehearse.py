@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan

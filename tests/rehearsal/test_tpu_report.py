@@ -12,7 +12,7 @@ from torch import nn
 import lazytpu
 from lazytpu.inspection.tpu import compiling
 from lazytpu.inspection.tpu.report import TpuReport
-from lazytpu.runtime.tpu_compiler import TpuProgram
+from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 
 
 class Training:

@@ -6,7 +6,7 @@ from typing import Any
 
 from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 
-from lazytpu.runtime.client import client
+from lazytpu.runtime.xla.client import client
 
 
 def failed_array(like: Any, message: str) -> Any:

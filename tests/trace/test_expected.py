@@ -6,7 +6,7 @@ import random
 
 import torch
 
-from lazytpu.frontend.recording.tensors import ROOT, recorder
+from lazytpu.frontend.tensors import ROOT, recorder
 from lazytpu.trace.trie import NOWHERE, State
 
 

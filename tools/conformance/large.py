@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 import lazytpu
-from lazytpu.engine.launching import on_host
+from lazytpu.engine.cutting import on_host
 from tools.conformance.arguments import resized
 from tools.conformance.checks import cotangents_of
 from tools.conformance.compare import FACTORS, Comparison, Different, plain

@@ -21,9 +21,9 @@ from torch.testing._internal.opinfo.core import SampleInput
 import lazytpu
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Estimator
-from lazytpu.engine.launching import on_host
+from lazytpu.engine.cutting import on_host
 from lazytpu.engine.recompiles.explanation import Made
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 from lazytpu.runtime.cache import programs
 from tools.conformance.checks import CHECKS, gradients
 from tools.conformance.compare import GRADIENTS, UNINITIALISED, Mismatch

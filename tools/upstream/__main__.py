@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
+from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
 from tools.children import answers
 from tools.upstream import __doc__ as SUMMARY
 from tools.upstream import table

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import without
 from lazytpu.aten.indexing.gather import MASKS, indexed, take
-from lazytpu.aten.indexing.masks import ranks
 from lazytpu.aten.indexing.scatter import put_slices
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
+from lazytpu.aten.shape.masks import ranks
 from lazytpu.ir.symbolic import spelled
 from lazytpu.ir.types import dtype_of, shape_of
 

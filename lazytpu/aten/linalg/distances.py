@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
 from lazytpu.aten.indexing.gather import take
-from lazytpu.aten.indexing.masks import flat_positions, ranks
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.reductions.statistics import norm
 from lazytpu.aten.registry import rule
+from lazytpu.aten.shape.masks import flat_positions, ranks
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.aten.indexing.masks import flat_positions
 from lazytpu.aten.pointwise.operands import full as filled
 from lazytpu.aten.pointwise.operands import number, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.shape.casts import cast
+from lazytpu.aten.shape.masks import flat_positions
 from lazytpu.ir.symbolic import Size
 from lazytpu.ir.types import is_float, is_integer
 

@@ -21,7 +21,7 @@ WIDTH, ROWS, RUNS = 512, 512, 10
 def step_time() -> str:
     """libtpu compiles a training step for the chip at hand: the report's estimate and the measured time."""
     from lazytpu.passes.generations import generation_of
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     kind = str(client.devices()[0].device_kind)
     generation = generation_of(kind) if client.platform() == "tpu" else None

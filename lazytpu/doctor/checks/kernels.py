@@ -59,7 +59,7 @@ def pallas() -> str:
 
 
 def _on_tpu() -> bool:
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     return client.platform() == "tpu"
 

@@ -103,7 +103,7 @@ def host() -> str:
 
 
 def _processor() -> str:
-    from lazytpu.runtime.processor import facts
+    from lazytpu.runtime.xla.processor import facts
 
     return facts().get("model name", platform.machine())
 
@@ -111,7 +111,7 @@ def _processor() -> str:
 @check(limit=90)
 def client() -> str:
     """XLA's client can be created and has a device."""
-    from lazytpu.runtime import client as runtime
+    from lazytpu.runtime.xla import client as runtime
 
     devices = runtime.devices()
     kinds = ", ".join(sorted({str(device.device_kind) for device in devices}))

@@ -11,7 +11,7 @@ import lazytpu
 from lazytpu.doctor.check import check
 
 if TYPE_CHECKING:
-    from lazytpu.runtime.program import Program
+    from lazytpu.runtime.xla.program import Program
 
 tpu: Any = torch.tpu  # pyright: ignore[reportAttributeAccessIssue]
 COUNT = 1 << 20
@@ -23,7 +23,7 @@ def donation() -> str:
     """A program overwrites a donated argument: the argument is deleted, and the result takes its memory."""
     import numpy as np
 
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     kind = f"tensor<{COUNT}xf32>"
     program = _compiled(
@@ -70,9 +70,9 @@ def layouts() -> str:
     """A program may choose the layout of its results, and the program that takes them reads it correctly."""
     import numpy as np
 
-    from lazytpu.runtime import client
-    from lazytpu.runtime.custom_layout import relayout
-    from lazytpu.runtime.layouts import default_layout
+    from lazytpu.runtime.buffers.custom_layout import relayout
+    from lazytpu.runtime.xla import client
+    from lazytpu.runtime.xla.layouts import default_layout
 
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
     default = default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
@@ -89,7 +89,7 @@ def layouts() -> str:
 @check()
 def statistics() -> str:
     """The client reports how much memory there is and how much is in use."""
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     device = client.devices()[0]
     before = device.memory_stats()
@@ -108,7 +108,7 @@ def statistics() -> str:
 @check()
 def asynchronous_runs() -> str:
     """A launch returns before the device is done, so that the host can prepare the next step."""
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     size = 768 if client.platform() == "cpu" else 8192
     a = torch.randn(size, size, device="tpu") / size
@@ -134,7 +134,7 @@ def asynchronous_runs() -> str:
 
 def _address(array: Any) -> int | None:
     """The address of an array; None if the client does not report it."""
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     try:
         return client.address(array)
@@ -143,9 +143,9 @@ def _address(array: Any) -> int | None:
 
 
 def _compiled(main: str) -> Program:
-    from lazytpu.runtime import client
-    from lazytpu.runtime.mlir import ir
-    from lazytpu.runtime.program import Program
+    from lazytpu.runtime.xla import client
+    from lazytpu.runtime.xla.mlir import ir
+    from lazytpu.runtime.xla.program import Program
 
     with client.mlir_context():
         module: Any = ir.Module.parse(f"module @check {{ {main} }}")

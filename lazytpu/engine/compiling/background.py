@@ -16,9 +16,10 @@ from dataclasses import replace
 from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, Choice, Costs, Unknown, choose, naps, wait_on
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.jobs import Job
-from lazytpu.engine.compiling.progress import QUIET, Progress, say
+from lazytpu.engine.compiling.progress import QUIET, Progress
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.recompiles.hints import LAST_BATCH
+from lazytpu.inspection.terminal import say
 from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.options import options
 from lazytpu.runtime.compiling import elsewhere

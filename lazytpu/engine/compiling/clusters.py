@@ -17,10 +17,10 @@ from lazytpu.ir.types import array_dtype, dtype_of, numel, shape_of
 from lazytpu.lowering.emit import emit
 from lazytpu.passes.mark_donation import ALIAS
 from lazytpu.passes.pipeline import count_ops, run_pipeline
-from lazytpu.runtime.chain import Call, Chain, Plan
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.program import Program
-from lazytpu.runtime.signature import Signature, signature
+from lazytpu.runtime.xla.chain import Call, Chain, Plan
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.program import Program
+from lazytpu.runtime.xla.signature import Signature, signature
 
 LEAST = 500
 "Ops of the smallest step that is worth taking apart: XLA compiles smaller ones in a few seconds."

@@ -17,11 +17,11 @@ from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
-from lazytpu.engine.compiling.target import target, untunable
 from lazytpu.engine.compiling.verifying import Verifier
-from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.programs.binding import Binding
+from lazytpu.engine.programs.target import target, untunable
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
@@ -38,8 +38,8 @@ from lazytpu.options import options
 from lazytpu.ports import Inference
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from lazytpu.engine.compiling.choice import Costs
-from lazytpu.runtime import client
 from lazytpu.runtime.cache.programs import KIND, program_key
 from lazytpu.runtime.cache.speeds import Speed
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.jax_private import WITHOUT_FUSION_EMITTERS
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.module_options import Option, add_options
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.module_options import Option, add_options
 
 if TYPE_CHECKING:
     from lazytpu.engine.compiling.estimate import Work

@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 from lazytpu.ir.contractions import ConvolutionOp
 from lazytpu.ir.control import WhileOp
 from lazytpu.ir.types import numel, shape_of
-from lazytpu.passes.trips import trips
+from lazytpu.passes.patterns.trips import trips
 
 
 @dataclass(frozen=True, slots=True)

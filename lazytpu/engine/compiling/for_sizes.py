@@ -11,7 +11,6 @@ from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
-from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.compiling.verifying import Unserved, Wrong
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
@@ -19,6 +18,7 @@ from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.templates import OneSize, Sized
 from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.inspection.terminal import say
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
 from lazytpu.trace.recorder import Trace

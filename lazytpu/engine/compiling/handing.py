@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lazytpu.engine.compiling.progress import say
+from lazytpu.inspection.terminal import say
 from lazytpu.runtime.cache import peers, programs
 from lazytpu.runtime.cache.programs import Obtained
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling import elsewhere
 from lazytpu.runtime.compiling.elsewhere import HelperLost, Ticket
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 LEAST = 8.0
 "Seconds of compiling that make a helper worth its start, and what its program costs to store and to load."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.sizes.unexpected import Unexpected
+from lazytpu.inspection.terminal import say
 from lazytpu.passes.registry import passes
 
 if TYPE_CHECKING:

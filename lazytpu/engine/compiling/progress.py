@@ -10,7 +10,7 @@ from math import inf
 from textwrap import shorten
 from typing import Any, Protocol
 
-from lazytpu.inspection.terminal import UNREAD, is_terminal
+from lazytpu.inspection.terminal import UNREAD, is_terminal, say
 from lazytpu.options import options
 
 QUIET = 3.0  # seconds that a program may take before anything is printed
@@ -123,10 +123,3 @@ def _running(job: Compilation) -> str:
     if job.meanwhile is not None:
         return f"meanwhile it runs {'with less optimisation' if job.way == 'quick' else 'in parts'}"
     return "meanwhile ops run one by one" if job.late else "the script waits"
-
-
-def say(message: str) -> None:
-    """One line on standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
-    if sys.stderr is not None and (options.debug >= 1 or is_terminal()):
-        with suppress(*UNREAD):
-            print(f"lazytpu: {message}", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.compiling.leaving_out import leaving_out
 from lazytpu.engine.compiling.pass_errors import left_out
-from lazytpu.engine.launching.binding import Binding, Padding
+from lazytpu.engine.programs.binding import Binding, Padding
 from lazytpu.engine.sizes.padded import pad
 from lazytpu.engine.sizes.templates import Sized
 from lazytpu.inspection import debug
@@ -28,8 +28,8 @@ from lazytpu.options import options
 from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
 from lazytpu.passes.target import Target
-from lazytpu.runtime import client
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
 

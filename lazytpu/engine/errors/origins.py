@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lazytpu.runtime.buffer import Origin
+from lazytpu.runtime.buffers.buffer import Origin
 from lazytpu.trace.trie import Record
 
 

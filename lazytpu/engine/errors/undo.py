@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import EMPTY, Value, again
 

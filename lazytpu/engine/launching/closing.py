@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from lazytpu.engine.compiling.progress import say
+from lazytpu.inspection.terminal import say
 from lazytpu.runtime.exits import abandon_threads
 
 AT_EXIT = 5.0  # seconds to wait: a program that is compiled by then is in the cache of the next process

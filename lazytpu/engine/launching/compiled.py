@@ -11,14 +11,14 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.lineage import Lineage, lineage
 from lazytpu.engine.errors.origins import origins
-from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.inflight import Inflight, Timing
 from lazytpu.engine.launching.packs import Packs
-from lazytpu.runtime import client
-from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
-from lazytpu.runtime.chain import Chain
-from lazytpu.runtime.custom_layout import arrays_of, buffer_of
-from lazytpu.runtime.program import Program
+from lazytpu.engine.programs.binding import Binding
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffers.custom_layout import arrays_of, buffer_of
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.chain import Chain
+from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from lazytpu.runtime.buffer import ConstantBuffer
+from lazytpu.runtime.buffers.buffer import ConstantBuffer
 from lazytpu.trace.recorder import Trace
 
 MOST = 1024  # constants; with at most 1,024 elements each, these are some megabytes

@@ -24,8 +24,8 @@ from lazytpu.engine.errors.lineage import (
     to_raise,
 )
 from lazytpu.engine.metrics import Metrics
-from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
+from lazytpu.runtime.xla import client
 
 LIMIT = 16  # runs that the host may be ahead of the device: enough to never starve it, and memory stays bounded
 BATCH = 8  # runs that are settled at once: one wait for all of them costs a third of a wait for each

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.memory.alive import Amount
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 
 SMALL = 64  # bytes: the packs of one op, or of a few, often constants of the script
 MOST = 1024  # packs that are kept

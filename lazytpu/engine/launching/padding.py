@@ -9,11 +9,12 @@ import numpy as np
 
 from lazytpu.engine.sizes.uploads import UPLOADS
 from lazytpu.ports import Ranges
-from lazytpu.runtime import client, padded, repadding
-from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
-from lazytpu.runtime.client import Array
-from lazytpu.runtime.padded import PaddedBuffer
-from lazytpu.runtime.repadding import Memory
+from lazytpu.runtime.buffers import padded, repadding
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.buffers.repadding import Memory
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.client import Array
 
 UPLOAD = "upload"
 "What `Origin.op` is of data of the host."

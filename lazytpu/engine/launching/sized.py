@@ -10,15 +10,15 @@ import numpy as np
 
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.origins import origins
-from lazytpu.engine.launching.binding import Factors
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.padding import fitted
+from lazytpu.engine.programs.binding import Factors
 from lazytpu.ir.forms import parse
 from lazytpu.ir.symbolic import respelled
-from lazytpu.runtime.buffer import Buffer
-from lazytpu.runtime.custom_layout import arrays_of, buffer_of, relayout
-from lazytpu.runtime.padded import PaddedBuffer
-from lazytpu.runtime.repadding import Memory
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.buffers.custom_layout import arrays_of, buffer_of, relayout
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.buffers.repadding import Memory
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record
 

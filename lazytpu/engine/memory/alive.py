@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.runtime.buffer import MEMORY, Buffer, ConstantBuffer
-from lazytpu.runtime.custom_layout import CustomLayoutBuffer
-from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, ConstantBuffer
+from lazytpu.runtime.buffers.custom_layout import CustomLayoutBuffer
+from lazytpu.runtime.buffers.padded import PaddedBuffer
 
 if TYPE_CHECKING:
     from rich.console import Group

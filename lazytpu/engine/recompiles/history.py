@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazytpu.engine.compiling.environment import settings
+from lazytpu.engine.programs.environment import settings
 from lazytpu.engine.recompiles import policy, reasons
 from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.host_runs import HostRuns

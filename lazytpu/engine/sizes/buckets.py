@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import torch
 
-from lazytpu.engine.compiling.target import target
+from lazytpu.engine.programs.target import target
 from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it

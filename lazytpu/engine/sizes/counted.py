@@ -10,8 +10,8 @@ from itertools import chain, combinations, product
 import numpy as np
 from xdsl.dialects.func import FuncOp
 
+from lazytpu.aten.counted import COUNTED, Counted, Refused
 from lazytpu.aten.importer import Imported, import_trace
-from lazytpu.aten.indexing.counted import COUNTED, Counted, Refused
 from lazytpu.engine.sizes.fitting import fit
 from lazytpu.engine.sizes.padded import padded_for
 from lazytpu.engine.sizes.skeletons import LEAST, Integers, trace_apart, trace_together

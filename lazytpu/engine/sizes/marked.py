@@ -17,7 +17,7 @@ from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import LEAST, Integers, admitted_at, trace_apart
 from lazytpu.ir.forms import symbol
 from lazytpu.ports import Inference, Ranges
-from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lazytpu.aten.importer import Imported
-from lazytpu.engine.launching.binding import Factors, Padding
+from lazytpu.engine.programs.binding import Factors, Padding
+from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.sizes.buckets import bound
-from lazytpu.engine.sizes.expressions import Expressions
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.sizes.templates import Sized as SizedTrace

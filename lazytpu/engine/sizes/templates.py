@@ -59,7 +59,7 @@ class Bucket:
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
     on_host: Any = None
-    "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
+    "How often its traces may still run on the host, once one of them did (`lazytpu.engine.cutting.on_host`)."
 
     def records(self) -> list[Record]:
         """The records at the greatest sizes. Custom kernels are in them for these once `settle` was called."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from lazytpu.engine.sizes.buckets import SPREADS, active, bound, bound_within
 from lazytpu.ports import Ranges
-from lazytpu.runtime.repadding import Memory
+from lazytpu.runtime.buffers.repadding import Memory
 
 MOST = 256  # kinds that are remembered
 

@@ -24,8 +24,8 @@ from xdsl.ir import Operation
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.importer import Imported, import_trace
-from lazytpu.engine.launching.binding import Binding
-from lazytpu.engine.sizes.expressions import DIGITS, Expressions, digests
+from lazytpu.engine.programs.binding import Binding
+from lazytpu.engine.programs.expressions import DIGITS, Expressions, digests
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.skeletons import with_parts
 from lazytpu.engine.sizes.templates import OneSize, Sized

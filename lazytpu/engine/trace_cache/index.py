@@ -16,8 +16,8 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import PACK_OF, PACKS, Packer
 from lazytpu.engine.errors.cuts import CHECKED
-from lazytpu.engine.launching.binding import Binding, Padding
-from lazytpu.engine.sizes.expressions import Expressions
+from lazytpu.engine.programs.binding import Binding, Padding
+from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.ir.forms import parse
 from lazytpu.trace.trie import Record, State

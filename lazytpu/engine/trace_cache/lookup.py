@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lazytpu.engine.compiling.environment import extended, settings
-from lazytpu.engine.launching.binding import Binding
+from lazytpu.engine.programs.binding import Binding
+from lazytpu.engine.programs.environment import extended, settings
 from lazytpu.engine.trace_cache import index
 from lazytpu.engine.trace_cache.index import Malformed
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.cache.translation import KIND, describe, trace_key, translators
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.trie import Record, State
 
 
@@ -60,7 +60,7 @@ def note(content: str, program: str, binding: Binding, name: str, records: int, 
 
 
 def dumped(content: str, binding: Binding, name: str, records: int, stablehlo: str) -> dict[str, Any]:
-    """What `lazytpu.runtime.cache.ahead` needs to know of a program whose StableHLO is in a dump: the same, with who
+    """What `lazytpu.runtime.tpu.ahead` needs to know of a program whose StableHLO is in a dump: the same, with who
     translated it, and the digest of that text."""
     return {
         "name": name,

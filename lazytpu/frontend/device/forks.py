@@ -41,7 +41,7 @@ def _in_child() -> None:
     if activation.started_device() is None:
         return
     FORKED = True
-    from lazytpu.frontend.recording.tensors import recorders
+    from lazytpu.frontend.tensors import recorders
 
     refusing: Any = _Refusing()
     activation.install(refusing)

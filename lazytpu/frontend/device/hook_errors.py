@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.frontend.recording.tensors import STASH
+from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import (
     PRIVATE_USE,
     AutogradEngine,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.ops.library import replace_kernel
+from lazytpu.frontend.library import replace_kernel
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
 

@@ -14,7 +14,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.device.facades import facade
-from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
 from lazytpu.trace.cuts import SYNC
 
@@ -24,7 +24,7 @@ def synchronize() -> None:
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
-    from lazytpu.frontend.recording.tensors import recorders
+    from lazytpu.frontend.tensors import recorders
 
     if activation.started_device() is not None:
         place = call_site()

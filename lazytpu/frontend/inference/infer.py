@@ -14,7 +14,7 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.inference.cpu_errors import ask_cpu
 from lazytpu.frontend.inference.refusals import REFUSALS
 from lazytpu.frontend.inference.strides import is_iterated, iterated
-from lazytpu.frontend.recording.tensors import is_dense, layout
+from lazytpu.frontend.tensors import is_dense, layout
 from lazytpu.frontend.torch_private import python_dispatch
 from lazytpu.trace.value import Layout, row_major
 

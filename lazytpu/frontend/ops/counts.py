@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.frontend.tensors import is_natural, value_of
 
 
 class Counts:

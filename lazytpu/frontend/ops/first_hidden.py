@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import user_line
-from lazytpu.frontend.recording.tensors import is_natural, recorder, value_of, wrap
+from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.tensors import is_natural, recorder, value_of, wrap
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.value import Layout, resident
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from lazytpu.frontend import activation
-from lazytpu.frontend.ops.copies import materialize
-from lazytpu.frontend.recording import tensors
+from lazytpu.frontend import activation, tensors
 from lazytpu.frontend.recording.marks import ranges_of
+from lazytpu.frontend.storage.copies import materialize
 from lazytpu.frontend.torch_private import mark_dynamic
 from lazytpu.options import options
 from lazytpu.trace.value import EMPTY

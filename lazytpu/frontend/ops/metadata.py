@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.recording import tensors
-from lazytpu.frontend.storage import storages, unwritten
+from lazytpu.frontend import tensors, unwritten
+from lazytpu.frontend.storage import storages
 from lazytpu.frontend.torch_private import META, native, set_storage
 from lazytpu.frontend.torch_private import as_strided as native_as_strided
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major

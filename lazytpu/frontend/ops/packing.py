@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.ops.copies import from_cpu
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.recording.tensors import value_of, wrap
+from lazytpu.frontend.storage.copies import from_cpu
+from lazytpu.frontend.tensors import value_of, wrap
 from lazytpu.frontend.torch_private import META, as_strided, by_torch, is_transformed
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")

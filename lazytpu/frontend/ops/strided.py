@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.ops.copies import clone
 from lazytpu.frontend.ops.metadata import as_strided
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.recording.overlap import Internal, internal_overlap
-from lazytpu.frontend.recording.tensors import extent, is_dense, value_of
+from lazytpu.frontend.storage.copies import clone
+from lazytpu.frontend.tensors import extent, is_dense, value_of
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils import checkpoint
 
-from lazytpu.frontend.recording.tensors import STASH
+from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import CheckpointFrame, is_stashed, thread_stash
 
 

@@ -7,6 +7,7 @@ first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu"
 
 from __future__ import annotations
 
+from lazytpu.frontend import names
 from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
 from lazytpu.frontend.libraries import (
     accelerate_hook,
@@ -18,7 +19,7 @@ from lazytpu.frontend.libraries import (
     transformers_hook,
 )
 from lazytpu.frontend.patches import autocast, checkpointing, marking, module_move, momentum
-from lazytpu.frontend.recording import names, step_ends
+from lazytpu.frontend.recording import step_ends
 from lazytpu.frontend.storage import dlpack
 from lazytpu.frontend.storage import methods as storage_patches
 

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import user_line
-from lazytpu.frontend.recording.tensors import wrap
+from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.tensors import wrap
 from lazytpu.frontend.torch_private import MODULE_CALL, OPTIMIZER_STEP, SCALER_STATE
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State

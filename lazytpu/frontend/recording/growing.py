@@ -10,8 +10,8 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import derive, infer
-from lazytpu.frontend.recording.lines import user_line
-from lazytpu.frontend.recording.tensors import empty, layout
+from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.tensors import empty, layout
 from lazytpu.options import options
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots

@@ -11,19 +11,18 @@ import torch
 from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
-from lazytpu.frontend import activation
+from lazytpu.frontend import activation, unwritten
 from lazytpu.frontend.device.generators import draw, undraw
 from lazytpu.frontend.inference.argument_checks import checked
-from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.recording import codegen
 from lazytpu.frontend.recording.eager import run_now
+from lazytpu.frontend.recording.factories import factory, factory_kernel
 from lazytpu.frontend.recording.keys import ABSENT, exact, foreign, operands, overwrite, produce_all, wrap_all, wrap_one
 from lazytpu.frontend.recording.miss import RecordingKernel, failed, miss
 from lazytpu.frontend.recording.out import out_kernel, out_names
 from lazytpu.frontend.recording.specialization import SpecializedScalars
-from lazytpu.frontend.recording.tensors import STASH, recorder
 from lazytpu.frontend.recording.untraced import untraced
-from lazytpu.frontend.storage import unwritten
+from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_kernel, thread_stash
 from lazytpu.trace.value import Value
 

@@ -7,7 +7,7 @@ from weakref import ref
 
 import torch
 
-from lazytpu.frontend.recording.tensors import wrap
+from lazytpu.frontend.tensors import wrap
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.value import Value
 

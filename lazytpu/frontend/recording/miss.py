@@ -20,14 +20,14 @@ from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
-from lazytpu.frontend.ops.creation import OtherDevice, check_device, check_place, elsewhere
+from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.codegen import KernelArgument
+from lazytpu.frontend.recording.creation import OtherDevice, check_device, check_place, elsewhere
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
 from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
-from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
 from lazytpu.frontend.recording.required_cuts import (

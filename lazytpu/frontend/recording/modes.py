@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from types import TracebackType
 
-from lazytpu.frontend.recording.lines import call_site
-from lazytpu.frontend.recording.tensors import recorder, recorders
+from lazytpu.frontend.lines import call_site
+from lazytpu.frontend.tensors import recorder, recorders
 from lazytpu.options import watch
 from lazytpu.settings import SETTINGS
 from lazytpu.trace.recorder import Recorder

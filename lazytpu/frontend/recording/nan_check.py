@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.lines import user_line
 from lazytpu.trace.extract import operands
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Operand, Record

@@ -19,7 +19,7 @@ import torch
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.codegen import KernelArgument
-from lazytpu.frontend.recording.tensors import value_of, wrap
+from lazytpu.frontend.tensors import value_of, wrap
 from lazytpu.frontend.torch_private import META, as_strided
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State

@@ -14,7 +14,7 @@ from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import check_shape, is_pointwise
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
-from lazytpu.frontend.recording.tensors import extent
+from lazytpu.frontend.tensors import extent
 
 aten = torch.ops.aten
 

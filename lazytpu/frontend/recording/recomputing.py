@@ -10,7 +10,7 @@ import torch
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.recording.tensors import parts
+from lazytpu.frontend.tensors import parts
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.trace.recorder import Recorder
 

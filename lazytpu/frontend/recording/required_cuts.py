@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.lines import user_line
 from lazytpu.options import options
 from lazytpu.trace.cuts import BEGIN, BRANCH, IDLE, LIMIT, STEP
 from lazytpu.trace.trie import NOTHING, Ended, State

@@ -14,7 +14,7 @@ import torch
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.codegen import KernelArgument
-from lazytpu.frontend.recording.tensors import assign, layout, value_of, wrap
+from lazytpu.frontend.tensors import assign, layout, value_of, wrap
 from lazytpu.trace.value import EMPTY, Value, resident
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")

@@ -13,9 +13,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lazytpu import interrupts
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.observed import groups, on_device
-from lazytpu.frontend.recording.lines import call_site
-from lazytpu.frontend.recording.tensors import STASH
+from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
 
 

@@ -20,8 +20,8 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import torch
 from torch import nn
 
+from lazytpu.frontend.lines import user_place
 from lazytpu.frontend.observed import class_name, parameters, requires_grad
-from lazytpu.frontend.recording.lines import user_place
 from lazytpu.frontend.torch_private import MODULE_CALL, backward_id
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State

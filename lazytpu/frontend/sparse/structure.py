@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.ops.data_dependent import nonzero
+from lazytpu.frontend.recording.creation import check_device
 from lazytpu.frontend.sparse.parts import (
     SPARSE,
     Kernels,

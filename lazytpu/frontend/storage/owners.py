@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lazytpu.frontend import observed
-from lazytpu.frontend.recording import names, tensors
-from lazytpu.frontend.recording.names import values_of
+from lazytpu.frontend import names, observed, tensors
+from lazytpu.frontend.names import values_of
 from lazytpu.trace.value import Value
 
 

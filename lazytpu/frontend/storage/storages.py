@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import activation
-from lazytpu.frontend.recording import tensors
+from lazytpu.frontend import activation, tensors
 from lazytpu.frontend.torch_private import StorageBase
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
@@ -72,7 +71,7 @@ def settle(
     if held is None:
         _check(storage)
         return
-    from lazytpu.frontend.ops.copies import from_cpu as value_from_cpu
+    from lazytpu.frontend.storage.copies import from_cpu as value_from_cpu
 
     flat = _as_bytes(held)
     if held.nbytes() % dtype.itemsize == 0:
@@ -87,7 +86,7 @@ def to_cpu(storage: Any) -> torch.UntypedStorage:
     if (held := storage.__dict__.get("_bytes")) is not None:
         return held.clone()
     _check(storage)
-    from lazytpu.frontend.ops.copies import to_cpu as tensor_to_cpu
+    from lazytpu.frontend.storage.copies import to_cpu as tensor_to_cpu
 
     return tensor_to_cpu(tensors.wrap(storage._value)).untyped_storage()
 

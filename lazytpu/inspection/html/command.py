@@ -65,7 +65,7 @@ def _cost(args: argparse.Namespace, file: Path, name: str, passes: str | None) -
     """The program in the TPU compiler's report, from the file given or by asking now; None to use the model's times."""
     from lazytpu.inspection.html.cost import program_of  # here: these load xDSL and jax
     from lazytpu.inspection.tpu.compiling import ask
-    from lazytpu.runtime.tpu_compiler import libtpu
+    from lazytpu.runtime.tpu.tpu_compiler import libtpu
 
     if args.cost is not None:
         return program_of(args.cost.read_text(), name)

@@ -17,7 +17,7 @@ from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.ir.control import RegionOp, WhileOp, YieldOp
 from lazytpu.ir.location import describe, is_backward
 from lazytpu.ir.text import parse_module, print_module
-from lazytpu.passes.trips import trips
+from lazytpu.passes.patterns.trips import trips
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp, conv_layout
 from lazytpu.ir.control import RegionOp, WhileOp
 from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of, type_of
-from lazytpu.passes.trips import trips
+from lazytpu.passes.patterns.trips import trips
 
 KERNELS = {"attention": ("fwd",), "attention_backward": ("dq", "dkv")}
 KERNELS |= {"flash_attention": ("fwd",), "flash_attention_backward": ("dq", "dkv")}

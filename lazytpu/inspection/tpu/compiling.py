@@ -18,7 +18,7 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.pipeline import PassRecord, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu, installed, smallest
+from lazytpu.runtime.tpu.tpu_compiler import Topology, compile_for_tpu, installed, smallest
 
 Options = Mapping[str, bool | int | str]
 
@@ -29,7 +29,7 @@ def report_stablehlo(
     """The report of a StableHLO module's text, with source lines, for the number of devices that it states. `passes`
     say what was done to it before.
 
-    Raises what `lazytpu.runtime.tpu_compiler.compile_for_tpu` does.
+    Raises what `lazytpu.runtime.tpu.tpu_compiler.compile_for_tpu` does.
     """
     report = examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
     return replace(report, notes=tuple(note for record in passes for note in record.notes))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from lazytpu.inspection.tpu.hlo import Computation, Hlo, ProgramLine
-from lazytpu.runtime.analysis import Memory
+from lazytpu.runtime.xla.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")

@@ -11,9 +11,9 @@ from typing import Any
 from lazytpu.inspection.tpu.collectives import KINDS
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.products import least_flops
-from lazytpu.runtime.client import mlir_context
-from lazytpu.runtime.mlir import ir, stablehlo
-from lazytpu.runtime.signature import ALIAS, DONOR, main_function
+from lazytpu.runtime.xla.client import mlir_context
+from lazytpu.runtime.xla.mlir import ir, stablehlo
+from lazytpu.runtime.xla.signature import ALIAS, DONOR, main_function
 
 BRANCHES = frozenset(("stablehlo.if", "stablehlo.case", "stablehlo.while"))
 _BITS = re.compile(r"(\d+)(?!.*\d)")

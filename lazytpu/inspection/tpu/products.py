@@ -14,7 +14,7 @@ from typing import Any
 
 from lazytpu.inspection.tpu.hlo import KERNEL
 from lazytpu.inspection.tpu.windows import covered
-from lazytpu.runtime.mlir import ir, stablehlo
+from lazytpu.runtime.xla.mlir import ir, stablehlo
 
 _SPREAD = frozenset(("broadcast_in_dim", "iota", "constant"))
 "Ops whose result has less information than its size: a product with it may become a sum."

@@ -14,7 +14,7 @@ from lazytpu.inspection.tpu.memory import MemoryUse, memory_use
 from lazytpu.inspection.tpu.module import Module, read_module
 from lazytpu.inspection.tpu.schedule import Cost, Schedule, schedule
 from lazytpu.passes.generations import GENERATIONS, Generation
-from lazytpu.runtime.tpu_compiler import TpuProgram
+from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 
 
 @dataclass(frozen=True)

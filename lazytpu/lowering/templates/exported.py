@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from lazytpu.lowering.templates.registry import template
-from lazytpu.runtime.loaded import PROGRAMS
-from lazytpu.runtime.portable import jax_export
+from lazytpu.runtime.xla.loaded import PROGRAMS
+from lazytpu.runtime.xla.portable import jax_export
 
 
 def _needs(platform: str, program: str) -> Mapping[str, Any]:

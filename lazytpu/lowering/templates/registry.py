@@ -14,7 +14,7 @@ import numpy as np
 
 from lazytpu.ir.template import Param
 from lazytpu.ir.types import numpy_dtype
-from lazytpu.runtime.jax_functions import lower_jax_function
+from lazytpu.runtime.xla.jax_functions import lower_jax_function
 
 Types: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 """(dtype, shape) of each operand or result."""

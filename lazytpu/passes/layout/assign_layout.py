@@ -13,7 +13,7 @@ An argument that a step updates in place is the next step's argument, so its lay
 default the layout is fixed, whatever the program does with it: at each step the compiler copies a weight into the
 layout that its convolutions need, and the gradient back. With `lazytpu.layout = "auto"` the compiler chooses the layout
 of argument and result; a string such as "{0,1}" (fastest dimension first) would fix it. The runtime keeps such values
-in the layout that the program returns (`runtime/custom_layout.py`).
+in the layout that the program returns (`runtime/buffers/custom_layout.py`).
 
 Which arguments: those of three or more dimensions whose successor is computed elementwise from themselves and the
 result of a convolution, which is a gradient. They include momentum and the moments of Adam, which need the layout of

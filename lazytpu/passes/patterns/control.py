@@ -9,8 +9,8 @@ from xdsl.rewriter import InsertPoint
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp, scalar
 from lazytpu.ir.control import IfOp, RegionOp, WhileOp, end_of
 from lazytpu.passes.patterns.rewriting import Pattern, RewriteBuilder, Table, defined_by, splat
+from lazytpu.passes.patterns.trips import trips
 from lazytpu.passes.regions import trim, without
-from lazytpu.passes.trips import trips
 
 CONSTANTS = (ConstantOp, DenseConstantOp)
 

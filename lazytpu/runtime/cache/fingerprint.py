@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from lazytpu.readers import plugins
-from lazytpu.runtime import client, processor
+from lazytpu.runtime.xla import client, processor
 from lazytpu.version import VERSION
 
 # Flags that say what XLA prints and dumps, not what it compiles.

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.runtime import client, host_functions
 from lazytpu.runtime.cache import peers
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.cache.foreseen import Foreseen, command, spare_core
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.errors import LoadError
-from lazytpu.runtime.mlir import func, ir, passmanager
-from lazytpu.runtime.program import Program
-from lazytpu.runtime.signature import Signature, from_json, to_json
+from lazytpu.runtime.xla import client, host_functions
+from lazytpu.runtime.xla.mlir import func, ir, passmanager
+from lazytpu.runtime.xla.program import Program
+from lazytpu.runtime.xla.signature import Signature, from_json, to_json
 
 KIND = "program"
 

@@ -73,10 +73,10 @@ class Worker:
     def _answer(self, header: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
         from lazytpu.options import options
         from lazytpu.runtime.cache import programs
-        from lazytpu.runtime.client import mlir_context
         from lazytpu.runtime.compiling.provide import provide
         from lazytpu.runtime.errors import CompileError
-        from lazytpu.runtime.mlir import ir
+        from lazytpu.runtime.xla.client import mlir_context
+        from lazytpu.runtime.xla.mlir import ir
 
         try:
             options.cache_dir, options.cache_limit = header["cache_dir"], header["cache_limit"]
@@ -119,7 +119,7 @@ def main(parent: int, topology: str, chips_per_host: str) -> None:
     """Serve `parent`, the process of that number. With a topology, programs are for that one."""
     connection = detach()
     if topology:
-        from lazytpu.runtime import topologies
+        from lazytpu.runtime.tpu import topologies
 
         topologies.aim_at(topology, tuple(int(extent) for extent in chips_per_host.split("x")))
     worker = Worker(connection, parent)

@@ -24,13 +24,13 @@ from functools import cache
 from typing import Any
 
 from lazytpu.options import options
-from lazytpu.runtime import client, host_functions
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import Obtained
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling.helper import Helper
 from lazytpu.runtime.errors import LoadError, compile_error
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client, host_functions
+from lazytpu.runtime.xla.mlir import ir
 
 LOSSES = 2
 "So many helpers may die with work to do; then this process starts no more."
@@ -219,7 +219,7 @@ def _topology() -> tuple[str, tuple[int, ...]] | None:
     """The TPUs that programs of this process are for, if it has any, as `topologies.aim_at` takes them."""
     if client.platform() != "tpu":
         return None
-    from lazytpu.runtime import topologies  # here: no other platform needs it
+    from lazytpu.runtime.tpu import topologies  # here: no other platform needs it
 
     return topologies.here()
 
@@ -229,7 +229,7 @@ def _started(heard: Callable[[Helper, dict[str, Any] | None], None]) -> Helper:
     topology = _topology()
     if topology is None:
         return Helper(heard)
-    from lazytpu.runtime.tpu_compiler import ALONE
+    from lazytpu.runtime.tpu.tpu_compiler import ALONE
 
     return Helper(heard, topology, ALONE)
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.runtime import client, host_functions, topologies
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling import wire
-from lazytpu.runtime.mlir import count_ops, ir
-from lazytpu.runtime.module_options import options_of
-from lazytpu.runtime.signature import signature
+from lazytpu.runtime.tpu import topologies
+from lazytpu.runtime.xla import client, host_functions
+from lazytpu.runtime.xla.mlir import count_ops, ir
+from lazytpu.runtime.xla.module_options import options_of
+from lazytpu.runtime.xla.signature import signature
 
 
 class Unfit(RuntimeError):

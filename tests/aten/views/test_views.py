@@ -20,8 +20,8 @@ from lazytpu.aten.views.gather_count import gathers
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import tensor_type
 from lazytpu.lowering.emit import emit
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.aten.views.view_model import read_view, run, write_view
 
 Tensor = torch.Tensor

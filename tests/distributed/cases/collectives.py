@@ -14,7 +14,7 @@ from torch.distributed import ReduceOp, distributed_c10d
 
 import lazytpu
 from lazytpu.distributed.control import Control
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from tests.distributed.cases.samples import FLOATS, INTEGERS, own, sample_of, samples_of_all
 
 KINDS: dict[Any, Callable[..., Any]] = {

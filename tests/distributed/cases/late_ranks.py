@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 import lazytpu
-from lazytpu.engine.launching.launcher import Launcher
+from lazytpu.engine.cutting.launcher import Launcher
 
 _names = count()
 

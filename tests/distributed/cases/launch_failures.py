@@ -15,9 +15,9 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 import lazytpu
 from lazytpu.distributed.world import World
-from lazytpu.engine import promising
+from lazytpu.engine.cutting import promising
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from tests.distributed.cases.late_ranks import after, compiled, new_key, while_it_waits
 
 

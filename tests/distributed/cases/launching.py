@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import lazytpu
 from lazytpu.distributed.world import World
-from lazytpu.engine import promising
+from lazytpu.engine.cutting import promising
 from tests.distributed.cases.late_ranks import after, compiled, while_it_waits
 
 

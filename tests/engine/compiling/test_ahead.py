@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspection.show import main
-from lazytpu.runtime import client, topologies
-from lazytpu.runtime.cache import ahead
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.tpu import ahead, topologies
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 from tests import zygote
 
 pytestmark = pytest.mark.xdist_group("ahead")  # they look at the same dump

@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 import lazytpu
 from lazytpu.engine.compiling import progress
-from lazytpu.engine.compiling.progress import Progress, describe, say
+from lazytpu.engine.compiling.progress import Progress, describe
 from lazytpu.inspection.debug import because
+from lazytpu.inspection.terminal import say
 from lazytpu.runtime.errors import CompileError
 from tests.engine.conftest import Gate
 

@@ -17,13 +17,13 @@ from lazytpu import wiring
 from lazytpu.engine.compiling import clusters
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.launching.compiled import Compiled
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering import emit
-from lazytpu.runtime import client
-from lazytpu.runtime.chain import Chain
 from lazytpu.runtime.errors import CompileError, RunError
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.chain import Chain
+from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.trie import State
 from tests.engine.conftest import Gate
 from tests.passes.programs import inputs, programs

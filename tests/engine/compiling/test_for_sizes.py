@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from lazytpu.engine.compiling.background import CompileWarning
 from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.sized import AtSizes
-from lazytpu.frontend.recording.tensors import recorder, value_of
+from lazytpu.frontend.tensors import recorder, value_of
+from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.runtime.errors import CompileError, OutOfMemory
-from lazytpu.runtime.padded import PaddedBuffer
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 

@@ -17,7 +17,7 @@ from lazytpu.engine.compiling import costs
 from lazytpu.engine.compiling.background import CompileWarning
 from lazytpu.engine.compiling.choice import Costs, Unknown
 from lazytpu.engine.compiling.estimate import Work
-from lazytpu.engine.launching import on_host
+from lazytpu.engine.cutting import on_host
 from lazytpu.runtime.cache.programs import KIND
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.errors import CompileError

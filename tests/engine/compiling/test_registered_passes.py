@@ -12,13 +12,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 import lazytpu
-from lazytpu.engine.compiling import environment
-from lazytpu.engine.compiling.target import target
+from lazytpu.engine.programs import environment
+from lazytpu.engine.programs.target import target
 from lazytpu.ir.unary import CosOp, SinOp
 from lazytpu.options import options
 from lazytpu.passes import registered
 from lazytpu.passes.target import Target
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from torch import nn
 
 import lazytpu
 from lazytpu.frontend.recording import miss
-from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.engine.conftest import Gate
 from tests.runtime.failed_arrays import failed_array
 

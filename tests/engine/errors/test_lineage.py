@@ -22,7 +22,7 @@ from lazytpu.engine.errors.lineage import (
     note_guarded,
     to_raise,
 )
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.extract import Slots
 
 LATE = ("fused", "lazy", "strict")

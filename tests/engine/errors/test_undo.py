@@ -90,7 +90,7 @@ def test_memory_is_donated_again_afterwards(failing: Callable[[], None]) -> None
 
 
 def test_an_interrupt_while_compiling_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lazytpu.runtime import client
+    from lazytpu.runtime.xla import client
 
     def interrupt(*args: object, **more: object) -> object:
         raise KeyboardInterrupt

@@ -13,8 +13,8 @@ import faulthandler, os, sys, threading, time
 faulthandler.dump_traceback_later(150, exit=True)
 import torch, lazytpu
 from lazytpu import wiring
-from lazytpu.runtime import client
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 
 engine = wiring.start()
 x = torch.ones(64, 64).to("tpu")

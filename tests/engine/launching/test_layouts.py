@@ -18,17 +18,17 @@ from xdsl.passes import ModulePass
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.tensors import value_of
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.layout.assign_layout import LAYOUT
 from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.registry import registered
-from lazytpu.runtime import client
-from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.buffers.custom_layout import CustomLayoutBuffer, relayout
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.custom_layout import CustomLayoutBuffer, relayout
 from lazytpu.runtime.errors import RunError
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 from tests.engine.errors.test_faults import Failing
 
 ORDER = "{0,1}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from lazytpu.engine.launching import packs
 from lazytpu.engine.launching.packs import Packs
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 
 
 def f32(*numbers: float) -> np.ndarray:

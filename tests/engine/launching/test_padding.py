@@ -14,16 +14,18 @@ import torch
 from torch.testing import assert_close
 
 import lazytpu
+from lazytpu.engine.launching.out_of_memory import OutOfMemoryError
 from lazytpu.engine.launching.padding import fitted
 from lazytpu.engine.memory.alive import LiveValue, MemoryReport
-from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
 from lazytpu.engine.sizes.uploads import UPLOADS
-from lazytpu.frontend.recording.tensors import value_of
-from lazytpu.runtime import client, multiprocess, padded
-from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.frontend.tensors import value_of
+from lazytpu.runtime.buffers import padded
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.buffers.repadding import cut, memory_shape, moved
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.runtime.padded import PaddedBuffer
-from lazytpu.runtime.repadding import cut, memory_shape, moved
+from lazytpu.runtime.jobs import multiprocess
+from lazytpu.runtime.xla import client
 from tests.padding import buffer_of, pad
 
 

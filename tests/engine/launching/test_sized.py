@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 
 SHOWN, LATER, PLAIN = (70, 80, 90), 100, 20
 

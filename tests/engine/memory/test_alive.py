@@ -11,7 +11,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.engine.memory.alive import MemoryReport, size
-from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer
 
 HERE = __file__
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from lazytpu.engine.recompiles.nearest import ALIKE, TraceSketch, edges, nearest
-from lazytpu.frontend.recording.lines import SourceLine
+from lazytpu.frontend.lines import SourceLine
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import Layout
 

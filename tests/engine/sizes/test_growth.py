@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import lazytpu
 from lazytpu.frontend.recording.growing import INFERENCE
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.trie import State
 
 SHOWN, LATER = (9, 11, 13), (12, 10, 3, 16, 21, 40, 33, 100, 14)

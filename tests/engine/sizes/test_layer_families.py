@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import value_of
-from lazytpu.runtime import client, padded
-from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.frontend.tensors import value_of
+from lazytpu.runtime.buffers import padded
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.xla import client
 
 SIZES = (20, 40, 30, 25, 37)
 Run = Callable[..., Sequence[torch.Tensor]]

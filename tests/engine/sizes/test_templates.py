@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import lazytpu
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 
 
 @pytest.fixture(autouse=True)

@@ -17,15 +17,15 @@ import torch
 from xdsl.ir import SSAValue
 
 import lazytpu
+from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.sizes import padded as making
-from lazytpu.engine.sizes.expressions import Expressions
 from lazytpu.engine.sizes.verification import ImportedAt, compare, expressions_of
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import Derivation
 from lazytpu.passes.padding.annotations import read
 from lazytpu.passes.padding.walk import Refusal
-from lazytpu.runtime import padded
+from lazytpu.runtime.buffers import padded
 from tests.passes.padding.sized import module_at
 
 RANGE = {"n": (9, 16)}

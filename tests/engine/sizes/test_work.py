@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import lazytpu
 from lazytpu.engine.sizes.work import NOTHING, costs_little, work
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.trie import Record
 
 pytestmark = pytest.mark.usefixtures("bucketed")

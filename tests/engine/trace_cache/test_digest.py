@@ -138,7 +138,7 @@ def test_a_number_of_an_unknown_type_is_refused() -> None:
 RECORDING = """
 import torch
 from lazytpu.engine.trace_cache.digest import canonical
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 
 torch.manual_seed(0)
 layer = torch.nn.Linear(4, 3).to("tpu")

@@ -14,18 +14,18 @@ import torch
 import lazytpu
 from lazytpu import wiring
 from lazytpu.aten import registry
-from lazytpu.engine.compiling import environment
 from lazytpu.engine.compiling.translate import Translated, translate
+from lazytpu.engine.programs import environment
 from lazytpu.engine.trace_cache import index, lookup
 from lazytpu.engine.trace_cache.index import Malformed
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.options import options
 from lazytpu.passes import registered
 from lazytpu.passes.cse import CsePass
 from lazytpu.passes.target import Target
 from lazytpu.runtime.cache import translation
 from lazytpu.runtime.cache.store import CacheWarning, store
-from lazytpu.runtime.signature import signature
+from lazytpu.runtime.xla.signature import signature
 from lazytpu.trace.trie import CutPlan, State
 
 PROGRAM = "ab" * 32
@@ -277,7 +277,7 @@ def test_a_trace_whose_program_was_evicted_is_compiled(empty_cache: Path, fresh_
 def test_a_program_that_cannot_be_stored_is_not_indexed(
     empty_cache: Path, fresh_trie: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lazytpu.runtime.client.serialize", lambda executable: None)
+    monkeypatch.setattr("lazytpu.runtime.xla.client.serialize", lambda executable: None)
     fresh_trie()
     _step().cpu()
     assert store().entries("program") == store().entries("trace") == []

@@ -150,7 +150,7 @@ def test_capability_is_what_the_accelerator_says() -> None:
 
 
 def test_capability_of_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lazytpu.runtime.client.platform", lambda: "tpu")
+    monkeypatch.setattr("lazytpu.runtime.xla.client.platform", lambda: "tpu")
     assert torch.complex128 not in tpu.get_device_capability()["supported_dtypes"]
 
 

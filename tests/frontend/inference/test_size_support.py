@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 import lazytpu
 from lazytpu.engine import device
-from lazytpu.engine.memory import out_of_memory
+from lazytpu.engine.launching import out_of_memory
 from lazytpu.ir.types import LARGEST, TooLarge, tensor_type
-from lazytpu.runtime.buffer import LARGE, MEMORY
+from lazytpu.runtime.buffers.buffer import LARGE, MEMORY
 from lazytpu.runtime.errors import OutOfMemory
 
 HUGE = (1 << 40, 1 << 62, (1 << 63) - 1)

@@ -10,7 +10,7 @@ import pytest
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
 
 import lazytpu
-from lazytpu.engine.launching import on_host
+from lazytpu.engine.cutting import on_host
 from lazytpu.frontend.device import memory_stats
 from lazytpu.frontend.libraries.continuous_batching_hook import OF_HOST
 from tests.frontend.libraries.llama import llama

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.ops import copies
+from lazytpu.frontend.storage import copies
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool,

@@ -9,9 +9,9 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import value_of
-from lazytpu.runtime import client
-from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.frontend.tensors import value_of
+from lazytpu.runtime.buffers.padded import PaddedBuffer
+from lazytpu.runtime.xla import client
 from tests.padding import buffer_of
 
 

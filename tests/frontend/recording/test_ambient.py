@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lazytpu
 from lazytpu.frontend.recording.ambient import SWITCHES as KEYED
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 from tests import zygote
 from tests.frontend.recording.switched_programs import (

@@ -14,7 +14,7 @@ import torch
 import lazytpu
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording import codegen, kernels, keys
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 
 aten = torch.ops.aten
 OPS = [

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import lazytpu
 from lazytpu.frontend.recording.offsets import box_of
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.value import Layout, row_major
 
 pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 
 
 def results(device: str, write: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.tensors import value_of
 
 
 def cache(device: str, make: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import lazytpu
 from lazytpu.aten import registry
 from lazytpu.frontend.recording import specialization
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.trie import Number
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")

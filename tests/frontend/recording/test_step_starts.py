@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import lazytpu
 from lazytpu.frontend.recording import step_starts
 from lazytpu.frontend.recording.required_cuts import STARTS
-from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK, BRANCH
 
 pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled

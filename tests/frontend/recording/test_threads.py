@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording import miss, tensors
+from lazytpu.frontend import tensors
+from lazytpu.frontend.recording import miss
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

@@ -12,8 +12,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import lazytpu
-from lazytpu.frontend.recording.names import slot_names
-from lazytpu.frontend.recording.tensors import parts, recorder
+from lazytpu.frontend.names import slot_names
+from lazytpu.frontend.tensors import parts, recorder
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 

@@ -17,8 +17,8 @@ from lazytpu.inspection.tpu.hlo import Hlo, read_hlo
 from lazytpu.inspection.tpu.module import read_module
 from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.schedule import Cost
-from lazytpu.runtime.analysis import Memory
-from lazytpu.runtime.tpu_compiler import Topology, TpuProgram
+from lazytpu.runtime.tpu.tpu_compiler import Topology, TpuProgram
+from lazytpu.runtime.xla.analysis import Memory
 
 FOLDER = Path(__file__).with_name("recorded")
 MEMORY = Memory(arguments=3850240, outputs=266784, aliased=266240, temporaries=0, code=217088)

@@ -8,7 +8,7 @@ from jaxlib._hlo import hlo_module_from_text
 from jaxlib._jax import hlo_module_cost_analysis
 
 from lazytpu.inspection.tpu.work import is_free, matrix_flops, work
-from lazytpu.runtime.client import client
+from lazytpu.runtime.xla.client import client
 from tests.inspection.tpu.recorded import hlo, parsed
 
 

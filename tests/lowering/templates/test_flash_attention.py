@@ -15,8 +15,8 @@ from lazytpu.lowering.templates import attention_blocks as blocks
 from lazytpu.lowering.templates import flash_attention as flash
 from lazytpu.lowering.templates.attention_blocks import Extra, How
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.compiling import QUICK
 from tests.lowering.harness import module_of
 

@@ -8,8 +8,8 @@ import pytest
 from lazytpu.ir.text import print_module
 from lazytpu.lowering import emit
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.passes.attention.written import ARGUMENTS, BACKWARD, FUSE, GRADIENTS, OUTPUT, RETURN, SCORES, P, X, softmax
 from tests.passes.modules import keeps, parse_main
 

@@ -12,8 +12,8 @@ import torch
 from lazytpu.ir.text import print_module
 from lazytpu.lowering import emit
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.lowering.harness import module_of
 from tests.passes.attention.written import (
     ARGUMENTS,

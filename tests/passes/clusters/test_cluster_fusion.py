@@ -16,7 +16,7 @@ from lazytpu.passes.clusters.cluster_fusion import check_calls, check_partition
 from lazytpu.passes.clusters.partition import Partition, partition
 from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.passes.modules import keeps, parse_main
 from tests.passes.programs import inputs, programs
 from tests.passes.test_semantics import assert_same_bits

@@ -14,8 +14,8 @@ from lazytpu.ir.text import print_module
 from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import PassError, for_target, run_pipeline
 from lazytpu.passes.target import Target
-from lazytpu.runtime import client, module_options
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client, module_options
+from lazytpu.runtime.xla.mlir import ir
 from tests.passes.modules import parse_main
 
 F32 = "tensor<4xf32>"

@@ -11,8 +11,8 @@ from lazytpu.ir.text import print_module
 from lazytpu.lowering import emit
 from lazytpu.passes.layout.horizontal_fusion import DEEPEST
 from lazytpu.passes.pipeline import PassError, run_pipeline
-from lazytpu.runtime import client
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.program import Program
 from tests.lowering.harness import module_of
 from tests.passes.modules import keeps, parse_main, rewrites
 

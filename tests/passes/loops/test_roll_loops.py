@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import ModuleOp
 from lazytpu.ir.control import WhileOp
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering import emit
+from lazytpu.passes.patterns.trips import trips
 from lazytpu.passes.pipeline import PassError, count_ops, run_pipeline
-from lazytpu.passes.trips import trips
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.passes.loops.unrolled import ROW, ROWS, TRIPS, Text, arrays, program
 from tests.passes.modules import keeps, rewrites
 

@@ -24,9 +24,9 @@ from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.dims import Dim
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.pipeline import check
-from lazytpu.runtime import client
-from lazytpu.runtime.evaluate import evaluate
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.evaluate import evaluate
+from lazytpu.runtime.xla.program import Program
 from tests.compiling import QUICK
 
 Build = Callable[..., "SSAValue | Sequence[SSAValue]"]

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from lazytpu.ir.builder import Builder
 from lazytpu.lowering import emit
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.lowering.harness import module_of
 from tests.passes.modules import keeps, rewrites
 

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lazytpu.lowering import emit
 from lazytpu.passes.pipeline import run_pipeline
-from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.xla.evaluate import evaluate
 from tests.passes.modules import parse_main
 
 FLAT = np.arange(24, dtype=np.float32)  # eight rows of three; the part are five rows from the second on

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lazytpu.runtime import client
 from lazytpu.runtime.cache import fingerprint
+from lazytpu.runtime.xla import client
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ print(json.dumps({"found": found, **{name: counted[name] for name in ("compiles"
 FOUR = """
 import numpy as np
 
-from lazytpu.runtime import client
+from lazytpu.runtime.xla import client
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla.mlir import ir
 
 TEXT = "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {" \
     "%0 = stablehlo.add %x, %x : tensor<4xf32> return %0 : tensor<4xf32> }"

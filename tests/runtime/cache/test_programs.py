@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from lazytpu.runtime import client, host_functions
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import CacheWarning, store
 from lazytpu.runtime.errors import CompileError, RunError
-from lazytpu.runtime.jax_functions import lower_jax_function
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client, host_functions
+from lazytpu.runtime.xla.jax_functions import lower_jax_function
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.program import Program
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lazytpu.runtime import client
 from lazytpu.runtime.compiling.helper import CHILD
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
 
 KIND = "tensor<64xf32>"
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from lazytpu.options import options
-from lazytpu.runtime import client
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC, program_key
 from lazytpu.runtime.cache.store import CacheWarning, store
 from lazytpu.runtime.compiling import elsewhere
 from lazytpu.runtime.compiling.elsewhere import HelperLost, Ticket
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.program import Program
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.program import Program
 from tests.runtime.cache.test_programs import QR
 from tests.runtime.compiling.modules import chain, endless, helpers_of, parse
 
@@ -113,7 +113,7 @@ def test_lapack_is_there_and_callbacks_are_not(monkeypatch: pytest.MonkeyPatch):
     assert elsewhere.available(module)
     (got,) = give(module).result().program.run([client.to_device(np.eye(4, dtype=np.float32))])
     assert np.array_equal(np.abs(client.to_host(got)), np.eye(4))
-    monkeypatch.setattr("lazytpu.runtime.host_functions.called_by", lambda module: ["xla_ffi_python_cpu_callback"])
+    monkeypatch.setattr("lazytpu.runtime.xla.host_functions.called_by", lambda module: ["xla_ffi_python_cpu_callback"])
     assert not elsewhere.available(module)
 
 

@@ -207,9 +207,9 @@ except KeyboardInterrupt:
 
 TPU = """
 import os
-from lazytpu.runtime.tpu_compiler import ALONE
+from lazytpu.runtime.tpu.tpu_compiler import ALONE
 os.environ.update(ALONE)
-from lazytpu.runtime import topologies
+from lazytpu.runtime.tpu import topologies
 topologies.aim_at("v6e:1x1", (1, 1, 1))
 from lazytpu.runtime.cache.programs import program_key
 from lazytpu.runtime.cache.store import store

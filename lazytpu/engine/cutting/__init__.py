@@ -1,0 +1,1 @@
+"""From a trace to its results: the strategy of a cut, and how it runs."""

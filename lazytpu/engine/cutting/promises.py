@@ -1,0 +1,242 @@
+"""A cut that waits to be launched: what it promised, and what becomes of that when it fails.
+
+Until somebody is told of a failure, all that depends on the cut raises it. Whoever is told goes on from where the last
+cut that did not fail has left off: what was overwritten since then has its old contents again, as after a cut that
+fails at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Protocol
+
+from lazytpu.engine.cutting.launcher import Launcher
+from lazytpu.engine.cutting.out_of_turn import part_for
+from lazytpu.engine.cutting.pieces import Turn
+from lazytpu.engine.errors.cuts import drop_frames, explain
+from lazytpu.engine.errors.lineage import DeviceError
+from lazytpu.engine.errors.undo import before_trace, root_of
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.buffers.promised import PromisedBuffer, failure_of, is_waiting
+from lazytpu.trace.extract import Extracted
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.value import EMPTY, Value, again
+
+_telling = threading.Lock()
+
+
+class LaunchFailure(DeviceError):
+    """Why cuts failed: one, and those that depend on it. It is among the `errors` of the engine until it is told; cuts
+    before number `until` of the `launcher`, which had been cut by then, are part of it all the same."""
+
+    __slots__ = ("_before", "_errors", "_launcher", "_promises", "reason", "until")
+
+    def __init__(self, error: BaseException, run: int, errors: list[DeviceError], launcher: Launcher):
+        super().__init__(error, run)
+        self.reason = error
+        self.until: float = inf
+        self._launcher = launcher
+        self._errors = errors
+        self._before: dict[PromisedBuffer, Any] = {}
+        self._promises: list[Promise] = []
+
+    def add(self, promises: Sequence[Promise], before: Sequence[Any]) -> None:
+        """So many more results are lost. What they overwrote was in the buffers `before`, None for nothing."""
+        with _telling:
+            for promise, old in zip(promises, before, strict=True):
+                if old is not None:
+                    self._before[promise.promised] = old
+                self._promises.append(promise)
+                promise.promised.fail(self)
+            if self.error is None:
+                self._give_back()
+
+    def before(self, buffer: PromisedBuffer) -> Any:
+        """The buffer with what a lost one overwrote, or None."""
+        return self._before.get(buffer)
+
+    def told(self) -> BaseException:
+        """As `Failure` says: the error, to be raised."""
+        self.tell()
+        return again(self.reason)
+
+    def tell(self) -> None:
+        """Somebody is told."""
+        with _telling:
+            if self.error is not None:
+                self.error, self.until = None, self._launcher.count
+                self._give_back()
+                if self in self._errors:
+                    self._errors.remove(self)
+
+    def _give_back(self) -> None:
+        """What was overwritten has its old contents again."""
+        for promise in self._promises:
+            value, old = promise.value(), self._before.get(promise.promised)
+            if value is not None and value.buffer is promise.promised and old is not None:
+                value.buffer = old
+                if old is not EMPTY:
+                    old.pins += 1  # other values may share it (R5)
+        self._promises.clear()
+
+
+class Promise:
+    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once; it is
+    then among the `buffers` of the cut."""
+
+    __slots__ = ("buffers", "launcher", "layout", "promised", "slot", "value")
+
+    def __init__(self, value: Value, slot: int, launcher: Launcher, buffers: dict[int, Any]):
+        self.value = weakref.ref(value)
+        self.layout = value.layout
+        self.slot = slot
+        self.launcher = launcher
+        self.buffers = buffers
+        self.promised = value.buffer = PromisedBuffer(launcher)
+
+    @property
+    def buffer(self) -> Any:
+        return None if is_waiting(self.promised) else self.promised
+
+    @buffer.setter
+    def buffer(self, made: Buffer) -> None:
+        if is_waiting(self.promised):
+            self.buffers[self.slot] = self.promised  # first: the script may overwrite it as soon as it is kept
+            self.promised.keep(made)
+            self.launcher.notify()
+        else:
+            made.release()
+
+
+class Cutting(Protocol):
+    """Whose cuts these are."""
+
+    def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
+        """A cut has failed: the failure that it is part of."""
+        ...
+
+    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
+        """Launch the part of a trace that computes a slot. None when that fails."""
+        ...
+
+
+class PromisedCut:
+    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers. `buffers` are
+    those of its inputs, and of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
+
+    def __init__(
+        self,
+        cutting: Cutting,
+        launcher: Launcher,
+        launch: Callable[[Trace, Any, dict[int, Any]], None],
+        plan: CutPlan,
+        trace: Trace,
+        held: Sequence[tuple[int, Value]],
+        turns: Sequence[Turn] = (),
+    ):
+        self.cutting = cutting
+        self.launcher = launcher
+        self.launch = launch
+        self.plan = plan
+        self.buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
+        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in held]
+        self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
+        self.turns = turns
+        self.number = launcher.count
+        self._only_in_turn: set[PromisedBuffer] = set()  # what could not be launched ahead
+        self.trace = Trace(trace.state, trace.epoch, trace.buffers, trace.numbers, [], trace.begun, trace.mode)
+
+    def inputs(self) -> Sequence[Any]:
+        """As `Launch` says."""
+        return list(self.buffers.values())
+
+    def is_awaited(self) -> bool:
+        """As `Launch` says."""
+        return all(turn.is_awaited() for turn in self.turns)
+
+    def makes(self, buffer: PromisedBuffer) -> bool:
+        """As `Launch` says."""
+        return any(promise.promised is buffer for promise in self.promises)
+
+    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+        """As `Launch` says."""
+        promise = next(each for each in self.promises if each.promised is buffer)
+        if buffer in self._only_in_turn:
+            return
+        part = part_for(self.plan, self.trace.state.records(), promise.slot, self.buffers)
+        if part is None:
+            return
+        inputs = [self.buffers[slot] for slot in part.inputs]
+        for each in inputs:
+            if is_waiting(each):
+                before(each)
+        if any(is_waiting(each) or each.gone() for each in inputs):
+            return
+        made = self.cutting.compute(self.trace, promise.slot, part, inputs)
+        if made is None:
+            self._only_in_turn.add(buffer)
+        else:
+            promise.buffer = made
+
+    def run(self) -> None:
+        """As `Launch` says."""
+        try:
+            reason = lost_input(self.trace.buffers)
+            if reason is None:
+                self.launch(self.trace, self.held, self.buffers)
+                return
+        except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
+            reason = error
+        self._fail(reason)
+
+    def _fail(self, reason: Any) -> None:
+        """What is not computed yet never is: for that `reason`, an error or the LaunchFailure of an input."""
+        failure = self.cutting.failed(self, reason)
+        contents, predecessors = before_trace(self.trace)
+        lost = [promise for promise in self.promises if promise.buffer is None]
+        failure.add(lost, [_there(contents.get(root_of(promise.slot, predecessors))) for promise in lost])
+        self.buffers.clear()  # the failure holds the promises
+        self.launcher.notify()
+
+    def explained(self, error: BaseException, full: Callable[[Any], BaseException]) -> BaseException:
+        """The error to raise for a launch that failed; `full` makes that of one that needed too much memory. Inputs
+        whose memory it has taken are lost with it."""
+        taken = [buffer for buffer in self.trace.buffers if buffer.taken()]
+        for buffer in taken:
+            buffer.release()
+        lost = any(promise.buffer is None for promise in self.promises)
+        try:
+            explained = again(explain(error, self.trace.state, lost, len(taken), full))
+        except Exception as another:  # noqa: BLE001  (a report of memory, say, of what the script is just changing)
+            explained = again(error)
+            explained.add_note(f"There is no more to say of it: {type(another).__name__}: {another}")
+        drop_frames(error)
+        for buffer in taken:
+            buffer.error = again(explained)
+        return explained
+
+
+def lost_input(buffers: Sequence[Any]) -> Any:
+    """The LaunchFailure of the first of some buffers that has one, or None."""
+    return next((failure for buffer in buffers if (failure := failure_of(buffer)) is not None), None)
+
+
+def _there(old: Any) -> Any:
+    """The buffer with the contents of `old`, of which only what a failed cut promised may be gone; None if it is."""
+    while (failure := failure_of(old)) is not None:
+        old = failure.before(old)
+    return None if old is None or (old is not EMPTY and old.gone()) else old
+
+
+def with_old_contents(buffers: list[Any]) -> None:
+    """In place of what failed cuts have promised to a trace that is given up: what was there before them."""
+    for i, buffer in enumerate(buffers):
+        if failure_of(buffer) is not None:
+            buffers[i] = old = _there(buffer)
+            if old is not None and old is not EMPTY:
+                old.pins += buffer.pins

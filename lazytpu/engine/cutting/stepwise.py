@@ -1,0 +1,161 @@
+"""Runs a trace without its program: each record by a program of its own, shared by all traces with the same op.
+
+The results are those that the program of the whole trace gives. What is alive at the cut gets a buffer; what no record
+needs any more is freed, or gives its memory to a later record; random numbers use the seeds and offsets recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lazytpu.aten.errors import Check
+from lazytpu.engine.compiling.choice import Unknown
+from lazytpu.engine.compiling.compiler import Prepared
+from lazytpu.engine.launching.compiled import Compiled, fitting
+from lazytpu.engine.trace_cache import lookup
+from lazytpu.runtime.buffers.buffer import Origin
+from lazytpu.trace.extract import Extracted, Slots, extract
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan, Record
+from lazytpu.trace.value import Value
+
+NAMELESS = 0  # the epoch of no trace: the values of a part have no names of parameters
+
+
+@dataclass(slots=True)
+class RecordStep:
+    """One record as a trace of its own (`part`): `live` are its slots that are needed later, `dead` its inputs that
+    nothing needs after it. `done_with` are slots of the whole trace.
+
+    `compiled`, `checks` and `origin` are set at the first run; `compiled` is None then if there is nothing to run.
+    """
+
+    record: Record
+    part: Extracted
+    live: tuple[int, ...]
+    dead: tuple[int, ...]
+    done_with: tuple[int, ...]
+    ready: bool = False
+    compiled: Compiled | None = None
+    checks: tuple[Check, ...] = ()
+    origin: Origin | None = None
+
+
+class Stepwise:
+    """Runs traces one record at a time. `prepare` translates a trace, `build` compiles what it gives, and `keep_up`
+    waits when the host is far ahead of the device."""
+
+    def __init__(
+        self,
+        prepare: Callable[[Trace, tuple[int, ...], tuple[int, ...]], Prepared],
+        build: Callable[[Prepared], Compiled],
+        keep_up: Callable[[], None],
+    ):
+        self.prepare = prepare
+        self.build = build
+        self.keep_up = keep_up
+
+    def unknown(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Unknown:
+        """What of a trace `run` would have to compile first. It looks at each record, some 0.1 ms the first time that
+        is asked for."""
+        steps = self._steps(plan, trace, live, dead)
+        unknown = {
+            (step.part.state, step.live, step.dead) for step in steps if not step.ready and not _has_program(step)
+        }
+        return Unknown(len(unknown), len(unknown) / max(1, len(steps)))
+
+    def _steps(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> list[RecordStep]:
+        steps = plan.steps.get((live, dead))
+        if steps is None:
+            steps = steps_of(plan, trace.state.records(), frozenset(live), frozenset(dead))
+            plan.steps[live, dead] = steps
+        return steps
+
+    def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]], dead: tuple[int, ...]) -> None:
+        """Give the values `held`, all that are alive of a trace, their buffers, one record after the other. The memory
+        of its inputs `dead` may be taken.
+
+        Raises what went wrong with one record; values computed before it have their buffers then.
+        """
+        values = dict(held)
+        steps = self._steps(plan, trace, tuple(values), dead)
+        buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        for step in steps:
+            self._step(step, trace, buffers)
+            for slot in step.part.origins:
+                value = values.get(slot)
+                if value is not None and value.buffer is None and slot in buffers:
+                    value.buffer = buffers[slot]
+                    buffers[slot] = value.buffer  # the one that was promised, if it was
+            self.keep_up()
+            for slot in step.done_with:
+                buffers.pop(slot, None)
+
+    def _step(self, step: RecordStep, trace: Trace, buffers: dict[int, Any]) -> None:
+        part = step.part
+        inputs = [buffers[slot] for slot in part.inputs]
+        numbers = [trace.numbers[i] for i in part.numbers]
+        if not step.ready:
+            self._ready(step, Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun))
+        compiled = step.compiled
+        if compiled is None:
+            return
+        results = compiled.launch(inputs, numbers, checks=step.checks, alone=True)
+        needed = set(step.live)
+        for slot, buffer in zip(compiled.binding.live, results, strict=True):
+            if slot in needed:
+                buffer.origin = step.origin
+                buffers[part.origins[slot]] = buffer
+
+    def _ready(self, step: RecordStep, trace: Trace) -> None:
+        """Find the program of a record, or compile it: here, on the thread that needs it."""
+        plan = trace.state.plan
+        if plan is None:
+            plan = trace.state.plan = CutPlan.of(trace.state)
+        compiled = fitting(plan, step.live, step.dead)
+        if compiled is None:
+            prepared = self.prepare(trace, step.live, step.dead)
+            if step.live or prepared.binding.checks:
+                compiled = plan.programs[step.live, step.dead] = self.build(prepared)
+        if compiled is not None and not step.live and not compiled.binding.checks:
+            compiled = None
+        if compiled is not None:
+            line = step.record.line  # not that of the record that had this program first
+            step.checks = tuple(replace(check, line=line) for check in compiled.binding.checks)
+            step.origin = Origin(str(step.record.op), line, compiled.program.name)
+        step.compiled = compiled
+        step.ready = True
+
+
+def _has_program(step: RecordStep) -> bool:
+    """Whether the program of a record is in memory or on disk."""
+    plan = step.part.state.plan
+    if plan is not None and fitting(plan, step.live, step.dead) is not None:
+        return True
+    content = lookup.content(step.part.state.records(), step.live, step.dead)
+    return content is not None and lookup.known(content)
+
+
+def steps_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], dead: frozenset[int]) -> list[RecordStep]:
+    """The records of a trace, each with what becomes of its operands and results when the slots `live` are the results
+    of the trace and its inputs `dead` may be overwritten."""
+    known = Slots(records)
+    parts = [extract(records, (i,), known) for i in range(len(records))]
+    last = {slot: i for i, part in enumerate(parts) for slot in part.origins}
+    kept = live | {slot for i, slot in enumerate(plan.inputs) if i not in dead}
+    steps: list[RecordStep] = []
+    for i, (record, part) in enumerate(zip(records, parts, strict=True)):
+        ending = {slot for slot in part.origins if last[slot] == i and slot not in kept}
+        made = [new for new, old in enumerate(part.origins) if known.makers.get(old) == i]
+        steps.append(
+            RecordStep(
+                record,
+                part,
+                tuple([new for new in made if part.origins[new] not in ending]),
+                tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
+                tuple(ending),
+            )
+        )
+    return steps

@@ -1,0 +1,1 @@
+"""What is known about a program beside its executable, and what it depends on."""

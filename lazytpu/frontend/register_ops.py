@@ -1,0 +1,155 @@
+"""Gives torch the kernels of dense tensors: those written by hand, and for all other ops one that generates theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import activation, cpu_fallback
+from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.device import streams
+from lazytpu.frontend.library import replace_kernel
+from lazytpu.frontend.ops import (
+    attention,
+    attention_of_shards,
+    counting,
+    ctc,
+    data_dependent,
+    jagged,
+    linear_algebra,
+    metadata,
+    packing,
+    recurrent,
+    redirects,
+    splitting,
+    strided,
+)
+from lazytpu.frontend.recording import creation
+from lazytpu.frontend.recording.kernels import callable_of
+from lazytpu.frontend.recording.untraced import untraced
+from lazytpu.frontend.sparse.register import register as register_sparse
+from lazytpu.frontend.storage import copies
+from lazytpu.options import options
+
+_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+
+
+def register_kernels() -> None:
+    """Register all kernels. The engine has been started."""
+    fallback = torch.library.Library("_", "IMPL")
+    aten = torch.library.Library("aten", "IMPL")
+    _libraries.extend((fallback, aten))
+
+    def record_first(op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Records an op for the first time: its kernel is generated and registered, so its next calls go there."""
+        try:
+            kernel = callable_of(op)
+        except NotImplementedError as error:
+            if not options.cpu_fallback:
+                raise cpu_fallback.offered(op, error) from None
+            return cpu_fallback.run(op, args, kwargs)
+        if op._schema.name.startswith("aten::"):
+            replace_kernel(aten, op.name(), kernel)
+        return kernel(*args, **kwargs)
+
+    def record_named(name: str, *args: Any, **kwargs: Any) -> Any:
+        """The same for an op by its name in aten: torch makes an object for each op that is looked up, in 10 us."""
+        return record_first(_op(name), *args, **kwargs)
+
+    fallback.fallback(record_first, "PrivateUse1")
+    by_hand: dict[str, Callable[..., Any]] = {
+        **metadata.KERNELS,
+        **copies.KERNELS,
+        **redirects.KERNELS,
+        **data_dependent.KERNELS,
+        **counting.KERNELS,
+        **jagged.KERNELS,
+        **linear_algebra.KERNELS,
+        **recurrent.KERNELS,
+        **register_sparse(fallback, aten),
+        **ctc.KERNELS,
+        **strided.KERNELS,
+        **attention_of_shards.KERNELS,
+        **streams.KERNELS,
+    }
+    for name, function in by_hand.items():
+        aten.impl(name, function, "PrivateUse1")
+    for name, function in creation.KERNELS.items():
+        replace_kernel(aten, name, function)  # in place of the kernel of the first use
+    for name, function in packing.OWN.items():
+        packing.LIBRARY.impl(name, function, "PrivateUse1")
+    for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would pass it a copy
+        aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    # made of ops that autograd sees
+    parts = (attention, ctc, packing, recurrent, splitting)
+    composites = {name: function for part in parts for name, function in part.COMPOSITES.items()}
+    for name, function in composites.items():
+        aten.impl(name, function, "PrivateUse1")
+    differentiable = {**composites, **recurrent.DERIVATIVES}
+    for name, function in differentiable.items():
+        aten.impl(name, function, "AutogradPrivateUse1")
+    for name, function in recurrent.BATCHED.items():
+        for key in ("Batched", "FuncTorchBatched"):  # autograd's own vmap, and torch.func's
+            aten.impl(name, function, key)
+    by_torch = (
+        *by_hand.values(),
+        *packing.OWN.values(),
+        *creation.KERNELS.values(),
+        *differentiable.values(),
+        record_first,
+        record_named,
+    )
+    for function in by_torch:
+        untraced(function)
+    engine = activation.engine()
+    explicit = engine.remembered("explicit", lambda: recorded_explicitly(engine.rules()))
+    for name in explicit:
+        if name not in by_hand and name not in creation.KERNELS:
+            aten.impl(name, partial(record_named, name), "PrivateUse1")
+
+
+# torch's own kernels of these end in _copy_from and empty_strided, which are ours.
+_NATIVE = frozenset({"aten::copy_", "aten::new_empty_strided"})
+
+
+def recorded_explicitly(rules: Collection[str]) -> list[str]:
+    """Names of the ops of aten whose composite kernels in torch would take precedence over the fallback: x + x would
+    become empty and add.out, abs an empty tensor and abs.out, full_like an empty tensor and fill_. `rules` are the ops
+    that have a rule of their own.
+
+    Ops that only change metadata (transpose_ and the like) stay with torch's native kernels.
+    """
+    names: list[str] = []
+    for full in private.op_names():
+        if not full.startswith("aten::"):
+            continue
+        name = full.removeprefix("aten::")
+        op = _op(name)
+        if op is None or torch.Tag.inplace_view in op.tags or _is_view(op) or full in _NATIVE:
+            continue
+        structured = private.has_kernel(full, "CompositeExplicitAutogradNonFunctional")
+        composite = private.has_kernel(full, "CompositeExplicitAutograd")
+        if structured or name.startswith(("_foreach_", "_amp_")) or (composite and _has_rule(op, rules)):
+            names.append(name)
+    return names
+
+
+def _op(name: str) -> Any:
+    """The op of aten that torch calls `name`, such as "add.Tensor"; None when Python does not know it."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _has_rule(op: Any, rules: Collection[str]) -> bool:
+    """Whether the op, or the functional form of an op that writes, has a rule."""
+    if str(op) in rules:
+        return True
+    functional = activation.engine().functional(op)
+    return functional is not None and str(functional) in rules
+
+
+def _is_view(op: Any) -> bool:
+    return any(a.alias_info is not None and not a.alias_info.is_write for a in op._schema.arguments)

@@ -1,0 +1,102 @@
+"""Ahead of time: the programs of a dump compiled for a TPU topology that is not there.
+
+A process of its own does this (`compile_dump`), since it aims XLA's client at the topology and can run nothing from
+then on. The keys are made by the code that makes them everywhere else, so they are those that a process on such a
+machine looks for, as far as libtpu describes a topology alike with and without its devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lazytpu.runtime.cache import programs, translation
+from lazytpu.runtime.cache.store import Store
+from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.tpu import topologies
+from lazytpu.runtime.tpu.tpu_compiler import full_name
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.signature import signature
+
+# No TPU is looked for, here or at Google's metadata server, and other processes may have libtpu loaded.
+_ALONE = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+_NO_TOPOLOGY = 3
+
+
+def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
+    """Compile the programs of a folder that LAZYTPU_DUMP made for a topology such as "v6e:2x2" or "v6e", in a process
+    of its own, into the cache `into`; says what became of each. Flags of XLA_FLAGS and LIBTPU_INIT_ARGS are those of
+    this process.
+
+    Raises PlatformError when libtpu is not installed or knows no such topology, and ValueError for a folder without
+    programs.
+    """
+    if not sorted(dump.glob("*.json")):
+        raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
+    command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(dump), str(into)]
+    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu is talkative
+    if done.returncode == _NO_TOPOLOGY:
+        raise PlatformError(done.stdout.strip())
+    if done.returncode:
+        last = "\n".join(done.stderr.splitlines()[-20:])
+        raise RuntimeError(f"compiling for {topology} failed, with status {done.returncode}:\n{last}")
+    return done.stdout.splitlines()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The process: TOPOLOGY DUMP CACHE."""
+    topology, dump, into = arguments[0], Path(arguments[1]), Store(Path(arguments[2]))
+    try:
+        topologies.aim_at(topology)
+    except PlatformError as error:
+        print(error)
+        return _NO_TOPOLOGY
+    for path in sorted(dump.glob("*.json")):
+        print(_compile(path, into), flush=True)
+    return 0
+
+
+def _compile(path: Path, into: Store) -> str:
+    """Compile one program; a line that says how it went."""
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text())
+        text = path.with_suffix(".stablehlo.mlir").read_text()
+        if fields["translators"] != translation.translators():
+            return f"{path.stem}: not compiled: another lazytpu, or other libraries under it, wrote it"
+        if fields["stablehlo"] != hashlib.sha256(text.encode()).hexdigest():
+            return f"{path.stem}: not compiled: its StableHLO is not what was written with it"
+        name, about = str(fields["name"]), (fields["content"], fields["records"], fields["entry"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{path.stem}: not compiled: it is no dump of lazytpu's ({error!r})"
+    with client.mlir_context():
+        module = ir.Module.parse(text)
+        described = signature(module)
+    key = programs.program_key(module)
+    start = time.perf_counter()
+    try:
+        payload = topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
+    except CompileError as error:
+        return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
+    elapsed = 1e3 * (time.perf_counter() - start)
+    into.put(programs.KIND, key, payload, programs.describe(name, described, (), elapsed))
+    content, records, entry = about
+    data = json.dumps({**entry, "program": key}, separators=(",", ":")).encode()
+    into.put(translation.KIND, translation.trace_key(content), data, translation.describe(name, records, key))
+    return f"{path.stem}: {len(payload):,} bytes, compiled in {elapsed:,.0f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

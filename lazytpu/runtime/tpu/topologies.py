@@ -1,0 +1,136 @@
+"""Compiling for TPUs that are not there: libtpu needs the name of a topology, and no device.
+
+Checked against libtpu 0.0.42.1. What is here is for processes of its own (`ahead`, `tpu_child`, the
+sweep of tools/conformance): one that is aimed at a topology can run nothing, and the compiler may end any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jax.experimental import topologies
+
+from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.analysis import Memory, memory_of
+from lazytpu.runtime.xla.client import XlaError, compile_options
+from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.module_options import options_of, replicas_of
+
+# By the kind that XLA calls a chip: its generation, and the dimensions of a topology.
+_KINDS = {"TPU v5 lite": ("v5e", 2), "TPU v5": ("v5p", 3), "TPU v6 lite": ("v6e", 2), "TPU7x": ("tpu7x", 3)}
+
+
+def aim_at(topology: str, chips_per_host: tuple[int, ...] = ()) -> None:
+    """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
+    nothing. To be called before anything else of `client`. `chips_per_host`, in three dimensions, is what libtpu takes
+    for usual if it is empty. Raises PlatformError when libtpu, which compiles, is not installed, or knows no such
+    topology."""
+    client.AIM.extend(_devices(topology, chips_per_host))
+
+
+def here() -> tuple[str, tuple[int, ...]] | None:
+    """The topology of the TPUs that this process is one of, as `aim_at` takes it; None where their kind is not known.
+    Of one chip alone it is "v6e:1x1", with (1, 1, 1) a host."""
+    chips, first = client.client().devices(), client.devices()[0]
+    generation, dimensions = _KINDS.get(str(first.device_kind), ("", 0))
+    if not generation:
+        return None
+    mine = [chip for chip in chips if chip.process_index == first.process_index]
+    return f"{generation}:{'x'.join(map(str, _extents(chips)[:dimensions]))}", _extents(mine)
+
+
+def _extents(chips: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(len(set(along)) for along in zip(*(chip.coords for chip in chips), strict=True))
+
+
+@cache
+def _devices(topology: str, chips_per_host: tuple[int, ...] = ()) -> list[Any]:
+    bounds = {"chips_per_host_bounds": list(chips_per_host)} if chips_per_host else {}
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **bounds).devices)
+    except (XlaError, RuntimeError, ValueError) as error:
+        raise PlatformError(
+            f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "
+            "(pip install 'lazytpu[tpu]'); it names topologies as v6e:2x2, v5e:2x4 or v5p:2x2x1."
+        ) from error
+
+
+def check_compiles(module: ir.Module, topology: str, *, name: str) -> None:
+    """Compile a module for one device of a topology, in a process that goes on running programs where it does. What
+    ends the compiler ends the process. Raises PlatformError as `aim_at`, and CompileError that calls it `name`."""
+    chips = _devices(topology)
+    chosen = compile_options(0, options_of(module), among=chips)
+    try:
+        chips[0].client.compile(module, executable_devices=client.device_list(1, chips), compile_options=chosen)
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
+
+
+def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
+    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one. Raises
+    CompileError that calls it `name`."""
+    return bytes(_compiled(module, name, options).serialize())
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What the TPU compiler made of a module, as it says it itself: an HloProto of the scheduled module, with cycles in
+    the ops' backend_config (`proto`), the memory, and which values share which bytes (`buffers`)."""
+
+    proto: bytes
+    memory: Memory
+    buffers: str
+
+
+def compile_scheduled(
+    module: ir.Module,
+    *,
+    name: str,
+    partitions: int,
+    shardy: bool,
+    options: Mapping[str, bool | int | str],
+    dump: Path,
+) -> Scheduled:
+    """Compile a module for the topology that `aim_at` named, on its first `partitions` devices, with the options of
+    `compile_options`; `shardy` when it has shardings of that dialect. The compiler writes to the folder `dump`. Raises
+    CompileError."""
+    dumping: dict[str, bool | int | str] = {"xla_dump_to": str(dump)}
+    dumping |= dict.fromkeys(("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto"), True)
+    executable = _compiled(module, name, {**options, **dumping}, partitions, shardy)
+    # Not `executable.hlo_modules()`: libtpu's protos may be newer than jaxlib's reader of them, which refuses
+    # asynchronous updates, as of collectives on the SparseCore. What the compiler itself writes is always there.
+    proto, buffers = (_dumped(dump, which) for which in ("after_codegen.hlo.pb", "buffer-assignment.txt"))
+    return Scheduled(proto, memory_of(executable), buffers.decode())
+
+
+def _compiled(
+    module: ir.Module,
+    name: str,
+    options: Mapping[str, bool | int | str] | None,
+    partitions: int = 1,
+    shardy: bool = True,
+) -> client.Executable:
+    devices, replicas = client.devices(), replicas_of(module)
+    # A module that says itself on how many devices it runs has each run all of it.
+    partitions = partitions if replicas == 1 else 1
+    count = partitions * replicas
+    if count > len(devices):
+        raise CompileError(name, f"it is for {count} devices, and the topology has {len(devices)}")
+    chosen = compile_options(0, {**options_of(module), **(options or {})}, partitions, replicas)
+    if not shardy:  # it would drop the source lines of a program of several devices
+        chosen.executable_build_options.use_shardy_partitioner = False
+    try:
+        return client.client().compile(module, executable_devices=client.device_list(count), compile_options=chosen)
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
+
+
+def _dumped(dump: Path, which: str) -> bytes:
+    """The largest file of that kind; programs that the compiler adds for itself are smaller."""
+    files = sorted(dump.rglob(f"*{which}"), key=lambda path: path.stat().st_size)
+    return files[-1].read_bytes() if files else b""

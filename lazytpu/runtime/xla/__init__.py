@@ -1,0 +1,1 @@
+"""XLA: its client, modules, and the programs that it compiles."""

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lazytpu.engine.cutting.launcher import MOST, PATIENCE, Launcher
+from lazytpu.runtime.buffers.buffer import Buffer
+from lazytpu.runtime.buffers.promised import PromisedBuffer
+
+
+class Cut:
+    def __init__(self, run: Callable[[], object], awaited: bool = True, promised: PromisedBuffer | None = None):
+        self.run_ = run
+        self.awaited = awaited
+        self.promised = promised
+
+    def run(self) -> None:
+        self.run_()
+
+    def inputs(self) -> list[Any]:
+        return []
+
+    def is_awaited(self) -> bool:
+        return self.awaited
+
+    def makes(self, buffer: PromisedBuffer) -> bool:
+        return buffer is self.promised
+
+    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+        buffer.keep(Buffer(None, 0))
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    made = Launcher()
+    yield made
+    assert made.close(time.monotonic() + 30)
+
+
+def test_cuts_are_launched_in_their_order(launcher: Launcher):
+    launched: list[int] = []
+    for i in range(20):
+        launcher.make_room()
+        launcher.put(Cut(lambda i=i: launched.append(i)))
+    launcher.drain()
+    assert launched == list(range(20))
+    assert not launcher.is_busy
+
+
+def test_no_more_wait_than_there_is_room_for(launcher: Launcher):
+    go_on = threading.Event()
+    for _ in range(MOST):
+        launcher.make_room()
+        launcher.put(Cut(go_on.wait))
+    waiting = threading.Thread(target=launcher.make_room)
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    launcher.drain(0.01)
+    assert launcher.is_busy, "after some time nobody waits any more"
+    go_on.set()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    launcher.drain()
+
+
+def test_what_the_script_has_not_waited_for_makes_no_room(launcher: Launcher):
+    """The others may come to it only after what the script does next."""
+    go_on = threading.Event()
+    for _ in range(2 * MOST):
+        launcher.make_room()
+        launcher.put(Cut(go_on.wait, awaited=False))
+    go_on.set()
+    launcher.drain()
+
+
+def test_a_value_is_launched_ahead_while_its_thread_waits_for_others(launcher: Launcher):
+    working, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        assert working.wait(30)
+        with launcher.away():
+            assert go_on.wait(30)
+
+    buffer = PromisedBuffer(launcher)
+    launcher.put(Cut(wait))
+    launcher.put(Cut(lambda: None, promised=buffer))
+    reading = threading.Thread(target=launcher.wait_for, args=(buffer,))
+    reading.start()
+    reading.join(3 * PATIENCE)
+    assert reading.is_alive(), "what it launches just now may take the memory that this needs"
+    working.set()
+    reading.join(30)
+    assert type(buffer) is Buffer
+    go_on.set()
+    launcher.drain()
+
+
+def test_what_waits_when_it_is_closed_is_not_launched():
+    launcher, go_on, launched = Launcher(), threading.Event(), list[str]()
+    began = threading.Event()
+    launcher.put(Cut(lambda: (began.set(), go_on.wait(), launched.append("first"))))
+    launcher.put(Cut(lambda: launched.append("second")))
+    assert began.wait(30)
+    assert not launcher.close(time.monotonic())
+    go_on.set()
+    assert launcher.close(time.monotonic() + 30)
+    assert launched == ["first"]
+    launcher.drain()
+    with pytest.raises(RuntimeError, match="was not launched"):
+        _ = PromisedBuffer(launcher).array
+
+
+def test_one_that_has_launched_nothing_is_closed():
+    assert Launcher().close(time.monotonic())

@@ -1,0 +1,297 @@
+"""Short traces run on the host with the bits of their programs, until a program would have cost less."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lazytpu
+from lazytpu import wiring
+from lazytpu.engine.cutting import on_host
+
+NUMBERS = torch.tensor([1.5, -0.0, float("nan"), float("inf"), 3e-3, -7.25])
+COUNTS = torch.arange(6)
+
+
+@pytest.fixture(autouse=True)
+def beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has run a step."""
+    monkeypatch.setattr(on_host, "BESIDE", 0)
+
+
+def counted(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int, int]:
+    """What `run` gives, read; how many cuts ran on the host, and how many programs were compiled."""
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    got = run().cpu()
+    after = lazytpu.metrics()
+    return got, after["on_host"] - before["on_host"], after["compiles"] - before["compiles"]
+
+
+def same_bits(got: torch.Tensor, expected: torch.Tensor) -> None:
+    assert got.dtype == expected.dtype
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got.signbit(), expected.signbit())
+
+
+def add_through_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[1::2] += 2
+    return y
+
+
+def write_transposed(x: torch.Tensor) -> torch.Tensor:
+    y = x.reshape(2, 3).clone()
+    y.t().mul_(3)
+    return y.t()
+
+
+RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "comparison": lambda x: x.ne(-7.25),
+    "finite": lambda x: torch.isinf(x) | torch.isnan(x),
+    "arithmetic": lambda x: (x + 0.1) - x,
+    "quotient": lambda x: x / 3,
+    "alias": lambda x: x + x,
+    "count": lambda x: (x > 0).sum() / 2,
+    "decision": lambda x: (x > 0).to(torch.bool).all(),
+    "double": lambda x: x.to(torch.float64) / 3,
+    "list": lambda x: torch.cat([x, x[2:]]),
+    "broadcast": lambda x: torch.where(x.reshape(2, 3) > x[:3], x.reshape(2, 3), x[1]),
+    "view": add_through_a_view,
+    "transposed": write_transposed,
+    "bits": lambda x: ~(x > 0) ^ (x < 3) & (x == x),
+    "positions": lambda x: ((x > 0).cumsum(0) - 1).masked_fill(x <= 0, 1).clamp(max=3),
+    "ranges": lambda x: torch.arange(len(x), device=x.device) + (x > 0),
+    "membership": lambda x: torch.isin((x > 0).to(torch.int64), torch.tensor([1], device=x.device)),
+    "fills": lambda x: torch.full_like(x, 2).masked_fill(x > 0, 3) + x.new_empty(6).copy_(x),
+    "most": lambda x: torch.maximum((x > 0) + 1, (x < 0) + 1).max(),
+}
+
+
+@pytest.mark.parametrize("x", [NUMBERS, COUNTS], ids=["floats", "integers"])
+@pytest.mark.parametrize("name", RUNS)
+def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tensor) -> None:
+    run = RUNS[name]
+    got, ran, compiled = counted(lambda: run(x.to("tpu")))
+    assert (ran, compiled) == (1, 0)
+    same_bits(got, run(x))
+    with lazytpu.options(background_compile=0):
+        program, ran, _ = counted(lambda: run(x.to("tpu")))
+    assert ran == 0
+    same_bits(got, program)
+
+
+def test_places_and_offsets_that_vary() -> None:
+    x = COUNTS.to("tpu")
+    got, _, compiled = counted(lambda: (x > 2).nonzero())
+    assert compiled == 0
+    same_bits(got, (COUNTS > 2).nonzero())
+    assert [counted(lambda i=i: x[i] * 2)[0].item() for i in range(5)] == [0, 2, 4, 6, 8]
+    assert counted(lambda: x[5] * 2)[1:] == (1, 0)
+
+
+def test_a_short_trace_of_another_size_has_no_program() -> None:
+    assert [counted(lambda n=n: torch.rand(n).to("tpu").softmax(0))[1:] for n in (5, 6, 7)] == [(0, 1), (1, 0), (1, 0)]
+
+
+def test_a_constant_that_a_script_reads_at_many_sizes_has_no_program() -> None:
+    """As the mask that a decoder makes for each token, and looks at."""
+    pending = COUNTS.to("tpu") * 3
+    for n in (5, 6, 7, 1):
+        read, hosted, compiled = counted(lambda n=n: torch.ones(1, n, device="tpu").bool().sum())
+        assert (read.item(), hosted, compiled) == (n, 1, 0)
+    assert counted(lambda: torch.ones(1, 6, device="tpu").bool().sum())[1:] == (0, 0), "it is known"
+    same_bits(pending.cpu(), COUNTS * 3)
+
+
+def test_a_process_with_a_model_does_more_than_try_out_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(5).to("tpu")
+    model = copy.deepcopy(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))))
+    monkeypatch.setattr(on_host, "BESIDE", 4 * 8)
+    monkeypatch.setattr(wiring.start().cutter.on_host, "largest", 0)
+    assert counted(lambda: x + 1)[1] == 0
+    model.to("tpu")
+    assert counted(lambda: x - 1)[1] == 1
+
+
+TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: x == 0,
+        lambda x: x.bool(),
+        lambda x: x.to(torch.float64),
+        lambda x: x * 0.5,
+        lambda x: torch.full_like(x, 1e-40).masked_fill(x > 1, -1e-40),
+        lambda x: torch.cat([x, x[:2]]),
+        lambda x: x[:1].clone().sum(),
+        lambda x: (x * 1)[:1].clone().mean(),
+    ],
+)
+def test_denormal_numbers_are_flushed_where_the_program_flushes_them(
+    run: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    got, ran, _ = counted(lambda: run(TINY.to("tpu")))
+    assert ran == 1
+    assert TINY[0] * 1 != 0, "the script's own numbers are flushed from then on"
+    with lazytpu.options(background_compile=0):
+        same_bits(got, counted(lambda: run(TINY.to("tpu")))[0])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: x.exp(),
+        lambda x: x.sum(),
+        lambda x: x.cumsum(0),
+        lambda x: torch.maximum(x, x * 2),
+        lambda x: x.add(x, alpha=0.1),
+        lambda x: x * 3 + x,
+        lambda x: x[:1].clone().expand(7).sum(),
+        lambda x: (x[:1] > 0).clone().expand(40000).sum(),
+    ],
+)
+def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    _, ran, compiled = counted(lambda: run(torch.rand(5).to("tpu")))
+    assert (ran, compiled) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: (x > 0.5).sum(dtype=torch.float32),
+        lambda x: (x > 0.5).float().mean(),
+        lambda x: x.to(torch.int32),
+    ],
+)
+def test_what_devices_do_in_other_ways_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    _, ran, compiled = counted(lambda: run(torch.tensor([0.1, 1e30, -3.0]).to("tpu")))
+    assert (ran, compiled) == (0, 1)
+
+
+def test_modes_of_the_user_see_nothing_of_it() -> None:
+    seen = list[str]()
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.rand(7).to("tpu")
+    lazytpu.sync()
+    with Seeing():
+        y = x * 1.75
+        before = lazytpu.metrics()["on_host"]
+        lazytpu.mark_step()
+        assert lazytpu.metrics()["on_host"] == before + 1
+    assert seen == ["aten.mul.Tensor"]
+    same_bits(y.cpu(), x.cpu() * 1.75)
+
+
+def append(grown: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    return torch.cat([grown.to("tpu"), part.to("tpu")])
+
+
+def test_results_that_grow_compile_nothing() -> None:
+    part = torch.rand(3, 2)
+    grown = expected = part
+    for _ in range(6):
+        grown, ran, compiled = counted(partial(append, grown, part))
+        expected = torch.cat([expected, part])
+        assert (ran, compiled) == (1, 0)
+    same_bits(grown, expected)
+
+
+def test_what_ran_often_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(13)
+    monkeypatch.setattr(on_host, "RUNS", 1)
+    first = counted(lambda: x.to("tpu") * 1.25)
+    second = counted(lambda: x.to("tpu") * 1.25)
+    third = counted(lambda: x.to("tpu") * 1.25)
+    assert (first[1:], second[1:], third[1:]) == ((1, 0), (0, 1), (0, 0))
+    same_bits(first[0], second[0])
+    same_bits(first[0], third[0])
+
+
+def test_it_is_explained_and_a_setting_compiles_it() -> None:
+    x = torch.rand(15)
+    with lazytpu.options(on_host=False):
+        assert counted(lambda: x.to("tpu") * 1.25)[1:] == (0, 1)
+    for _ in range(2):
+        assert counted(lambda: x.to("tpu") / 1.25)[1:] == (1, 0)
+    *_, listed = lazytpu.explain().on_host
+    assert (listed.varies, listed.traces, listed.runs, listed.fewest) == (False, 1, 2, 1)
+    assert "`div` at " in listed.begins
+    assert "because: short, with the same bits" in str(listed)
+
+
+@pytest.mark.parametrize("mode", ["lazy", "strict", "debug"])
+def test_other_modes_always_have_programs(mode: str) -> None:
+    with lazytpu.mode(mode):
+        _, ran, _ = counted(lambda: torch.ones(3).to("tpu") * 5)
+    assert ran == 0
+
+
+def test_a_process_of_short_traces_always_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_host, "BESIDE", float("inf"))
+    _, ran, compiled = counted(lambda: torch.ones(17).to("tpu") * 5)
+    assert (ran, compiled) == (0, 1)
+
+
+def test_a_value_that_failed_is_not_computed_with() -> None:
+    table, index = torch.rand(5, 3).to("tpu"), torch.tensor([1, 9]).to("tpu")
+    rows = torch.nn.functional.embedding(index, table)
+    lazytpu.mark_step()
+    with pytest.raises(IndexError):
+        (rows * 2).cpu()
+    same_bits((table * 2).cpu(), table.cpu() * 2)
+
+
+def test_another_default_dtype_has_results_of_its_own() -> None:
+    x = torch.arange(4)
+    same_bits((x.to("tpu") / 3).cpu(), x / 3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got, expected = (x.to("tpu") / 3).cpu(), x / 3
+    finally:
+        torch.set_default_dtype(torch.float32)
+    same_bits(got, expected)
+
+
+def masked(host: torch.Tensor, lengths: list[int], begin: int) -> None:
+    """Blocks on the diagonal of a mask, as for requests of these lengths."""
+    host[:, : sum(lengths)].fill_(-1)
+    for length in lengths:
+        block = host[begin : begin + length, begin : begin + length]
+        block.fill_(-9)
+        block.triu_(1)
+        begin += length
+
+
+def test_large_masks_that_vary_are_written_on_the_host() -> None:
+    """Four have programs; then none more is compiled, however the lengths differ."""
+    device, host = torch.zeros(600, 600).to("tpu"), torch.zeros(600, 600)
+    kinds = [[3, 5], [4, 4, 2], [7, 1], [2, 9, 4], [6, 3, 8], [1, 1, 1, 1], [11], [5, 2]]
+    ran = list[tuple[int, int]]()
+    for kind in kinds:
+        masked(host, kind, 0)
+
+        def run(kind: list[int] = kind) -> torch.Tensor:
+            masked(device, kind, 0)
+            return device
+
+        got, on, compiled = counted(run)
+        ran.append((on, compiled))
+        same_bits(got, host)
+    assert ran[:4] == [(0, 1)] * 4
+    assert ran[4:] == [(1, 0)] * 4

@@ -1,0 +1,165 @@
+"""The XLA client: platforms, and arrays to and from the device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lazytpu.runtime.errors import CompileError, RunError
+from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla.mlir import ir
+from tests import zygote
+from tests.runtime.failed_arrays import failed_array
+
+DTYPES = [
+    np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
+    ml_dtypes.bfloat16, np.float32, np.float64, np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e5m2,
+]  # fmt: skip
+
+
+def python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PATH": "", **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_platform():
+    assert client.platform() in ("cpu", "tpu", "gpu")
+    assert client.devices()
+
+
+def test_a_platform_that_is_not_there():
+    code = "from lazytpu.runtime.xla import client; client.platform()"
+    result = python(code, LAZYTPU_PLATFORM="tpu", JAX_PLATFORMS="cpu")
+    assert result.returncode != 0
+    assert "PlatformError: LAZYTPU_PLATFORM asks for tpu, but jax has no such platform here" in result.stderr
+    assert "Install libtpu on a machine with a TPU" in result.stderr
+
+
+@pytest.mark.parametrize("variable", ["JAX_PLATFORMS", "LAZYTPU_PLATFORM"])
+def test_a_plugin_that_is_not_there(variable):
+    code = "from lazytpu.runtime.xla import client; client.platform()"
+    asked = {variable: "plug", "PJRT_NAMES_AND_LIBRARY_PATHS": "other:/a.so,plug:/nowhere/plugin.so"}
+    # jax reads its variable when it is imported.
+    result = python(code, **asked) if variable.startswith("JAX_") else zygote.run(["-c", code], env=os.environ | asked)
+    assert f"PlatformError: {variable} asks for plug" in result.stderr
+    assert "PJRT_NAMES_AND_LIBRARY_PATHS names /nowhere/plugin.so" in result.stderr
+    assert f"or unset {variable}" in result.stderr
+
+
+def test_a_client_is_made_in_silence_whatever_was_imported_first():
+    """jax says how much the C++ code of jaxlib logs, when it is imported before jaxlib."""
+    code = "import lazytpu.runtime.xla.mlir; from lazytpu.runtime.xla import client; client.devices()"
+    assert python(code, LAZYTPU_PLATFORM="cpu").stderr == ""
+
+
+def test_the_cpu_can_be_asked_for():
+    code = "from lazytpu.runtime.xla import client; print(client.platform())"
+    result = zygote.run(["-c", code], env=os.environ | {"LAZYTPU_PLATFORM": "cpu"})
+    assert result.stdout.strip() == "cpu", result.stderr
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
+def test_every_dtype_survives_the_trip(dtype, shape):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    device = client.to_device(array)
+    back = client.to_host(device)
+    assert device.dtype == back.dtype == array.dtype
+    assert back.shape == shape
+    assert back.tobytes() == array.tobytes()
+    assert back.flags.writeable
+
+
+def test_jax_stays_as_it_was_configured():
+    client.to_device(np.zeros(2, np.float64))
+    assert jax.numpy.asarray(np.zeros(2, np.float64)).dtype == np.float32
+
+
+@pytest.mark.parametrize("view", [np.s_[::2], np.s_[::-1], np.s_[:, ::3], np.s_[1:2, 3]])
+def test_strided_arrays(view):
+    array = np.arange(24, dtype=np.int64).reshape(4, 6)
+    for whole in (array, np.asfortranarray(array)):
+        np.testing.assert_array_equal(client.to_host(client.to_device(whole[view])), array[view])
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_to_device_copies(size):
+    array = np.zeros(size, np.float64)
+    device = client.to_device(array)
+    array[:] = 7
+    assert client.to_host(device).max() == 0
+
+
+def test_to_host_gives_memory_of_the_callers_own():
+    device = client.to_device(np.zeros(1000))
+    first = client.to_host(device)
+    first[:] = 1
+    assert client.to_host(device).max() == 0
+
+
+def test_to_host_without_a_copy_is_a_read_only_view():
+    device = client.to_device(np.arange(1000.0))
+    view = client.to_host(device, copy=False)
+    assert not view.flags.writeable
+    if client.platform() == "cpu":
+        assert view.ctypes.data == client.address(device)
+    del device
+    assert view.sum() == 499500
+
+
+@pytest.mark.parametrize("read", [client.to_host, lambda array: client.wait([array])])
+def test_a_failure_on_the_device_is_met_at_the_result(read):
+    array = failed_array(client.to_device(np.zeros(3)), "the sum is cross")
+    with pytest.raises(RunError, match=r"program.* failed: .*the sum is cross$") as caught:
+        read(array)
+    assert caught.value.lost is None
+
+
+def test_compile_errors_keep_xlas_words():
+    with client.mlir_context():
+        module = ir.Module.parse(
+            """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+              %0 = stablehlo.custom_call @no_such_target(%x) : (tensor<2xf32>) -> tensor<2xf32>
+              return %0 : tensor<2xf32>
+            }"""
+        )
+    with pytest.raises(CompileError, match=r"XLA could not compile step 3: .*no_such_target") as caught:
+        client.compile_module(module, name="step 3")
+    assert caught.value.program == "step 3"
+    assert "no_such_target" in caught.value.reason
+
+
+def test_what_a_client_lacks_is_not_implemented():
+    """As LAPACK's functions are not, where the CPU's client is a plugin."""
+    with client.mlir_context():
+        module = ir.Module.parse(
+            """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+              %0 = stablehlo.custom_call @lapack_nothing(%x) {api_version = 4 : i32} : (tensor<2xf32>) -> tensor<2xf32>
+              return %0 : tensor<2xf32>
+            }"""
+        )
+    with pytest.raises(NotImplementedError, match=r"lapack_nothing.* This client of XLA lacks it") as caught:
+        client.compile_module(module, name="step 3")
+    assert isinstance(caught.value, CompileError)
+
+
+def test_compile_options_reach_xla(tmp_path):
+    with client.mlir_context():
+        module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
+    client.compile_module(module, options={"xla_dump_to": str(tmp_path)})
+    assert list(tmp_path.iterdir())
+
+
+def test_an_unknown_compile_option_is_a_compile_error():
+    with client.mlir_context():
+        module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
+    with pytest.raises(CompileError, match="xla_no_such_option"):
+        client.compile_module(module, options={"xla_no_such_option": True})
