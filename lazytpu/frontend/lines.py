@@ -18,7 +18,7 @@ from lazytpu.frontend.torch_private import BACKWARD, current_node, sequence_numb
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "__init__.py"))
+    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
 )
 _OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
 # Modules whose decorators and context managers pass a call on: torch wraps what is deprecated in one of them.

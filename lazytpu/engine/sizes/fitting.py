@@ -7,9 +7,11 @@ if all forms give exactly its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement, permutations
+from functools import partial
+from itertools import combinations, combinations_with_replacement, permutations, product, starmap
+from operator import add, mul, sub
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +30,12 @@ FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
 LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
 "The least that a symbol of a kind stands for."
+
+
+Column = tuple[int, ...]
+"Integers at one position in some samples, or a form in these."
+Base = tuple[Callable[[], Form], Column]
+"What makes a form, and the form in the samples."
 
 
 @dataclass(frozen=True)
@@ -89,15 +97,15 @@ class Fitting:
         table: np.ndarray,
         kinds: np.ndarray,
         rising: bool = False,
-        follows: Collection[tuple[int, ...]] | None = None,
+        follows: Collection[Column] | None = None,
         symbols: Mapping[str, int] = MappingProxyType({}),
         names: Sequence[str] = NAMES,
     ) -> None:
         self.table, self.kinds, self.symbols = table, kinds, dict[str, int]()
         self._rising, self._follows, self._names = rising, follows, names
         self._sizes = set(map(tuple, table.T[kinds == SIZE].tolist()))
-        self._columns = dict[str, np.ndarray]()
-        self._known = dict[tuple[int, ...], Form]()
+        self._columns = dict[str, Column]()
+        self._known = dict[Column, Form]()
         for name, at in symbols.items():
             self._begin(name, at)
 
@@ -122,7 +130,7 @@ class Fitting:
         size = self._known.get(key)
         if size is None and kind != COUNT:
             alone = self._follows is not None and kind == SIZE and key not in self._follows
-            size = self._form(self.table[:, position], kind, alone)
+            size = self._form(key, kind, alone)
         if size is None:
             least = key[-1] if kind == SIZE else min(key)  # other samples may be of traces with one element
             name = next((name for name in self._names if name not in self.symbols), None)
@@ -132,21 +140,17 @@ class Fitting:
         return self._known.setdefault(key, size)
 
     def _begin(self, name: str, position: int) -> Form:
-        self.symbols[name], self._columns[name] = position, self.table[:, position]
-        return self._known.setdefault(self._column(position), symbol(name))
+        self.symbols[name], self._columns[name] = position, self._column(position)
+        return self._known.setdefault(self._columns[name], symbol(name))
 
-    def _column(self, position: int) -> tuple[int, ...]:
+    def _column(self, position: int) -> Column:
         return tuple(self.table[:, position].tolist())
 
-    def _form(self, column: np.ndarray, kind: int, alone: bool) -> Form | None:
+    def _form(self, column: Column, kind: int, alone: bool) -> Form | None:
         """The simplest form of the symbols that is this column of numbers. One that stands `alone` is a product, if
         any."""
-        columns = self._columns
-        for size in _candidates(column, columns, self._known, kind):
-            if (self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1):
-                continue
-            values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-            if values == column.tolist():
+        for size in _candidates(column, self._columns, self._known, kind):
+            if not ((self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1)):
                 return size
         return None
 
@@ -214,100 +218,101 @@ def _falls(size: Form) -> bool:
 
 
 def _candidates(
-    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], kind: int
+    column: Column, columns: Mapping[str, Column], known: Mapping[Column, Form], kind: int
 ) -> Iterator[Form]:
-    samples = len(column)
-    columns = {name: sizes for name, sizes in columns.items() if sizes[0]}  # nothing is no multiple
-    if not columns:
+    """The forms that are this column in all samples, the simplest first: a multiple of a base, the base and a number,
+    or both. Bases are symbols, products, sums and differences of two, known forms, and quotients."""
+    symbols = [(symbol(name), sizes) for name, sizes in columns.items() if sizes[0]]  # nothing is no multiple
+    names = [(partial(_itself, size), sizes) for size, sizes in symbols]
+    pairs = list(combinations(symbols, 2))
+    differences = [_both(sub, *pair) for pair in permutations(symbols, 2)]
+    parts, several = _compound(known)
+    # Two samples fit an affine form of any size by chance, and few one of a place where a view begins.
+    affine = len(column) > (3 if kind == BEGIN else 2) or kind == OTHER
+
+    def like(bases: Iterable[Base], allowed: Callable[[int, int], bool]) -> Iterator[Form]:
+        for make, values in bases:
+            fit = _fit(column, values)
+            if fit is not None and allowed(*fit):
+                yield make() * fit[0] + fit[1]
+
+    if not symbols:
         return
-    for name, sizes in columns.items():
-        if column[0] % sizes[0] == 0:
-            yield symbol(name) * int(column[0] // sizes[0])
-    for name, sizes in columns.items():
-        yield symbol(name) + int(column[0] - sizes[0])
-    for one, other in combinations_with_replacement(columns, 2):
-        product = columns[one][0] * columns[other][0]
-        if column[0] % product == 0:
-            yield symbol(one) * symbol(other) * int(column[0] // product)
-    for one, other in combinations(columns, 2):
-        yield symbol(one) + symbol(other) + int(column[0] - columns[one][0] - columns[other][0])
-        yield symbol(one) - symbol(other)
-        yield symbol(other) - symbol(one)
-    yield from _beside(column, known)
-    # Two samples fit an affine form of any size by chance.
-    if samples > (3 if kind == BEGIN else 2) or kind == OTHER:
-        yield from _affine(column, columns)
-    else:
-        yield from (symbol(name) * -1 + int(column[0] + sizes[0]) for name, sizes in columns.items())
-    if samples > 2:
-        for one, other in permutations(columns, 2):
-            yield symbol(one) - symbol(other) + int(column[0] - columns[one][0] + columns[other][0])
-    if samples > (SURE if kind == BEGIN else 2):  # what is no form of these is a symbol
-        yield from _polynomials(column, columns)
-        yield from _quotients(column, columns)
-        yield from _quotients_of(column, known)
+    yield from like(names, _multiple)
+    yield from like(names, _shifted)
+    yield from like(starmap(partial(_both, mul), combinations_with_replacement(symbols, 2)), _multiple)
+    yield from like(starmap(partial(_both, add), pairs), _shifted)
+    yield from like(differences, _same)
+    yield from like(parts, _multiple)
+    yield from like(several, _shifted)
+    yield from like(names, _any if affine else _mirrored)
+    if len(column) > 2:
+        yield from like(differences, _shifted)
+    if len(column) > (SURE if kind == BEGIN else 2):  # what is no form of these is a symbol
+        # Windows and strides take elements away, and add few. Three samples are too few for large quotients.
+        for each, by in product(symbols, (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16)):
+            yield from like(_quotients([each], by), partial(_beside, by=by, samples=len(column)))
+        windows = [(size, values) for values, size in known.items() if size.period > 1]
+        for each, by in product(windows, (2, 3, 4)):  # windows along places of windows
+            yield from like(_quotients([each], by), _shifted)
 
 
-def _beside(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
-    """What lies beside forms that are more than a multiple of a symbol: strides are multiples of sizes, and offsets
-    sizes but for some."""
+def _fit(column: Column, base: Column) -> tuple[int, int] | None:
+    """The factor and the number by which a column is `base * factor + number`; None where there are none."""
+    other = next((i for i, size in enumerate(base) if size != base[0]), 0)
+    factor, rest = divmod(column[other] - column[0], base[other] - base[0]) if other else (0, 1)
+    more = column[0] - factor * base[0]
+    differs = rest or any(n != factor * size + more for n, size in zip(column, base, strict=True))
+    return None if differs else (factor, more)
+
+
+def _same(factor: int, more: int) -> bool:
+    return factor == 1 and more == 0
+
+
+def _multiple(factor: int, more: int) -> bool:
+    return more == 0
+
+
+def _shifted(factor: int, more: int) -> bool:
+    return factor == 1
+
+
+def _mirrored(factor: int, more: int) -> bool:
+    return factor == -1
+
+
+def _any(factor: int, more: int) -> bool:
+    return True
+
+
+def _beside(factor: int, more: int, by: int, samples: int) -> bool:
+    """Whether something lies beside a quotient. Three samples fit a multiple by chance."""
+    return (factor == 1 and more <= by) or factor == -1 or (more == 0 and samples > 3)
+
+
+def _itself(size: Form) -> Form:
+    return size
+
+
+def _both(operation: Callable[[Any, Any], Any], one: tuple[Form, Column], other: tuple[Form, Column]) -> Base:
+    return partial(operation, one[0], other[0]), tuple(map(operation, one[1], other[1]))
+
+
+def _quotients(of: Iterable[tuple[Form, Column]], by: int) -> Iterator[Base]:
+    for size, values in of:
+        for more in range(-by, by + 1):
+            yield partial(_quotient, size, more, by), tuple([(n + more) // by for n in values])
+
+
+def _quotient(size: Form, more: int, by: int) -> Form:
+    return (size + more) // by
+
+
+def _compound(known: Mapping[Column, Form]) -> tuple[list[Base], list[Base]]:
+    """Forms that are more than a multiple of a symbol, those of several symbols first, and these alone: strides are
+    multiples of sizes, and offsets sizes but for some."""
     several = [(values, size) for values, size in known.items() if len(size.symbols) > 1 or size.period > 1]
-    parts = [*several, *[each for each in known.items() if each not in several and len(each[1].terms) > 1]]
-    for values, size in parts:
-        if values[0] and column[0] % values[0] == 0:
-            yield size * int(column[0] // values[0])
-    for values, size in several:
-        yield size + int(column[0] - values[0])
-
-
-def _affine(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
-    for name, sizes in columns.items():
-        other = int(np.argmax(sizes != sizes[0]))
-        step = int(sizes[other] - sizes[0])
-        slope = int(column[other] - column[0])
-        if step and slope % step == 0:
-            slope //= step
-            yield symbol(name) * slope + int(column[0] - slope * sizes[0])
-
-
-def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
-    """Sums of products of at most two symbols, if there are samples enough to tell them."""
-    names = list(columns)
-    terms = [form(1), *map(symbol, names)]
-    terms += [symbol(x) * symbol(y) for x, y in combinations_with_replacement(names, 2)]
-    for count in (len(names) + 1, len(terms)):
-        if len(column) <= count:
-            return
-        basis = [
-            [term.at(dict(zip(names, row, strict=True))) for term in terms[:count]]
-            for row in zip(*columns.values(), strict=True)
-        ]
-        solved, *_ = np.linalg.lstsq(np.array(basis, float), column.astype(float))
-        total = form(0)
-        for term, factor in zip(terms, np.round(solved).astype(int), strict=False):
-            total = total + term * int(factor)
-        yield total
-
-
-def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
-    """Quotients of one symbol, as windows and strides make them: these take elements away, and add few."""
-    for name, sizes in columns.items():
-        for by in (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16):  # three are too few for large ones
-            for add in range(-by, by + 1):
-                whole = (symbol(name) + add) // by
-                first = whole.at({name: int(sizes[0])})
-                if column[0] - first <= by:
-                    yield whole + int(column[0] - first)
-                yield whole * -1 + int(column[0] + first)
-                if len(column) > 3 and first and column[0] % first == 0:  # three fit some by chance
-                    yield whole * int(column[0] // first)
-
-
-def _quotients_of(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
-    """Quotients of sizes that are quotients: windows along places of windows, of strides such as 2 and 3."""
-    for values, size in known.items():
-        if size.period == 1:
-            continue
-        for by in (2, 3, 4):
-            for add in range(-by, by + 1):
-                yield (size + add) // by + int(column[0] - (values[0] + add) // by)
+    others = [each for each in known.items() if each not in several and len(each[1].terms) > 1]
+    bases = [[(partial(_itself, size), values) for values, size in each if values[0]] for each in (several, others)]
+    return [*bases[0], *bases[1]], [(partial(_itself, size), values) for values, size in several]

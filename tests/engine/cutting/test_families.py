@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine.launching import families, on_host
+from lazytpu.engine.cutting import families, on_host
 from lazytpu.engine.recompiles.host_runs import HostLog
 
 

@@ -203,7 +203,7 @@ def test_equal_ops_are_compiled_once(gate: Gate) -> None:
 
 
 def test_a_repeated_step_is_not_analysed_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lazytpu.engine.launching import stepwise as module
+    from lazytpu.engine.cutting import stepwise as module
 
     x = torch.rand(5, 3).to("tpu")
     lazytpu.sync()

@@ -15,7 +15,7 @@ from lazytpu.runtime.xla import chips, slices
 from lazytpu.runtime.xla.slices import Slice
 from tests import zygote
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = (*chips.variables(0, 0, ["localhost:1"], "1,1,1"), "TPU_VISIBLE_DEVICES", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 FOUR = [f"10.0.0.1:{port}" for port in (8476, 8477, 8478, 8479)]
 
