@@ -46,6 +46,13 @@ class Form:
 
     terms: tuple[tuple[Monomial, int], ...]
 
+    def __hash__(self) -> int:
+        """The hash of the terms, computed once: forms are the keys of many tables."""
+        known = self.__dict__.get("hash")
+        if known is None:
+            known = self.__dict__["hash"] = hash(self.terms)
+        return known
+
     @classmethod
     def of(cls, terms: Iterable[tuple[Monomial, int]]) -> Form:
         """The sum of these terms."""
@@ -116,13 +123,13 @@ class Form:
         return total
 
     def __add__(self, other: Form | int) -> Form:
-        return Form.of((*self.terms, *form(other).terms))
+        return _added(self, other)
 
     def __sub__(self, other: Form | int) -> Form:
-        return self + form(other) * -1
+        return _added(self, other * -1)
 
     def __mul__(self, other: Form | int) -> Form:
-        return Form.of(((*a, *b), x * y) for a, x in self.terms for b, y in form(other).terms)
+        return _multiplied(self, other)
 
     def __floordiv__(self, by: int) -> Form:
         """The quotient, rounded down; a quotient atom where `by` does not divide all coefficients."""
@@ -174,11 +181,23 @@ class Form:
         return text or "0"
 
 
+# A trace has few forms, which are added and multiplied again and again.
+@lru_cache(maxsize=1 << 14)
+def _added(one: Form, other: Form | int) -> Form:
+    return Form.of((*one.terms, *form(other).terms))
+
+
+@lru_cache(maxsize=1 << 14)
+def _multiplied(one: Form, other: Form | int) -> Form:
+    return Form.of(((*a, *b), x * y) for a, x in one.terms for b, y in form(other).terms)
+
+
 def form(value: Form | int) -> Form:
     """A number as a form; a form as it is."""
     return value if isinstance(value, Form) else Form.of([((), value)])
 
 
+@lru_cache(maxsize=256)
 def symbol(name: str) -> Form:
     return Form.of([((name,), 1)])
 

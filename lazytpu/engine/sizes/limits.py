@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from lazytpu.ir.forms import Form
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import Layout
 
 
-def views_fit(records: Sequence[Record], like: Sequence[Record]) -> bool:
-    """Whether each view begins and ends inside of the storage that it is of, and of its dimensions where it does so in
-    the same records at other sizes: a part of a row does not become more than a row."""
-    ends = _ends(records)
-    return False not in ends and ends == _ends(like)
+class Views:
+    """The views of records whose integers are sizes: `form_of` gives their forms. Views that are equal at all sizes
+    are one."""
 
+    def __init__(self, records: Sequence[Record], form_of: Callable[[Any], Form]) -> None:
+        layouts = Slots(records).layouts
+        views = [
+            (layouts[operand.slot], operand.view)
+            for record in records
+            for argument in record.arguments.values()
+            for operand in operands(argument)
+            if operand.view is not None
+        ]
 
-def _ends(records: Sequence[Record]) -> list[Any]:
-    layouts = Slots(records).layouts
-    return [
-        _end(layouts[operand.slot], *operand.view)
-        for record in records
-        for argument in record.arguments.values()
-        for operand in operands(argument)
-        if operand.view is not None
-    ]
+        def forms(numbers: Iterable[Any]) -> tuple[Form, ...]:
+            return tuple(map(form_of, numbers))
+
+        def forms_of(layout: Layout, view: tuple[Any, ...]) -> tuple[Any, ...]:
+            size, stride, offset, dtype = view
+            whole = layout.dtype, forms(layout.shape), forms(layout.stride)
+            return *whole, forms(size), forms(stride), form_of(offset), dtype
+
+        self._views = dict.fromkeys([forms_of(*each) for each in views])
+        self._forms = {each for _, *parts, at, _ in self._views for form in (*parts, (at,)) for each in form}
+
+    def ends(self, sizes: Mapping[str, int]) -> list[Any]:
+        """For each view, False if it leaves its storage, or else whether it ends inside of each dimension of it."""
+        at = {form: form.at(sizes) for form in self._forms}
+
+        def numbers(forms: Iterable[Form]) -> tuple[int, ...]:
+            return tuple([at[form] for form in forms])
+
+        return [
+            _end(Layout(kind, numbers(shape), numbers(steps)), numbers(size), numbers(stride), at[offset], dtype)
+            for kind, shape, steps, size, stride, offset, dtype in self._views
+        ]
+
+    def fit(self, sizes: Mapping[str, int], like: list[Any]) -> bool:
+        """Whether each view lies inside of the storage that it is of, and of its dimensions where it does so at other
+        sizes, whose `ends` are these: a part of a row does not become more than a row."""
+        ends = self.ends(sizes)
+        return False not in ends and ends == like
 
 
 def _end(layout: Layout, size: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: Any) -> Any:

@@ -22,10 +22,11 @@ from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
-from lazytpu.engine.sizes.limits import views_fit
+from lazytpu.engine.sizes.limits import Views
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
+from lazytpu.engine.sizes.results import LARGEST
 from lazytpu.engine.sizes.skeletons import BEGIN, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Range
@@ -158,6 +159,12 @@ class Forms:
     def symbolic(self, derivation: Derivation) -> list[Record]:
         """The records whose sizes carry their forms."""
         return trace_together(self.records, iter(self.varying.symbolic(derivation)))
+
+    @cached_property
+    def views(self) -> Views:
+        """The views of its traces."""
+        derivation = Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST)))
+        return Views(self.symbolic(derivation), derivation.form_of)
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
         """The bucket of these spreads that has these sizes, if one was made."""
@@ -340,8 +347,8 @@ class Template:
         symbols = bucketed(forms.varying, self.kinds, sizes, spreads, self.limits)
         if symbols is None:
             return None
-        here = forms.at(sizes)
-        return within_tables(sizes, symbols, self.begins(forms.varying), lambda at: views_fit(forms.at(at), here))
+        here = forms.views.ends(sizes)
+        return within_tables(sizes, symbols, self.begins(forms.varying), lambda at: forms.views.fit(at, here))
 
     def _bucket(self, forms: Forms, symbols: dict[str, Range], state: State) -> Bucket:
         key = tuple(symbols.items())
