@@ -1,4 +1,4 @@
-"""The examples of several processes, by their lines in the README, against one process or gloo."""
+"""The examples of several processes, by their lines in docs/examples.md, against one process or gloo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.compiling import as_flags
 from tests.distributed.ranks import environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs/distributed.md"]
+PAGES = [ROOT / "docs/examples.md", ROOT / "docs/distributed.md"]
 LINES = {line for page in PAGES for line in re.findall(r"^torchrun .*", page.read_text(), re.MULTILINE)}
 EXAMPLES = {path.name for path in (ROOT / "examples/distributed").glob("*.py")}
 FLAGS = {"XLA_FLAGS": as_flags()}
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("distributed")  # they use all cores, as th
 
 
 def line_of(example: str) -> list[str]:
-    """The arguments of torchrun in the README's line for an example."""
+    """The arguments of torchrun in the documented line for an example."""
     (line,) = (line for line in LINES if f"/{example}" in line)
     return shlex.split(line.partition("#")[0])[1:]
 
