@@ -90,7 +90,9 @@ class GPT(nn.Module):
 def read_text() -> tuple[Tensor, Tensor]:
     """The library's modules as ASCII bytes, for training and, every tenth module, for validation."""
     parts: tuple[list[str], list[str]] = ([], [])
-    for number, path in enumerate(sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))):
+    # A distribution may link a module to a file that is not installed.
+    modules = filter(Path.is_file, Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    for number, path in enumerate(sorted(modules)):
         parts[number % 10 == 9].append(path.read_text(encoding="utf-8"))
     train, validation = (bytearray("\n".join(part).encode("ascii", "ignore")) for part in parts)
     return torch.frombuffer(train, dtype=torch.uint8), torch.frombuffer(validation, dtype=torch.uint8)

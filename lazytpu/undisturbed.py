@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_PYTHON: Any = getattr(random.getstate, "__self__")  # noqa: B009  (the generators behind the modules' functions)
-_NUMPY: Any = getattr(np.random.get_state, "__self__")  # noqa: B009
+_PYTHON: Any = getattr(random.getstate, "__self__")  # noqa: B009  (the generator behind the module's functions)
 
 _UNBOUND = frozenset(("seed", "sample", "ranf"))
 "Functions that are no methods of numpy's generator. (`random` has such methods.)"
@@ -26,9 +25,11 @@ def undisturbed() -> Iterator[None]:
     of modules that it adds are gone at the end. Other threads draw as ever: nothing is saved and put back."""
     finders = list(sys.meta_path)
     drawing = [True]
+    # numpy imports `random` at its first use, in 10 ms. The functions of `mtrand` are never replaced.
+    numpy: Any = getattr(np.random.mtrand.get_state, "__self__")  # noqa: B009
     replaced = [
         *_replace(random, _PYTHON, random.Random(0), drawing),
-        *_replace(np.random, _NUMPY, np.random.RandomState(0), drawing),
+        *_replace(np.random, numpy, np.random.RandomState(0), drawing),
     ]
     try:
         yield

@@ -32,6 +32,7 @@ CHECKED = (
     Combination("3.12", "2.15", "0.11", "0.75"),
     Combination("3.12", "2.15", "0.12", "0.75"),
     Combination("3.13", "2.15", "0.12", "0.75"),
+    Combination("3.14", "2.15", "0.12", "0.75"),
 )
 """What `make test-versions` runs; the README has what each gave."""
 

@@ -30,7 +30,7 @@ from tools.conformance.rows import latest
 ROOT = Path(__file__).resolve().parents[1]
 OUT, RESULTS, README = ROOT / "out/versions", ROOT / "docs/versions.json", ROOT / "README.md"
 BEGIN, END = "<!-- versions: make test-versions -->\n", "<!-- /versions -->\n"
-EVERY = {"project": 12, "frontend": 12, "aten": 12, "dynamo": 1, "engine": 12, "runtime": 12, "kernels": 4}
+EVERY = {"project": 24, "frontend": 24, "aten": 24, "dynamo": 3, "engine": 24, "runtime": 12, "kernels": 4}
 """The folders of tests, and one of how many tests of each file runs."""
 FIRST = "import torch; assert (torch.ones(3, device='tpu') + 1).tolist() == [2, 2, 2]"
 CONFORMANCE = "conformance"
@@ -49,7 +49,7 @@ RUNS: dict[str, Sequence[str]] = {
         ]
         for folder, every in EVERY.items()
     },
-    CONFORMANCE: "-m tools.conformance sweep --quiet -k 1 -j 1 --dtypes float32,bfloat16,int64,complex64".split(),
+    CONFORMANCE: "-m tools.conformance sweep --quiet -k 1 -j 1 --every 25 --seed 5".split(),
 }
 
 

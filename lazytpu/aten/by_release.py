@@ -1,4 +1,4 @@
-"""What torch's kernels for the CPU compute differently by release; the rules follow the installed one."""
+"""What torch's kernels for the CPU compute or refuse differently by release; the rules follow the installed one."""
 
 from __future__ import annotations
 
@@ -12,3 +12,7 @@ ROUNDS_SOFTSHRINK = VERSION >= (2, 14)
 "softshrink of half types rounds lambd to their dtype; before, it reads lambd as float32."
 SATURATES_CLAMP = VERSION >= (2, 15)
 "clamp takes an integer bound beyond an integer dtype as that dtype's end; before, the bound wraps, or is refused."
+APPLIES_MASK_AND_CAUSAL = VERSION < (2, 14)
+"The fused attention kernel applies a mask and `is_causal` together; later releases refuse them."
+INTEGER_SOLVE_ERROR = NotImplementedError if VERSION >= (2, 15) else RuntimeError
+"The error of a solve of integers."

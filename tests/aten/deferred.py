@@ -22,7 +22,7 @@ from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.runtime.errors import CompileError
 from tests.aten.batch import Importer
-from tests.aten.harness import TOLERANCE, clone
+from tests.aten.harness import TOLERANCE, clone, on_cpu
 from tests.aten.harness import check as check_now
 
 MOST = 100
@@ -120,7 +120,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     s, bound = signature(op), bind(op, args, kwargs)
     copies = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
     untouched = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
-    reference = op(*copies[0], **copies[1])
+    reference = on_cpu(op, *copies[0], **copies[1])
     after = bind(op, *copies)
     returned = list(reference or ()) if len(s.returned) != 1 else [reference]
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -31,7 +32,7 @@ def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
     zygote.run(["train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
     facts = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
     assert (facts.script, facts.models, facts.target) == ("train.py", ("Net",), "v6e")
-    assert facts.versions["lazytpu"] == VERSION and facts.versions["torch"] == torch.__version__
+    assert facts.versions["lazytpu"] == VERSION and facts.versions["torch"] == metadata.version("torch")
     assert list(facts.versions) == ["lazytpu", "torch", "jax", "python"]
 
 

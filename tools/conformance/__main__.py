@@ -40,6 +40,7 @@ def main() -> int:
     for command in (run, column, sizes, integers, large):
         command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
         command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
+        command.add_argument("--every", type=int, default=1, help="only one of so many ops at a dtype, by the seed (1)")
         command.add_argument("--seed", type=int, default=0, help="other values (0)")
         command.add_argument("--processes", type=int, default=2, help="worker processes (2)")
         command.add_argument("--limit", type=float, default=240, help="seconds that one op may take at one dtype (240)")
@@ -90,7 +91,7 @@ def _sweep(asked: argparse.Namespace) -> int:
         samples, results, role = {"": asked.k}, asked.results, large.work
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
-    jobs = jobs_of(dtypes, asked.only, samples, asked.seed)
+    jobs = jobs_of(dtypes, asked.only, samples, asked.seed)[asked.seed % asked.every :: asked.every]
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
     if asked.command == "large" and asked.page:
         from tools.conformance import large_table

@@ -10,11 +10,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from lazytpu.aten import registry
-from lazytpu.runtime.cache.fingerprint import source_digest
 from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.cache.translation import translators
 
 KIND = "list"
 
@@ -24,7 +22,7 @@ def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
     is made anew, and not stored."""
     if registry.foreign():
         return make()
-    made_for = {"lazytpu source": source_digest(), "torch": torch.__version__}
+    made_for = {fact: translators()[fact] for fact in ("lazytpu source", "torch")}
     key = hashlib.sha256(f"{name} {made_for}".encode()).hexdigest()
     entry = store().get(KIND, key)
     if entry is not None:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
+from lazytpu.aten.by_release import APPLIES_MASK_AND_CAUSAL
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops import attention_of_shards
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import attention_by_device, is_transformed
-from lazytpu.versions import release
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 _OPERANDS = "Tensor query, Tensor key, Tensor value, Tensor? bias"
@@ -33,8 +33,6 @@ LIBRARY.define(
 )
 OPS: Any = torch.ops.lazytpu
 
-_BOTH = release(torch.__version__) < (2, 14)
-"Whether the CPU's fused kernel applies a mask and `is_causal` together; later releases refuse them."
 MATH, OVERRIDEABLE = SDPBackend.MATH.value, SDPBackend.OVERRIDEABLE.value
 
 _function = torch.ops.aten.scaled_dot_product_attention.default
@@ -53,7 +51,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """aten::scaled_dot_product_attention; a mask of bools is passed to the op as it is."""
-    refused = attn_mask is not None and is_causal and not _BOTH  # by torch's own function
+    refused = attn_mask is not None and is_causal and not APPLIES_MASK_AND_CAUSAL  # by torch's own function
     if not refused and (attn_mask is None or _masks(attn_mask, query, key)):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if choice == OVERRIDEABLE and type(query) is not torch.Tensor and attention_of_shards.is_sharded(query):

@@ -11,16 +11,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.aten.by_release import INTEGER_SOLVE_ERROR
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.linalg import LAPACK, broadcast
 from lazytpu.frontend.ops import least_squares
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.versions import release
 
 aten = torch.ops.aten
-_OF_INTEGERS = NotImplementedError if release(torch.__version__) >= (2, 15) else RuntimeError
-"The error of a solve of integers, by the release of torch."
 
 
 def _check(op: OpOverload, matrix: torch.Tensor) -> None:
@@ -80,7 +78,9 @@ def _check_solve(a: torch.Tensor, b: torch.Tensor, left: bool, vector: bool) -> 
     """Raise the CPU's errors in its order; its LU factorization refuses other dtypes."""
     what = "linalg.solve: "
     if not (a.is_floating_point() or a.is_complex()):
-        raise _OF_INTEGERS(f"{what}Expected a floating point or complex tensor as input. Got {scalar_type(a.dtype)}")
+        raise INTEGER_SOLVE_ERROR(
+            f"{what}Expected a floating point or complex tensor as input. Got {scalar_type(a.dtype)}"
+        )
     if a.dtype != b.dtype:
         types = f"found A of type {scalar_type(a.dtype)} and B of type {scalar_type(b.dtype)} instead"
         raise RuntimeError(f"{what}Expected A and B to have the same dtype, but {types}")

@@ -9,6 +9,7 @@ import pytest
 from lazytpu.aten import registry
 from lazytpu.engine.trace_cache import source_facts as remembered
 from lazytpu.runtime.cache.store import CacheWarning, store
+from lazytpu.runtime.cache.translation import environment, translators
 
 
 @pytest.fixture
@@ -42,11 +43,18 @@ def test_a_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: b
 
 def test_another_torch_or_lazytpu_has_lists_of_its_own(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered.remembered("test", lambda: ["ours"])
-    monkeypatch.setattr(remembered, "source_digest", lambda: "another")
+    here = translators()
+    monkeypatch.setattr(remembered, "translators", lambda: {**here, "lazytpu source": "another"})
     assert remembered.remembered("test", lambda: ["theirs"]) == ["theirs"]
-    monkeypatch.undo()
-    monkeypatch.setattr("torch.__version__", "1.0")
+    monkeypatch.setattr(remembered, "translators", lambda: {**here, "torch": "1.0"})
     assert remembered.remembered("test", lambda: ["old"]) == ["old"]
+
+
+def test_a_list_can_be_used_where_it_was_stored(empty_cache: Path) -> None:
+    """The versions of wheels from PyPI name no build, and `torch.__version__` does."""
+    remembered.remembered("test", lambda: ["ours"])
+    (entry,) = store().entries("list")
+    assert entry.about["made_for"].items() <= environment().items()
 
 
 def test_rules_from_outside_are_neither_stored_nor_overlooked(

@@ -15,7 +15,9 @@ from lazytpu.runtime.xla import client
 
 @pytest.fixture
 def environment() -> Iterator[Callable[[], Mapping[str, str]]]:
-    """`fingerprint.environment`, found out anew in each call."""
+    """`fingerprint.environment`, found out anew in each call. The client is there before: it would load the plugins
+    that tests name."""
+    client.platform()
 
     def anew() -> Mapping[str, str]:
         fingerprint.environment.cache_clear()
