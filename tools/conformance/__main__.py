@@ -74,6 +74,7 @@ def _sweep(asked: argparse.Namespace) -> int:
     if unknown:
         print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
         return 2
+    infos = None
     if asked.command == "compile":
         from tools.conformance import compiling
 
@@ -88,10 +89,10 @@ def _sweep(asked: argparse.Namespace) -> int:
     elif asked.command == "large":
         from tools.conformance import large
 
-        samples, results, role = {"": asked.k}, asked.results, large.work
+        samples, results, role, infos = {"": asked.k}, asked.results, large.work, large.infos()
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
-    jobs = jobs_of(dtypes, asked.only, samples, asked.seed)
+    jobs = jobs_of(dtypes, asked.only, samples, asked.seed, infos)
     if asked.command == "large":  # hours: whatever is there when it stops is a sample of all
         random.Random(asked.seed).shuffle(jobs)
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)

@@ -20,9 +20,13 @@ from typing import Any
 import torch
 
 import lazytpu
+from lazytpu.engine.compiling.choice import Costs
+from lazytpu.engine.compiling.costs import Estimator
 from lazytpu.engine.launching import on_host
-from tools.conformance.arguments import resized
-from tools.conformance.entries import Entry
+from lazytpu.runtime import padded
+from tools.conformance.arguments import integers, resized
+from tools.conformance.entries import Entry, table
+from tools.conformance.layers import Layer, layers
 from tools.conformance.padding import sample_of
 from tools.conformance.precision import Precise
 from tools.conformance.rows import Row
@@ -30,7 +34,7 @@ from tools.conformance.samples import Call, call_of, describe, tensors, tree_map
 from tools.conformance.sweep import answer
 from tools.conformance.trial import Trial, together
 
-ROWS = (513, 3000, 4097, 65537)
+ROWS = (1, 513, 3000, 4097, 65537)
 SIDES = (64, 97, 128, 251, 256)
 BATCHES = (2, 3, 5, 7, 13, 16, 31, 61)
 MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D ones reach a million
@@ -40,20 +44,28 @@ ATTEMPTS = 8  # sizes that are tried for a sample
 CHECKED = ("forward", "backward", "inplace", "out")
 
 
+def infos() -> dict[str, Any]:
+    """The ops of the database and the layers of torch.nn, by name."""
+    return {**table(), **layers()}
+
+
 def prepare() -> None:
-    """Have every trace compiled (the host's kernels are the CPU's), and the CPU flush subnormals, as XLA does."""
+    """Have every trace compiled (the host's kernels are the CPU's), padding hold NaN, and the CPU flush subnormals, as
+    XLA does."""
     on_host.BESIDE = float("inf")
+    padded.POISON = True
+    Estimator.costs = lambda *_: Costs(0.0)  # pyright: ignore[reportAttributeAccessIssue]
     torch.set_flush_denormal(True)
 
 
 def work(pipe: Connection) -> None:
     """The role of a worker process of the sweep."""
     prepare()
-    answer(pipe, conduct)
+    answer(pipe, conduct, infos())
 
 
 def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = CHECKED) -> Row:
-    """Run the checks of k enlarged samples of an entry, fused and then strict."""
+    """Run the checks of k enlarged samples of an entry, fused, strict, and by programs for many sizes."""
     start = time.process_time()
     row = Row(entry.name, str(entry.dtype).removeprefix("torch."), k, entry.seed, reason="no sample can be enlarged")
     with warnings.catch_warnings():
@@ -63,12 +75,42 @@ def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = C
             row.random = row.random or not trial.values
             for mode in ("fused", "strict"):
                 with lazytpu.mode(mode):
-                    for (_, name), error in together([(trial, name) for name in checks]).items():
-                        row.add(f"{name} {mode}", trial.number, error, describe(trial.call))
-            if isinstance(trial.same, Precise):
-                row.equal, row.within = row.equal + trial.same.equal, row.within + trial.same.within
+                    _check([trial], checks, mode, row)
+            relatives = _relatives(trial)
+            if relatives:
+                size = relatives[-1][0]
+                with lazytpu.options(buckets=(size // 2, size + size // 8 + 1)):
+                    for _, relative in relatives:  # one after the other: the first ones show which integers are sizes
+                        _check([relative], [name for name in checks if name in ("forward", "backward")], "sizes", row)
     row.seconds = round(time.process_time() - start, 3)
     return row
+
+
+def _check(trials: Sequence[Trial], checks: Sequence[str], mode: str, row: Row) -> None:
+    """Run checks of trials and note the outcomes in a row."""
+    for (trial, name), error in together([(trial, name) for trial in trials for name in checks]).items():
+        row.add(f"{name} {mode}", trial.number, error, describe(trial.call))
+    for trial in trials:
+        if isinstance(trial.same, Precise):
+            row.equal, row.within = row.equal + trial.same.equal, row.within + trial.same.within
+            trial.same.equal = trial.same.within = 0
+
+
+def _relatives(trial: Trial) -> list[tuple[int, Trial]]:
+    """The trial with its largest size at two thirds, five sixths, and as it is; [] if the CPU refuses one."""
+    size = max((s for t in tensors(trial.call) if t.layout is torch.strided for s in t.shape), default=0)
+    if size < 8 or isinstance(trial.entry.info, Layer):  # parameters are drawn for the sizes of a constructor
+        return []
+    trials: list[tuple[int, Trial]] = []
+    for other in (2 * size // 3, 5 * size // 6, size):
+        call = resized(trial.call, {size: other}, numbers=False)
+        try:
+            relative = Trial(trial.entry, trial.number, sample_of(trial.sample, call), trial.device)
+        except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
+            return []
+        relative.same = Precise(relative)
+        trials.append((other, relative))
+    return trials
 
 
 def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
@@ -80,10 +122,12 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
         if k <= 0:
             return
         for attempt in range(ATTEMPTS):
-            call = _sized(call_of(sample), draw)
-            if call is None:
-                continue
             try:
+                call = _sized(call_of(sample), draw, layer=isinstance(entry.info, Layer))
+                if call is None:
+                    continue
+                if isinstance(entry.info, Layer):
+                    call = entry.info.with_parameters(call, entry.dtype, entry.start())
                 call = _layouts(_planted(call, entry.dtype, draw, attempt), draw)
                 start = time.process_time()
                 trial = Trial(entry, number, sample_of(sample, call), device, draw.randrange(2))
@@ -96,10 +140,16 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
                 break
 
 
-def _sized(call: Call, draw: random.Random) -> Call | None:
-    """The call with some of its sizes replaced by sizes of work; None where that takes too much memory."""
+def _sized(call: Call, draw: random.Random, layer: bool = False) -> Call | None:
+    """The call with some of its sizes replaced by sizes of work; None where that takes too much memory.
+
+    Half of the calls with a tensor of four dimensions have an image in it: its last two sizes are those of SIDES. A
+    layer's sizes are also among the numbers that its constructor takes.
+    """
     given = [t for t in tensors(call) if t.layout is torch.strided]
     sizes = list(dict.fromkeys(s for t in given for s in t.shape if s > 1))
+    if layer:
+        sizes = list(dict.fromkeys([*sizes, *(n for n in integers(call) if n > 3)]))
     rank = max((t.dim() for t in given), default=0)
     draw.shuffle(sizes)
     new: dict[int, int] = {}
@@ -107,8 +157,12 @@ def _sized(call: Call, draw: random.Random) -> Call | None:
         first = SIDES if rank >= 3 else (*ROWS, *SIDES)
         choices = BATCHES if place and rank >= 3 else (*SIDES, *BATCHES) if place else first
         new[size] = draw.choice(choices)
+    if rank >= 4 and draw.random() < 0.5:
+        image = next(t for t in given if t.dim() >= 4)
+        new = {size: draw.choice(SIDES) for size in image.shape[-2:] if size > 1}
     shapes = [torch.Size(new.get(s, s) for s in t.shape) for t in given]
-    return resized(call, new, numbers=draw.random() < 0.3) if _largest(shapes) <= MAX_ELEMENTS else None
+    numbers = layer or draw.random() < 0.3
+    return resized(call, new, numbers=numbers) if _largest(shapes) <= MAX_ELEMENTS else None
 
 
 def _largest(shapes: Sequence[torch.Size]) -> int:

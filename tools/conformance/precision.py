@@ -118,8 +118,10 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: Reference | None, 
         reached = (narrow.to(want.dtype) - want).abs()
     else:
         assert high is not None
-        if high.shape != want.shape or high.dtype != WIDER.get(want.dtype, want.dtype) or (
-            high.dtype == want.dtype and low is None
+        if (
+            high.shape != want.shape
+            or high.dtype != WIDER.get(want.dtype, want.dtype)
+            or (high.dtype == want.dtype and low is None)
         ):  # a float64 result of float32 inputs is computed as its reference is: the reference is exact to no bit
             return unequal(got, want)
         exact = _agree(want, high) and (low is None or not bool(low.any()))
@@ -134,11 +136,20 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: Reference | None, 
     limits = factor * _largest_near(reached, torch.where(finite, high.abs(), 0.0), near) + 2 * spacing
     wrong = errors > limits
     # Where the CPU and the reference agree on a number that is not finite, or on a zero, so must the device.
-    wrong |= same_bits(want, rounded) & (~want.isfinite() | (high == 0)) & ~same_bits(got, want)
+    wrong |= _agreed(got, want, rounded)
     wrong |= ~got.isfinite() & want.isfinite() & rounded.isfinite()
     worst = int((errors / limits).flatten().argmax())
     error, limit = (float((x / spacing).flatten()[worst]) for x in (errors, limits))
     return _first(wrong, got, want, f"; {error:.3g} ulp at {worst}, allowed {limit:.3g}", high)
+
+
+def _agreed(got: torch.Tensor, want: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
+    """Where the CPU and the reference have the same zero, or number that is not finite, and the device has not."""
+    if want.is_complex():
+        parts = [torch.view_as_real(x).unbind(-1) for x in (got, want, rounded)]
+        wrong = _agreed(*(p[0] for p in parts)) | _agreed(*(p[1] for p in parts))
+        return wrong & ~(got.isnan() & want.isnan())
+    return same_bits(want, rounded) & (~want.isfinite() | (rounded == 0)) & ~same_bits(got, want)
 
 
 def _agree(low: torch.Tensor, high: torch.Tensor) -> bool:
