@@ -135,7 +135,7 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: Reference | None, 
     spacing = _spacing(high, want.dtype)
     limits = factor * _largest_near(reached, torch.where(finite, high.abs(), 0.0), near) + 2 * spacing
     wrong = errors > limits
-    # Where the CPU and the reference agree on a number that is not finite, or on a zero, so must the device.
+    # The device must have the number that is not finite, or the sign of zero, on which CPU and reference agree.
     wrong |= _agreed(got, want, rounded)
     wrong |= ~got.isfinite() & want.isfinite() & rounded.isfinite()
     worst = int((errors / limits).flatten().argmax())
@@ -144,12 +144,13 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: Reference | None, 
 
 
 def _agreed(got: torch.Tensor, want: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
-    """Where the CPU and the reference have the same zero, or number that is not finite, and the device has not."""
+    """Where the CPU and the reference have the same number that is not finite, and the device has not; or the same
+    zero, and the device has the other one."""
     if want.is_complex():
         parts = [torch.view_as_real(x).unbind(-1) for x in (got, want, rounded)]
         wrong = _agreed(*(p[0] for p in parts)) | _agreed(*(p[1] for p in parts))
         return wrong & ~(got.isnan() & want.isnan())
-    return same_bits(want, rounded) & (~want.isfinite() | (rounded == 0)) & ~same_bits(got, want)
+    return same_bits(want, rounded) & (~want.isfinite() | ((rounded == 0) & (got == 0))) & ~same_bits(got, want)
 
 
 def _agree(low: torch.Tensor, high: torch.Tensor) -> bool:
