@@ -1,12 +1,12 @@
 """The rule of the sweep at sizes of work: a result must be as exact as the CPU's, by a reference of higher precision.
 
-The reference is float64's for narrower dtypes; for float64 it has a mantissa of 64 bits (`extended`). Where the CPU's
-result is the reference, as for moves, comparisons, selections, integers and bits, the device's must have the same bits
-(any NaN is NaN). Elsewhere the error of an element may be twice the CPU's largest among elements of about its
-magnitude, plus two units in the last place (ulp) of the result's dtype.
+The reference is float64's for narrower dtypes. For float64 it has a mantissa of 64 bits (`extended`), if the op is a
+ufunc of numpy. Where the CPU's result is the reference, as for moves, comparisons, selections, integers and bits, the
+device's must have the same bits (any NaN is NaN). Elsewhere the error of an element may be twice the CPU's largest
+among elements of about its magnitude, plus two units in the last place (ulp) of the result's dtype.
 
-Ops of float64 that have no reference of 64 bits, such as factorizations, take the same number of roundings as in
-float32: the CPU's error in ulp is taken to be its float32 error, and the device may be three times that from the CPU.
+Other ops of float64 take the same number of roundings as in float32: the CPU's error in ulp is taken to be its float32
+error, and the device may be three times that from the CPU.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class Precise(Comparison):
         trial, function = self.trial, gradients if kind == "gradient" else results
         if trial.entry.dtype in NARROWER:
             narrow = trial.attempt(function, trial, NARROWER)
-            wide = trial.attempt(extended.references, trial, kind == "gradient")
+            wide = trial.attempt(extended.references, trial) if kind == "result" else None
             if wide is not None:
-                return [None if x is None else Reference(*x) for x in wide]
+                return [Reference(*x) for x in wide]
             return narrow and [None if x is None else Reference(narrow=torch.as_tensor(plain(x))) for x in narrow]
         high = trial.attempt(function, trial, WIDER)
         return high and [None if x is None else Reference(torch.as_tensor(plain(x))) for x in high]
