@@ -73,8 +73,8 @@ class Precise(Comparison):
                 self.equal += 1
                 continue
             references = self.reference(what)
-            known = references is not None and len(references) == len(pairs)
-            error = precise(g, w, references[i] if known else None, self.near)
+            reference = references[i] if references is not None and len(references) == len(pairs) else None
+            error = precise(g, w, reference, self.near)
             if error:
                 raise Different(f"{what}{f'[{i}]' if len(pairs) > 1 else ''}: {error}")
             self.within += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import pytest
@@ -20,7 +21,7 @@ def strict():
         yield
 
 
-def _errors(x: torch.Tensor, exact: list[mpmath.mpf]) -> float:
+def _errors(x: torch.Tensor, exact: list[Any]) -> float:
     """The largest error in ulp of x's dtype."""
     eps = torch.finfo(x.dtype).eps
     return max(
@@ -41,7 +42,7 @@ def _errors(x: torch.Tensor, exact: list[mpmath.mpf]) -> float:
         (lambda x: torch.polygamma(1, x), lambda x: mpmath.polygamma(1, x), 0.5, 20.0, 6),
     ],
 )
-def test_error_in_float64(function: Function, exact: Callable[..., mpmath.mpf], low: float, high: float, ulp: float):
+def test_error_in_float64(function: Function, exact: Callable[..., Any], low: float, high: float, ulp: float):
     x = torch.linspace(low, high, 101, dtype=torch.float64)
     with mpmath.workdps(40):
         wanted = [exact(mpmath.mpf(value)) for value in x.tolist()]
