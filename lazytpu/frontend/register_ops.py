@@ -132,6 +132,10 @@ def recorded_explicitly(rules: Collection[str]) -> list[str]:
             continue
         structured = private.has_kernel(full, "CompositeExplicitAutogradNonFunctional")
         composite = private.has_kernel(full, "CompositeExplicitAutograd")
+        # math_mish_backward and the like round each of their ops to half precision, which the CPU's own kernel does not
+        composite = composite or (
+            private.has_kernel(full, "CompositeImplicitAutograd") and private.has_kernel(full, "CPU")
+        )
         if structured or name.startswith(("_foreach_", "_amp_")) or (composite and _has_rule(op, rules)):
             names.append(name)
     return names

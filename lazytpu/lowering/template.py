@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lazytpu.ir import template as ops
+from lazytpu.ir.pointwise import LgammaOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
@@ -24,3 +25,12 @@ def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Va
         module_options.add_options(e.module, NEEDS[name](e.target, **params))
     symbol = splice(e, lowered)
     return e.call(symbol, [e.settled(x) for x in operands], [e.result(op, i) for i in range(len(declared))])
+
+
+@lowers(LgammaOp)
+def lgamma(e: Emission, op: LgammaOp, x: ir.Value) -> ir.Value:
+    # XLA's has an absolute error near the zeros 1 and 2 (https://github.com/openxla/xla/blob/main/xla/hlo/builder/lib/
+    # math.cc, Lgamma: "Lanczos approximation").
+    kind = op.operands[0].type
+    lowered = instance("lgamma", ((dtype_of(kind), shape_of(kind)),), {}, e.platform)
+    return e.call(splice(e, lowered), [e.settled(x)], [e.result(op)])[0]

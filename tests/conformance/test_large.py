@@ -45,19 +45,31 @@ def test_ops_at_sizes_of_work(as_xla: None, dtype: str, monkeypatch: pytest.Monk
 
 
 def test_moves_keep_the_sign_of_zero():
-    from tools.conformance.large import precise
+    from tools.conformance.precision import Reference, precise
 
-    zero, reference = torch.tensor([0.0]), torch.tensor([0.0], dtype=torch.float64)
+    zero, reference = torch.tensor([0.0]), Reference(torch.tensor([0.0], dtype=torch.float64))
     assert "expected to be equal" in precise(-zero, zero, reference)
     assert precise(zero, zero, reference) == ""
 
 
 def test_error_may_be_twice_that_of_the_cpu_and_two_ulp():
-    from tools.conformance.large import precise
+    from tools.conformance.precision import Reference, precise
 
     exact = torch.full((3,), 4 / 3, dtype=torch.float64)
-    rounded = exact.float()
+    rounded, reference = exact.float(), Reference(exact)
     ulp = 2.0**-23
-    assert precise(rounded + 2 * ulp, rounded, exact) == ""
-    assert "1 of 3 elements wrong" in precise(rounded + torch.tensor([0, 0, 4 * ulp]), rounded, exact)
-    assert "1 of 3" in precise(torch.tensor([4 / 3, float("nan"), 4 / 3]), rounded, exact)
+    assert precise(rounded + 2 * ulp, rounded, reference) == ""
+    assert "1 of 3 elements wrong" in precise(rounded + torch.tensor([0, 0, 4 * ulp]), rounded, reference)
+    assert "1 of 3" in precise(torch.tensor([4 / 3, float("nan"), 4 / 3]), rounded, reference)
+
+
+def test_errors_of_large_elements_excuse_no_small_ones():
+    from tools.conformance.precision import Reference, precise
+
+    exact = torch.logspace(-6, 6, 4097, dtype=torch.float64)
+    rounded = exact.float()
+    rounded[-1] *= 1.001
+    wrong = exact.float()
+    wrong[0] *= 1.001
+    assert precise(rounded, rounded, Reference(exact)) == ""
+    assert "1 of 4097" in precise(wrong, rounded, Reference(exact))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,7 @@ def _sweep(asked: argparse.Namespace) -> int:
     if unknown:
         print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
         return 2
+    infos = None
     if asked.command == "compile":
         from tools.conformance import compiling
 
@@ -88,10 +90,12 @@ def _sweep(asked: argparse.Namespace) -> int:
     elif asked.command == "large":
         from tools.conformance import large
 
-        samples, results, role = {"": asked.k}, asked.results, large.work
+        samples, results, role, infos = {"": asked.k}, asked.results, large.work, large.infos()
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
-    jobs = jobs_of(dtypes, asked.only, samples, asked.seed)[asked.seed % asked.every :: asked.every]
+    jobs = jobs_of(dtypes, asked.only, samples, asked.seed, infos)[asked.seed % asked.every :: asked.every]
+    if asked.command == "large":  # hours: whatever is there when it stops is a sample of all
+        random.Random(asked.seed).shuffle(jobs)
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
     if asked.command == "large" and asked.page:
         from tools.conformance import large_table

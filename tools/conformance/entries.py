@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -68,10 +68,13 @@ def table() -> dict[str, OpInfo]:
     return found
 
 
-def entries(dtypes: tuple[str, ...] = DTYPES, only: str = "", seed: int = 0) -> Iterator[Entry]:
-    """All entries whose name contains a match of `only`, at those of the dtypes that the CPU supports for the op."""
+def entries(
+    dtypes: tuple[str, ...] = DTYPES, only: str = "", seed: int = 0, of: Mapping[str, Any] | None = None
+) -> Iterator[Entry]:
+    """All entries whose name contains a match of `only`, at those of the dtypes that the CPU supports for the op.
+    `of`: infos by name, where they are others than those of the database."""
     for name in dtypes:
         dtype = getattr(torch, name)
-        for op, info in table().items():
+        for op, info in (table() if of is None else of).items():
             if re.search(only, op) and dtype in info.supported_dtypes("cpu"):
                 yield Entry(op, info, dtype, seed)

@@ -1,10 +1,6 @@
 """Values at sizes of work: samples of an entry enlarged, with special values and in other layouts, on both devices.
 
-No tolerance is chosen here. Where the CPU's result is exactly what it gives for float64 inputs, as for moves,
-comparisons, selections, integers and bits, the device's must have the same bits (any NaN is NaN). Elsewhere its error
-against that float64 result, in units in the last place (ulp) of the result's dtype, may be twice the CPU's plus two.
-For float64 the CPU's error in ulp is taken to be the one that it has in float32, since both come from the same number
-of roundings: then the device may be three times that plus two away from the CPU.
+No tolerance is chosen: `precision` has the rule.
 
 One difference is left open: XLA's CPU client runs programs with subnormal numbers taken for zero, which it does not let
 clients choose (https://github.com/jax-ml/jax/issues/16200, https://github.com/openxla/xla/issues/22858). The CPU is set
@@ -24,18 +20,21 @@ from typing import Any
 import torch
 
 import lazytpu
+from lazytpu.engine.compiling.choice import Costs
+from lazytpu.engine.compiling.costs import Estimator
 from lazytpu.engine.cutting import on_host
-from tools.conformance.arguments import resized
-from tools.conformance.checks import cotangents_of
-from tools.conformance.compare import FACTORS, Comparison, Different, plain
-from tools.conformance.entries import Entry
+from lazytpu.runtime.buffers import padded
+from tools.conformance.arguments import integers, resized
+from tools.conformance.entries import Entry, table
+from tools.conformance.layers import Layer, layers
 from tools.conformance.padding import sample_of
+from tools.conformance.precision import Precise
 from tools.conformance.rows import Row
 from tools.conformance.samples import Call, call_of, describe, tensors, tree_map
 from tools.conformance.sweep import answer
 from tools.conformance.trial import Trial, together
 
-ROWS = (513, 3000, 4097, 65537)
+ROWS = (1, 513, 3000, 4097, 65537)
 SIDES = (64, 97, 128, 251, 256)
 BATCHES = (2, 3, 5, 7, 13, 16, 31, 61)
 MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D ones reach a million
@@ -43,28 +42,30 @@ MAX_SECONDS = 3.0  # of the CPU for one call
 TRIED = 24  # samples of the database that are drawn from
 ATTEMPTS = 8  # sizes that are tried for a sample
 CHECKED = ("forward", "backward", "inplace", "out")
-WIDER = {
-    torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}  # fmt: skip
-NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+def infos() -> dict[str, Any]:
+    """The ops of the database and the layers of torch.nn, by name."""
+    return {**table(), **layers()}
 
 
 def prepare() -> None:
-    """Have every trace compiled (the host's kernels are the CPU's), and the CPU flush subnormals, as XLA does."""
+    """Have every trace compiled (the host's kernels are the CPU's), padding hold NaN, and the CPU flush subnormals, as
+    XLA does."""
     on_host.BESIDE = float("inf")
+    padded.POISON = True
+    Estimator.costs = lambda *_: Costs(0.0)  # pyright: ignore[reportAttributeAccessIssue]
     torch.set_flush_denormal(True)
 
 
 def work(pipe: Connection) -> None:
     """The role of a worker process of the sweep."""
     prepare()
-    answer(pipe, conduct)
+    answer(pipe, conduct, infos())
 
 
 def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = CHECKED) -> Row:
-    """Run the checks of k enlarged samples of an entry, fused and then strict."""
+    """Run the checks of k enlarged samples of an entry, fused, strict, and by programs for many sizes."""
     start = time.process_time()
     row = Row(entry.name, str(entry.dtype).removeprefix("torch."), k, entry.seed, reason="no sample can be enlarged")
     with warnings.catch_warnings():
@@ -74,10 +75,42 @@ def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = C
             row.random = row.random or not trial.values
             for mode in ("fused", "strict"):
                 with lazytpu.mode(mode):
-                    for (_, name), error in together([(trial, name) for name in checks]).items():
-                        row.add(f"{name} {mode}", trial.number, error, describe(trial.call))
+                    _check([trial], checks, mode, row)
+            relatives = _relatives(trial)
+            if relatives:
+                size = relatives[-1][0]
+                with lazytpu.options(buckets=(size // 2, size + size // 8 + 1)):
+                    for _, relative in relatives:  # one after the other: the first ones show which integers are sizes
+                        _check([relative], [name for name in checks if name in ("forward", "backward")], "sizes", row)
     row.seconds = round(time.process_time() - start, 3)
     return row
+
+
+def _check(trials: Sequence[Trial], checks: Sequence[str], mode: str, row: Row) -> None:
+    """Run checks of trials and note the outcomes in a row."""
+    for (trial, name), error in together([(trial, name) for trial in trials for name in checks]).items():
+        row.add(f"{name} {mode}", trial.number, error, describe(trial.call))
+    for trial in trials:
+        if isinstance(trial.same, Precise):
+            row.equal, row.within = row.equal + trial.same.equal, row.within + trial.same.within
+            trial.same.equal = trial.same.within = 0
+
+
+def _relatives(trial: Trial) -> list[tuple[int, Trial]]:
+    """The trial with its largest size at two thirds, five sixths, and as it is; [] if the CPU refuses one."""
+    size = max((s for t in tensors(trial.call) if t.layout is torch.strided for s in t.shape), default=0)
+    if size < 8 or isinstance(trial.entry.info, Layer):  # parameters are drawn for the sizes of a constructor
+        return []
+    trials: list[tuple[int, Trial]] = []
+    for other in (2 * size // 3, 5 * size // 6, size):
+        call = resized(trial.call, {size: other}, numbers=False)
+        try:
+            relative = Trial(trial.entry, trial.number, sample_of(trial.sample, call), trial.device)
+        except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
+            return []
+        relative.same = Precise(relative)
+        trials.append((other, relative))
+    return trials
 
 
 def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
@@ -89,10 +122,12 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
         if k <= 0:
             return
         for attempt in range(ATTEMPTS):
-            call = _sized(call_of(sample), draw)
-            if call is None:
-                continue
             try:
+                call = _sized(call_of(sample), draw, layer=isinstance(entry.info, Layer))
+                if call is None:
+                    continue
+                if isinstance(entry.info, Layer):
+                    call = entry.info.with_parameters(call, entry.dtype, entry.start())
                 call = _layouts(_planted(call, entry.dtype, draw, attempt), draw)
                 start = time.process_time()
                 trial = Trial(entry, number, sample_of(sample, call), device, draw.randrange(2))
@@ -105,10 +140,16 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
                 break
 
 
-def _sized(call: Call, draw: random.Random) -> Call | None:
-    """The call with some of its sizes replaced by sizes of work; None where that takes too much memory."""
+def _sized(call: Call, draw: random.Random, layer: bool = False) -> Call | None:
+    """The call with some of its sizes replaced by sizes of work; None where that takes too much memory.
+
+    Half of the calls with a tensor of four dimensions have an image in it: its last two sizes are those of SIDES. A
+    layer's sizes are also among the numbers that its constructor takes.
+    """
     given = [t for t in tensors(call) if t.layout is torch.strided]
     sizes = list(dict.fromkeys(s for t in given for s in t.shape if s > 1))
+    if layer:
+        sizes = list(dict.fromkeys([*sizes, *(n for n in integers(call) if n > 3)]))
     rank = max((t.dim() for t in given), default=0)
     draw.shuffle(sizes)
     new: dict[int, int] = {}
@@ -116,8 +157,12 @@ def _sized(call: Call, draw: random.Random) -> Call | None:
         first = SIDES if rank >= 3 else (*ROWS, *SIDES)
         choices = BATCHES if place and rank >= 3 else (*SIDES, *BATCHES) if place else first
         new[size] = draw.choice(choices)
+    if rank >= 4 and draw.random() < 0.5:
+        image = next(t for t in given if t.dim() >= 4)
+        new = {size: draw.choice(SIDES) for size in image.shape[-2:] if size > 1}
     shapes = [torch.Size(new.get(s, s) for s in t.shape) for t in given]
-    return resized(call, new, numbers=draw.random() < 0.3) if _largest(shapes) <= MAX_ELEMENTS else None
+    numbers = layer or draw.random() < 0.3
+    return resized(call, new, numbers=numbers) if _largest(shapes) <= MAX_ELEMENTS else None
 
 
 def _largest(shapes: Sequence[torch.Size]) -> int:
@@ -206,158 +251,3 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "expanded" and x.dim() > 1:
         return x[:1].expand(x.shape)
     return x
-
-
-class Precise(Comparison):
-    """Compares a trial's results by their errors."""
-
-    def __init__(self, trial: Trial):
-        same = trial.same
-        super().__init__(same.info, same.dtype, same.device, same.values, same.unique)
-        self.trial, self.references = trial, dict[str, Any]()
-
-    def __call__(self, got: Any, want: Any, what: str, *, strides: bool = True, scale: float = 1.0) -> None:
-        """Raise Mismatch unless metadata are the CPU's and values as exact as the CPU's."""
-        del scale
-        self.values, values = False, self.values
-        self._compare(got, want, what, strides, 1.0)  # metadata
-        self.values = values
-        if not values or self.info.name in FACTORS:
-            return
-        references = self.reference(what)
-        pairs = list(zip(tensors(got), tensors(want), strict=True))
-        for i, (g, w) in enumerate(pairs):
-            reference = references[i] if references and len(references) == len(pairs) else None
-            error = precise(plain(g), plain(w), reference)
-            if error:
-                raise Different(f"{what}{f'[{i}]' if len(pairs) > 1 else ''}: {error}")
-
-    def reference(self, what: str) -> list[torch.Tensor] | None:
-        """The CPU's results at the other precision: float64's, or for float64 float32's; None where it has none."""
-        kind = "gradient" if what.startswith("gradient") else "result"
-        if kind not in self.references:
-            self.references[kind] = self.trial.attempt(_gradients if kind == "gradient" else _results, self.trial)
-        found = self.references[kind]
-        if found is None or kind == "result":
-            return found
-        gradient = found[int(what.split()[1])]
-        return None if gradient is None else [gradient]
-
-
-def precise(got: torch.Tensor, want: torch.Tensor, reference: torch.Tensor | None) -> str:
-    """Whether `got` is as exact as `want`, both against a reference of another precision: "", or what is wrong."""
-    if not want.numel():
-        return ""
-    if not want.is_floating_point() and not want.is_complex():
-        return _unequal(got, want)
-    if reference is None:
-        return ""
-    reference = torch.as_tensor(plain(reference))
-    # A result of float64 from inputs of float32 is computed as the reference is: nothing says how exact it is.
-    if reference.shape != want.shape or want.dtype not in (*WIDER, *NARROWER) or reference.dtype == want.dtype:
-        return ""
-    narrow = want.dtype in NARROWER
-    low = reference if narrow else want
-    high = (want if narrow else reference).to(torch.complex128 if want.is_complex() else torch.float64)
-    if torch.equal(torch.nan_to_num(low.to(high.dtype)), torch.nan_to_num(high)) and bool(
-        (low.isnan() == high.isnan()).all() & (low.isinf() == high.isinf()).all()
-    ):
-        return _unequal(got, want)
-    reached = _ulps(low, high, low.dtype)
-    limit = (3 if narrow else 2) * float(reached.max()) + 2
-    rounded = high.to(want.dtype)
-    errors = _ulps(got, high, want.dtype)
-    # An element is as exact as the CPU's worst one, by ulp or, where sums cancel, by the distance itself.
-    farthest = torch.where(low.isfinite() & high.isfinite(), (low.to(high.dtype) - high).abs(), 0.0).max()
-    wrong = errors > limit
-    scale = 3 * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps if narrow else 2
-    wrong &= (got.to(high.dtype) - high).abs() > scale * farthest + 2 * _spacing(high, want.dtype)
-    # Where the CPU and the reference agree on a number that is not finite, or on a zero, so must the device.
-    agreed = _same_bits(want, rounded) & (~want.isfinite() | (high == 0)) & _same_bits(low, high.to(low.dtype))
-    wrong |= agreed & ~_same_bits(got, want)
-    wrong |= ~got.isfinite() & want.isfinite() & rounded.isfinite()
-    return _first(wrong, got, want, f"; {float(errors.max()):.3g} ulp, allowed {limit:.3g}", high)
-
-
-def _ulps(x: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The error of each element in ulp of `dtype` at the reference; 0 where either is not finite in that dtype."""
-    finite = x.isfinite() & reference.isfinite() & reference.to(dtype).isfinite()
-    difference = (x.to(reference.dtype) - reference).abs()
-    return torch.where(finite, difference / _spacing(reference, dtype), 0.0)
-
-
-def _spacing(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The distance of neighbouring numbers of `dtype` at each element."""
-    info = torch.finfo(PARTS.get(dtype, dtype))
-    least = info.tiny if dtype is torch.float16 else info.tiny / info.eps  # below the least normal number may be zero
-    magnitude = torch.where(x.isfinite(), x.abs(), 1.0).clamp(min=least)
-    return (torch.frexp(magnitude).exponent - 1).double().exp2() * info.eps
-
-
-def _same_bits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    if x.is_complex():
-        return (_same_bits(x.real, y.real) & _same_bits(x.imag, y.imag)) | (x.isnan() & y.isnan())
-    if not x.is_floating_point():
-        return x == y
-    return ((x == y) & (x.signbit() == y.signbit())) | (x.isnan() & y.isnan())
-
-
-def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
-    return _first(~_same_bits(got, want), got, want, ", expected to be equal")
-
-
-def _first(wrong: torch.Tensor, got: torch.Tensor, want: torch.Tensor, note: str, high: Any = None) -> str:
-    if not bool(wrong.any()):
-        return ""
-    place = int(wrong.flatten().to(torch.uint8).argmax())
-    exact = "" if high is None else f", exactly {high.flatten()[place].item()!r}"
-    values = f"{got.flatten()[place].item()!r}, on the CPU {want.flatten()[place].item()!r}{exact}"
-    return f"{int(wrong.sum())} of {wrong.numel()} elements wrong, at {place} {values}{note}"
-
-
-def _other(x: Any, change: dict[torch.dtype, torch.dtype]) -> Any:
-    if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.dtype in change:
-        plain = x.detach()
-        if x.dtype is not torch.float16 and x.is_floating_point():
-            plain = torch.where(plain.abs() < torch.finfo(x.dtype).tiny, torch.zeros_like(plain).copysign(plain), plain)
-        return plain.to(change[x.dtype]).requires_grad_(x.requires_grad)
-    return change.get(x, x) if isinstance(x, torch.dtype) else x
-
-
-def _upcast(trial: Trial, grad: bool) -> tuple[Call, torch.dtype]:
-    """The call at the other precision, and the default dtype it runs with."""
-    change = NARROWER if trial.entry.dtype in NARROWER else WIDER
-    taken: dict[int, Any] = {}
-    call = trial.host_inputs.take(fresh=True, grad=grad)
-    other = tree_map(lambda x: taken.setdefault(id(x), _other(x, change)), call)
-    return other, torch.float32 if change is NARROWER else torch.float64
-
-
-def _results(trial: Trial) -> list[torch.Tensor]:
-    call, default = _upcast(trial, grad=False)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(default)
-    try:
-        return tensors(trial.run(call))
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _gradients(trial: Trial) -> list[torch.Tensor | None]:
-    call, default = _upcast(trial, grad=True)
-    info, leaves = trial.entry.info, [x for x in tensors(call) if x.requires_grad]
-    trial.reseed()
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(default)
-    try:
-        made = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
-        results = [r for r in tensors(trial.sample.output_process_fn_grad(made)) if r.requires_grad]
-        back = {v: k for k, v in (NARROWER.items() if default is torch.float32 else ())}
-        drawn = [r.detach().to(back.get(r.dtype, trial.entry.dtype)) for r in results]
-        cotangents = cotangents_of(drawn, trial.entry, "cpu")
-        cotangents = [c.to(r.dtype) for c, r in zip(cotangents, results, strict=True)]
-        return list(torch.autograd.grad(results, leaves, cotangents, allow_unused=True))
-    finally:
-        torch.set_default_dtype(before)
-
-

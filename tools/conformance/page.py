@@ -12,6 +12,7 @@ INTRO = """# Conformance
 
 torch's own op database, {total} ops, on `"tpu"` compared with torch on the CPU. `make coverage` writes this page from
 the results of `make conformance`; [conformance.json](conformance.json) is machine-readable. Versions: {versions}.
+[At sizes of work](conformance-large.md) values are compared by their errors.
 
 For each op and dtype torch draws samples, and each sample runs on both devices. An op passes at a dtype if every check
 passes for every sample:

@@ -34,6 +34,8 @@ class Row:
     reason: str = ""  # why some samples did not run
     random: bool = False  # whether the values of some were not compared
     seconds: float = 0.0  # of CPU
+    equal: int = 0  # results with the CPU's bits, where a sweep counts them
+    within: int = 0  # results with other bits that are as exact as the CPU's
 
     def add(self, check: str, sample: int, error: BaseException | None, call: str = "") -> None:
         passed = self.checks.setdefault(check, [0, 0])

@@ -11,7 +11,7 @@ import json
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -63,15 +63,15 @@ def work(pipe: Connection) -> None:
     answer(pipe, conduct)
 
 
-def answer(pipe: Connection, conduct: Callable[[Entry, int], Row]) -> None:
-    """Rows for jobs, until the pipe ends; `conduct` takes an entry and how many samples at most."""
+def answer(pipe: Connection, conduct: Callable[[Entry, int], Row], of: Mapping[str, Any] | None = None) -> None:
+    """Rows for jobs, until the pipe ends; `conduct` takes an entry and a number of samples. `of`: see `entries`."""
     import torch
 
     import lazytpu
 
     lazytpu.options.cpu_fallback = False  # what ran on the CPU would agree with it
     torch.set_num_threads(1)
-    table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries(LARGE)}
+    table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries(LARGE, of=of)}
     pipe.send(None)
     while True:
         try:
@@ -148,7 +148,9 @@ def _collect(workers: list[Worker], todo: deque[Job]) -> list[dict[str, Any]]:
     return rows
 
 
-def jobs_of(dtypes: tuple[str, ...], only: str, samples: dict[str, int], seed: int) -> list[Job]:
+def jobs_of(
+    dtypes: tuple[str, ...], only: str, samples: dict[str, int], seed: int, of: Mapping[str, Any] | None = None
+) -> list[Job]:
     """The jobs of a sweep; `samples` says how many for a dtype, and "" for the others."""
-    names = [(e.name, str(e.dtype).removeprefix("torch.")) for e in entries(dtypes, only)]
+    names = [(e.name, str(e.dtype).removeprefix("torch.")) for e in entries(dtypes, only, of=of)]
     return [(op, dtype, samples.get(dtype, samples[""]), seed) for op, dtype in names]

@@ -149,7 +149,7 @@ def _trigamma(b: Builder, x: SSAValue) -> SSAValue:
     low = b.compare("LT", x, full(b, 0.5, x))
     sine = b.unary("sin", with_number(b, "mul", x, math.pi))
     folded = b.select(low, b.sub(full(b, 1, x), x), x)
-    result = b.binary("polygamma", full(b, 1, x), folded)
+    result = from_template(b, "trigamma", folded)
     result = b.select(b.compare("EQ", folded, full(b, math.inf, x)), full(b, 0, x), result)
     return b.select(low, b.sub(b.div(full(b, math.pi**2, x), b.mul(sine, sine)), result), result)
 

@@ -15,6 +15,7 @@ from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import check_shape, is_pointwise
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 from lazytpu.frontend.tensors import extent
+from lazytpu.frontend.torch_private import has_kernel
 
 aten = torch.ops.aten
 
@@ -31,7 +32,8 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
     first argument."""
     names = out_names(op)
     takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
-    row_major = op._schema.name in _ROW_MAJOR
+    row_major = op._schema.name in _ROW_MAJOR or _is_generated(op)
+    dense = op._schema.name in _DENSE
     name = op._schema.name.partition("::")[2]
     alone = name in _NO_OVERLAP
     apart = check_no_overlap if alone else check_no_partial_overlap
@@ -53,7 +55,7 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
         for target, result in pairs:
             if is_pointwise(op) and any(value is target for value in (*args, *kwargs.values())):
                 check_shape(target.shape, result.shape)
-            _store(target, result.contiguous() if row_major else result, name)
+            _store(target, result.contiguous() if row_major else result.clone() if dense else result, name)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
@@ -99,8 +101,19 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
                 raise
 
 
-# The CPU resizes an out tensor of these to row-major, though their own results are not.
-_ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
+def _is_generated(op: OpOverload) -> bool:
+    """Whether torch generates this out= form from the functional one. That of sort calls another out= form."""
+    return has_kernel(op.name(), "CompositeExplicitAutograd") and op._schema.name != "aten::sort"
+
+
+# The CPU resizes an out tensor of these to row-major, though their own results are not; so do out= forms that torch
+# generates, with a composite kernel.
+_ROW_MAJOR = frozenset(
+    {"aten::log_sigmoid_forward", "aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"}
+)
+
+# The functional form of these may be its operand, with gaps.
+_DENSE = frozenset({"aten::conj_physical"})
 
 # These read other elements than they write at the same time: their results must not go to their operands.
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "linalg_cross", "masked_select", "take"})

@@ -19,22 +19,25 @@ HERMITE_LIMIT = {jnp.dtype("float32"): 128, jnp.dtype("float64"): 512}  # getHer
 
 
 def degree(n: jax.Array) -> jax.Array:
-    """n truncated to an integer; -1, whose polynomial is 0, where it is not finite."""
-    return jnp.where(jnp.isfinite(n), jnp.trunc(n), -1)
+    """n truncated to an integer; -1, whose polynomial is 0, where an i64 does not hold it, as x86 converts it."""
+    return jnp.where(jnp.abs(n) < 2.0**63, jnp.trunc(n), -1)
 
 
 def recurrence(x: jax.Array, n: jax.Array, first: jax.Array, step: Step) -> jax.Array:
-    """p_n from p_0 = 1, p_1 = first and p_(k+1) = step(x, k, p_k, p_(k-1))."""
-    last = jnp.max(n, initial=0)
+    """p_n from p_0 = 1, p_1 = first and p_(k+1) = step(x, k, p_k, p_(k-1)); NaN ends it early."""
 
     def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        k, current, before = state
+        count, current, before = state
+        k = count.astype(x.dtype)
         following = step(x, k, current, before)
-        running = k < n
-        return k + 1, jnp.where(running, following, current), jnp.where(running, current, before)
+        running = (k < n) & ~jnp.isnan(current)
+        return count + 1, jnp.where(running, following, current), jnp.where(running, current, before)
 
-    start = (jnp.ones((), x.dtype), first, jnp.ones_like(x))
-    _, value, _ = jax.lax.while_loop(lambda state: state[0] < last, advance, start)
+    def unfinished(state: tuple[jax.Array, ...]) -> jax.Array:
+        return jnp.any((state[0].astype(x.dtype) < n) & ~jnp.isnan(state[1]))
+
+    start = (jnp.ones((), jnp.int64), first, jnp.ones_like(x))
+    _, value, _ = jax.lax.while_loop(unfinished, advance, start)
     return jnp.where(n < 0, 0, jnp.where(n == 0, 1, value))
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import jax
+import math
 
+import jax
+import jax.numpy as jnp
+
+from lazytpu.lowering.templates import lgamma_series
+from lazytpu.lowering.templates.bessel import chebyshev, erfcx
 from lazytpu.lowering.templates.registry import template
 
 
@@ -51,8 +56,48 @@ def ndtri(x: jax.Array) -> jax.Array:
 
 @template("log_ndtr")
 def log_ndtr(x: jax.Array) -> jax.Array:
-    """Logarithm of the normal distribution function, exact for x far below 0."""
-    return jax.scipy.special.log_ndtr(x)
+    """Logarithm of the normal distribution function, as exact far from 0 as near it."""
+    low = x < -1
+    below = jnp.where(low, x, -1) * -math.sqrt(0.5)
+    tail = jnp.log(erfcx(below) / 2) - below * below
+    above = -jax.lax.erfc(jnp.where(low, 0, x) * math.sqrt(0.5)) / 2
+    small = above > -0.25  # XLA's log1p of f64 loses 50 ulp beyond
+    near = jnp.where(small, jnp.log1p(jnp.where(small, above, 0)), jnp.log(1 + above))
+    return jnp.where(low, tail, near)
+
+
+@template("lgamma")
+def lgamma(x: jax.Array) -> jax.Array:
+    """log |gamma(x)|, as exact near its zeros 1 and 2 as elsewhere; by reflection below 0."""
+    size = jnp.abs(x)
+    middle = size <= 8
+    low = jnp.where(size < 1, size + 1, jnp.where(size < 3, size, 2))  # log(gamma(x)) = log(gamma(x + 1)) - log(x)
+    near = (low - 1) * (low - 2) * chebyshev(lgamma_series.LOW, low, 1, 3)
+    near = jnp.where(size < 1, near - jnp.log(size), near)
+    high = jnp.where(middle & (size >= 3), size, 3)
+    near = jnp.where(size < 3, near, (high - 1) * (high - 2) * chebyshev(lgamma_series.HIGH, high, 3, 8))
+    far = jnp.where(middle, 9, size)
+    tail = chebyshev(lgamma_series.FAR, 1 / (far * far), 0, 1 / 64) / far
+    positive = jnp.where(middle, near, (far - 0.5) * (jnp.log(far) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail))
+    fraction = size - jnp.floor(size)
+    sine = jnp.sin(math.pi * jnp.where(fraction > 0.5, 1 - fraction, fraction))
+    negative = -jnp.log(size * sine / math.pi) - positive
+    tiny = size < jnp.finfo(x.dtype).eps
+    negative = jnp.where(tiny, -jnp.log(size), jnp.where((fraction == 0) | jnp.isinf(x), jnp.inf, negative))
+    return jnp.where(jnp.isnan(x), x, jnp.where(jnp.isinf(x), jnp.inf, jnp.where(x < 0, negative, positive)))
+
+
+@template("trigamma")
+def trigamma(x: jax.Array) -> jax.Array:
+    """The derivative of digamma for x >= 1/2: steps of its recurrence, then its asymptotic series."""
+    steps, at = jnp.zeros_like(x), x
+    for _ in range(12 if x.dtype == jnp.float64 else 6):  # the series ends below the last bit
+        steps, at = steps + 1 / (at * at), at + 1
+    t = 1 / (at * at)
+    series = jnp.zeros_like(x)
+    for bernoulli in (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6):
+        series = (series + bernoulli) * t
+    return steps + (1 + series + 0.5 / at) / at
 
 
 @template("poisson")

@@ -119,3 +119,25 @@ def test_an_out_tensor_is_resized_with_the_warning_of_the_cpu(name: str, shape: 
     (*described, values), (*expected, wanted) = reversed(results)
     assert described == expected
     torch.testing.assert_close(values, wanted)
+
+
+@pytest.mark.parametrize("how", ["gaps", "transposed"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, out: torch.conj_physical(x, out=out),
+        lambda x, out: torch.slice_scatter(x, x[:2] * 0, 0, 0, 2, out=out),
+        lambda x, out: torch.ops.aten.clone.out(x, out=out),
+        lambda x, out: torch.ops.aten.flip.out(x, [0], out=out),
+        lambda x, out: torch.ops.aten.celu.out(x, out=out),
+        lambda x, out: torch.sort(x, out=(out, torch.empty(0, dtype=torch.long, device=x.device))),
+        lambda x, out: torch.abs(x, out=out),
+    ],
+)
+def test_strides_of_a_resized_out_tensor(function, how: str):
+    strides = []
+    for device in ("cpu", "tpu"):
+        whole, out = torch.zeros(12, 12, device=device), torch.empty(0, device=device)
+        function(whole[:6, ::2] if how == "gaps" else whole[:6, :6].t(), out)
+        strides.append(out.stride())
+    assert strides[0] == strides[1]
