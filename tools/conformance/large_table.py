@@ -83,9 +83,9 @@ def totals(rows: list[dict[str, Any]]) -> str:
     samples, equal, within = (sum(row[key] for row in rows) for key in ("samples", "equal", "within"))
     return (
         f"{len({row['op'] for row in rows}):,} ops and layers at {len({row['dtype'] for row in rows})} dtypes, "
-        f"{len(rows):,} of {planned:,} entries, {samples:,} samples. Results with the CPU's bits: {equal:,}; others within the rule: "
-        f"{within:,}. Entries with a difference: {len(failed):,}, of which {len(failed) - len(unknown):,} are left "
-        f"open for a reason below, and {len(unknown):,} failed."
+        f"{len(rows):,} of {planned:,} entries, {samples:,} samples. Results with the CPU's bits: {equal:,}; "
+        f"others within the rule: {within:,}. Entries with a difference: {len(failed):,}, of which "
+        f"{len(failed) - len(unknown):,} are left open for a reason below, and {len(unknown):,} failed."
     )
 
 
