@@ -142,11 +142,13 @@ class Fitting:
         """The simplest form of the symbols that is this column of numbers. One that stands `alone` is a product, if
         any."""
         columns = self._columns
+        rows = zip(*(sizes.tolist() for sizes in columns.values()), strict=True)
+        samples = [(dict(zip(columns, row, strict=True)), number) for row, number in zip(rows, column, strict=False)]
+        samples.reverse()  # most candidates are made from the first sample
         for size in _candidates(column, columns, self._known, kind):
             if (self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1):
                 continue
-            values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-            if values == column.tolist():
+            if all(size.at(sizes) == number for sizes, number in samples):
                 return size
         return None
 
@@ -291,16 +293,25 @@ def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Itera
 
 def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
     """Quotients of one symbol, as windows and strides make them: these take elements away, and add few."""
+    numbers = column[:, None]
     for name, sizes in columns.items():
         for by in (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16):  # three are too few for large ones
-            for add in range(-by, by + 1):
-                whole = (symbol(name) + add) // by
-                first = whole.at({name: int(sizes[0])})
-                if column[0] - first <= by:
-                    yield whole + int(column[0] - first)
-                yield whole * -1 + int(column[0] + first)
-                if len(column) > 3 and first and column[0] % first == 0:  # three fit some by chance
-                    yield whole * int(column[0] // first)
+            added = np.arange(-by, by + 1)
+            values = (sizes[:, None] + added) // by
+            first = values[0]
+            # Few fit, and numbers show that faster than forms.
+            above = (numbers - values == column[0] - first).all(axis=0) & (column[0] - first <= by)
+            below = (numbers + values == column[0] + first).all(axis=0)
+            times = column[0] // np.where(first, first, 1)
+            multiple = (numbers == values * times).all(axis=0) & (len(column) > 3)  # three fit some by chance
+            for at in np.flatnonzero(above | below | multiple).tolist():
+                whole = (symbol(name) + int(added[at])) // by
+                if above[at]:
+                    yield whole + int(column[0] - first[at])
+                if below[at]:
+                    yield whole * -1 + int(column[0] + first[at])
+                if multiple[at]:
+                    yield whole * int(times[at])
 
 
 def _quotients_of(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
