@@ -108,6 +108,7 @@ def index_put_(
 ) -> torch.Tensor:
     """aten::index_put_ and aten::_index_put_impl_. A write through a single mask needs no sizes."""
     if values.dtype is not tensor.dtype:
+        index_put(tensor, indices, torch.empty_like(values, dtype=tensor.dtype))  # torch looks at shapes first
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
             f"{scalar_type(tensor.dtype)} for the destination and {scalar_type(values.dtype)} for the source."

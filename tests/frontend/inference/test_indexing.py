@@ -64,6 +64,13 @@ AT_THE_CALL: list[tuple[Any, ...]] = [
     (torch.histc, X.bool(), 3),
     (torch.bincount, X[0]),
     (torch.histogram, X, 0),
+    (torch.ops.aten._embedding_bag.default, X, torch.zeros(1, 1, 1, dtype=torch.int64), T([0])),
+    (torch.ops.aten._embedding_bag.default, X, T([0]), T([[0]])),
+    (torch.ops.aten._embedding_bag_forward_only.default, X[None], T([0]), T([0])),
+    (torch.ops.aten._embedding_bag_forward_only.default, X.double(), T([[0, 0], [0, 0]]), T([0, 0])),
+    (torch.index_put, X, (X > 3,), torch.ones(2, dtype=torch.int64)),
+    (torch.index_put, X, (T([0, 1]),), torch.ones(3, dtype=torch.int64)),
+    (torch.index_put, X, (T([0, 1]),), torch.ones(7, dtype=torch.int64)),
 ]
 
 
