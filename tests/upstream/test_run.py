@@ -80,3 +80,14 @@ def test_the_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
     assert text.startswith("before\n") and text.count("## PyTorch's own tests") == 1
     assert "**1 of 2 comparable tests pass (50 %); without the\n1 refusals 100 %.**" in text
     assert "Refusals: 1 complex32." in text
+
+
+def test_expectations_of_other_devices() -> None:
+    row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTorch.test_lazy_clone_tpu_int8"}
+    assert table.verdict({**row, "reason": "AssertionError: True is not false\n..."}) == "incomparable"
+    assert table.verdict({**row, "reason": "RuntimeError: wrong\nTrue is not false"}) == "failed"
+
+
+def test_refusals_that_led_to_an_error() -> None:
+    row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTypes.test_types_tpu"}
+    assert table.verdict({**row, "reason": "AssertionError: none raised <- TypeError: complex32\n..."}) == "refused"

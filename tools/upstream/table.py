@@ -23,6 +23,14 @@ REFUSALS = {
 OF_THE_CPU = r"only implemented on CPU tensors|_ConvBackend\.Overrideable"
 """What a failure says that no device outside of torch can help: `map_` and its like call Python for each element on the
 CPU alone, and torch's choice among its own convolution kernels is `Overrideable` for each such device."""
+OF_OTHERS = {
+    r"test_stable_sort_against_numpy.* at least two devices": 'an index on the CPU for any device but "cuda"',
+    r"test_grad_scaling_state_dict.* False is not true": 'a `torch.FloatTensor` on any device but "cuda"',
+    r"test_EmbeddingBag_per_sample_weights_failures.* but type torch": 'an error of CUDA on any device but "cpu"',
+    r"test_lazy_clone.* is not (true|false)": "when memory is copied, of which values on the device have none",
+}
+"""Patterns of a test's name and its exception, and what such tests expect of the device that only the CPU or CUDA
+have."""
 BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
 
 
@@ -40,9 +48,17 @@ def verdict(row: dict[str, Any]) -> str:
         return "skipped"
     if row.get("control") != "passed" or re.search(OF_THE_CPU, row["reason"]):
         return "incomparable"
+    if row["status"] == "failed" and of_others(row):
+        return "incomparable"
     if row["status"] == "passed":
         return "passed"
     return "refused" if kind_of_refusal(row) else "failed"
+
+
+def of_others(row: dict[str, Any]) -> str | None:
+    """What a test expects that only the CPU and CUDA have; None for all but a few."""
+    said = f"{row.get('test', '')} {row['reason'].partition(chr(10))[0]}"
+    return next((expected for pattern, expected in OF_OTHERS.items() if re.search(pattern, said)), None)
 
 
 def kind_of_refusal(row: dict[str, Any]) -> str | None:
@@ -61,7 +77,7 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
     rows = [row for row in rows if row["seed"] == seed]
     listed = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed"}
     counts: dict[str, Counter[str]] = {file: Counter() for file in listed}
-    skips, refusals = Counter[str](), Counter[str]()
+    skips, refusals, others = Counter[str](), Counter[str](), Counter[str]()
     for row in rows:
         if row["stage"] == "listed":
             continue
@@ -69,6 +85,8 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
         counts[row["file"]][found] += 1
         if found == "skipped":
             skips[reason_of_skip(row["reason"])] += 1
+        if found == "incomparable" and row["status"] == "failed" and (expected := of_others(row)):
+            others[expected] += 1
         if found == "refused":
             refusals[kind_of_refusal(row) or ""] += 1
     total = sum(counts.values(), Counter[str]())
@@ -91,6 +109,7 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
         cells += [of[kind] for kind in ORDER]
         lines.append(f"| {file.removesuffix('.py')} | " + " | ".join(f"{n:,}" for n in cells) + " |")
     lines += ["", "Refusals: " + (listing(refusals) or "none") + ".", ""]
+    lines += ["Incomparable, since they expect: " + (listing(others) or "nothing of the kind") + ".", ""]
     return "\n".join([*lines, "Skipped by the tests themselves: " + (listing(skips) or "none") + "."])
 
 

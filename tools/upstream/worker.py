@@ -122,10 +122,11 @@ def control_of(module: ModuleType, name: str, test: str) -> tuple[str, str] | No
 
 
 def shortened(text: str) -> str:
-    """The end of a traceback, after the line of its exception: torch's dispatcher says much after that."""
+    """The end of a traceback, after the line of its exception and those of the ones that led to it: torch's dispatcher
+    says much after that."""
     text = text.partition("\nTo execute this test")[0].strip()
     raised = [line for line in text.splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)]
-    return "\n".join([*raised[-1:], text[-MAX_TEXT:]])
+    return "\n".join([" <- ".join(reversed(raised)), text[-MAX_TEXT:]])
 
 
 def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:

@@ -95,7 +95,8 @@ def embedding_bag(
     count, n = shape_of(offsets)[0] - include_last_offset, shape_of(indices)[0]
     _check_offsets(b, offsets, n)
     offsets = b.slice(offsets, [0], [count])
-    index = in_range(b, indices, shape_of(weight)[0], OUT_OF_RANGE, error="RuntimeError")
+    message = "embedding_bag: Expected idx >= 0 && idx < num_embeddings"
+    index = in_range(b, b.reshape(indices, [n]), shape_of(weight)[0], message, error="RuntimeError")
     member = _members(b, offsets, n)
     bags = _bags(b, member, index, count, padding_idx)
     rows = b.convert(take(b, weight, index, 0), wide(dtype_of(weight)))

@@ -14,7 +14,7 @@ from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.symbolic import spelled
-from lazytpu.ir.types import dtype_of, is_float, numpy_dtype, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, is_float, numpy_dtype, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -129,7 +129,7 @@ def identity(b: Builder, reduce: str, x: SSAValue) -> SSAValue:
 def _average(b: Builder, summed: SSAValue, counts: SSAValue) -> SSAValue:
     """summed / counts, rounded down for integers. A count of 0 is taken as 1."""
     counts = b.convert(b.max(counts, full(b, 1, counts)), dtype_of(summed))
-    if is_float(dtype_of(summed)):
+    if is_float(dtype_of(summed)) or is_complex(dtype_of(summed)):
         return b.div(summed, counts)
     below = b.compare("NE", b.binary("rem", summed, counts), full(b, 0, summed))
     below = b.and_(below, b.compare("LT", summed, full(b, 0, summed)))

@@ -119,10 +119,23 @@ def index_put_(**arguments: Any) -> torch.Tensor:
 
 
 def _embedding_bag(op: OpOverload) -> None:
-    """torch's meta function accepts weights of another dtype than the table's."""
+    """torch's meta function accepts weights of another dtype than the table's, and any number of dimensions."""
 
     def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
         table, weights = arguments["weight"], arguments.get("per_sample_weights")
+        for name, tensor, ranks in (
+            ("input", arguments["indices"], (1, 2)),
+            ("offsets", arguments["offsets"], (1,)),
+            ("weight", table, (2,)),
+        ):
+            if tensor.dim() not in ranks:
+                expected = " or ".join(f"{rank}D" for rank in ranks)
+                raise RuntimeError(f"{name} has to be a {expected} Tensor, but got Tensor of dimension {tensor.dim()}")
+        if arguments["indices"].numel() != arguments["indices"].shape[0]:  # torch.nn.functional makes them flat
+            raise RuntimeError(
+                "Expected select_indices.numel() == add_indices.numel() to be true, but got false.  (Could this error "
+                "message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
         if weights is not None and weights.dtype != table.dtype:
             raise RuntimeError(
                 "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "

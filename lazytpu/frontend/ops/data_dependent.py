@@ -9,7 +9,7 @@ import torch
 
 import lazytpu.frontend.inference.histograms  # noqa: F401 (its meta functions register)
 from lazytpu.frontend.inference.indexing import scalar_type
-from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.inference.infer import infer, override
 from lazytpu.frontend.ops.counts import counts
 from lazytpu.frontend.recording.kernels import kernel
 
@@ -108,6 +108,9 @@ def index_put_(
 ) -> torch.Tensor:
     """aten::index_put_ and aten::_index_put_impl_. A write through a single mask needs no sizes."""
     if values.dtype is not tensor.dtype:
+        fitting = torch.empty_like(values, dtype=tensor.dtype)
+        bound = {"self": tensor, "indices": plain_indices(tensor, indices), "values": fitting, "accumulate": accumulate}
+        infer(aten.index_put_.default, bound)  # torch looks at shapes first
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
             f"{scalar_type(tensor.dtype)} for the destination and {scalar_type(values.dtype)} for the source."

@@ -1,9 +1,10 @@
 """Nested tensors of the jagged layout, whose rows lie one behind the other, as padded tensors and back: rows are taken
-from places that the device computes of the offsets."""
+from places that the device computes of the offsets. Strided ones are refused before torch makes one: of rows with
+gradients it ends the process, where it asks for sizes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -50,7 +51,13 @@ def padded_to_jagged(dense: Tensor, offsets: list[Tensor], total_L: int | None =
     return dense[sequence, step]
 
 
+def strided_nested(*_: Any, **__: Any) -> NoReturn:
+    """aten::_nested_tensor_from_tensor_list"""
+    raise NotImplementedError("a strided nested tensor is not supported on 'tpu'; pass layout=torch.jagged")
+
+
 KERNELS: dict[str, Any] = {
+    "_nested_tensor_from_tensor_list": strided_nested,
     "_jagged_to_padded_dense_forward": jagged_to_padded,
     "_padded_dense_to_jagged_forward": padded_to_jagged,
 }

@@ -88,6 +88,7 @@ def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 KERNELS: dict[str, Any] = {
+    "_lazy_clone": _clone_of_memory,
     "select_copy.int": _copying(aten.select.int),
     "slice_copy.Tensor": _copying(aten.slice.Tensor),
     "split_copy.Tensor": _copying(aten.split.Tensor),

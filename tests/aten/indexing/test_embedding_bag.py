@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import lazytpu
 from tests.aten.deferred import check
 from tests.aten.harness import run
 
@@ -97,3 +98,15 @@ def test_offsets_that_do_not_fit(offsets: list[int]) -> None:
     outs = list(op(table, rows, torch.tensor([0, 2])))
     with pytest.raises(IndexError, match="offsets"):
         run(op, table, rows, torch.tensor(offsets), outs=outs)
+
+
+@pytest.mark.parametrize("row", [-1, 4])
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+def test_rows_out_of_range(mode: int, row: int) -> None:
+    """The text is that of the CPU for ignored rows, whose kernel looks at each row."""
+    arguments = torch.randn(4, 2), torch.tensor([0, row]), torch.tensor([0])
+    with pytest.raises(RuntimeError, match="Expected idx >= 0 && idx < num_embeddings") as known:
+        A._embedding_bag.default(*arguments, False, mode, False, None, False, 0)
+    with lazytpu.mode("debug"), pytest.raises(RuntimeError) as raised:
+        A._embedding_bag.default(*(x.to("tpu") for x in arguments), False, mode, False, None, False, 0)
+    assert str(raised.value).partition(" (")[0] == str(known.value).partition(" but found")[0]

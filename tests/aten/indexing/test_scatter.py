@@ -65,6 +65,13 @@ def test_reductions(reduce: str, include_self: bool, dtype: torch.dtype) -> None
     check(A.scatter_reduce.two, x, 0, where, source, reduce, include_self=include_self)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_reductions_of_complex_numbers(reduce: str, include_self: bool) -> None:
+    x, source = torch.complex(values(4), values(4)), torch.complex(values(5), values(5))
+    check(A.scatter_reduce.two, x, 0, index(0, 1, 0, 3, 3), source, reduce, include_self=include_self)
+
+
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("include_self", [True, False])

@@ -10,7 +10,7 @@ import torch
 
 import lazytpu
 from lazytpu.engine.sizes.derived import fit_derived
-from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.fitting import Varying, _quotients, fit
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.ir.symbolic import LostSize
@@ -121,3 +121,14 @@ def test_where_torch_needs_a_number_samples_decide() -> None:
     rows, kinds = samples(resized(5), resized(9))
     found = fit_derived(rows, kinds, resized(9), Refusing())
     assert found is not None and list(map(str, found.varying)) == ["n", "2*n"]
+
+
+def test_quotients_are_those_that_fit() -> None:
+    """Forms are made of those alone whose numbers are the column: most are none, and a form takes 50 times as long."""
+    rng = np.random.default_rng(0)
+    for samples_ in (3, 4, 6):
+        sizes = rng.integers(2, 60, samples_)
+        for column in (sizes // 2 + 1, 5 - (sizes + 1) // 3, (sizes - 1) // 4 * 3, rng.integers(2, 60, samples_)):
+            found = list(_quotients(column, {"n": sizes}))
+            assert all([each.at({"n": int(size)}) for size in sizes] == column.tolist() for each in found)
+        assert any(str(each) == "(n)/2+1" for each in _quotients(sizes // 2 + 1, {"n": sizes}))

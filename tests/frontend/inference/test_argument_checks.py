@@ -166,3 +166,12 @@ def test_values_are_checked_by_the_next_read(name: str) -> None:
         drawn = LATE[name](torch.tensor([0.5, bad], device="tpu"))
         with pytest.raises(RuntimeError):
             drawn.tolist()
+
+
+def test_warnings_come_at_each_call() -> None:
+    """The CPU is asked once, and warns at each call."""
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="to - 1 is out of bounds"):
+            empty("tpu").random_(0, 2**24 + 2)
+        with pytest.warns(UserWarning, match="from is out of bounds"):
+            empty("tpu").random_(-(2**24) - 2, 3)

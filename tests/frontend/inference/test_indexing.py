@@ -64,6 +64,13 @@ AT_THE_CALL: list[tuple[Any, ...]] = [
     (torch.histc, X.bool(), 3),
     (torch.bincount, X[0]),
     (torch.histogram, X, 0),
+    (torch.ops.aten._embedding_bag.default, X, torch.zeros(1, 1, 1, dtype=torch.int64), T([0])),
+    (torch.ops.aten._embedding_bag.default, X, T([0]), T([[0]])),
+    (torch.ops.aten._embedding_bag_forward_only.default, X[None], T([0]), T([0])),
+    (torch.ops.aten._embedding_bag_forward_only.default, X.double(), T([[0, 0], [0, 0]]), T([0, 0])),
+    (torch.index_put, X, (X > 3,), torch.ones(2, dtype=torch.int64)),
+    (torch.index_put, X, (T([0, 1]),), torch.ones(3, dtype=torch.int64)),
+    (torch.index_put, X, (T([0, 1]),), torch.ones(7, dtype=torch.int64)),
 ]
 
 
@@ -172,3 +179,15 @@ def test_overlaps(name: str) -> None:
         except RuntimeError as error:
             results.append(str(error).split(".")[0])
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("values", [T([1, 2]), T([], dtype=torch.int64), T([1, 2, 3], dtype=torch.int64)])
+def test_values_of_another_shape_and_dtype(values: torch.Tensor) -> None:
+    """The shape is refused first, also of elements that a mask selects; a place out of range is not looked at."""
+    for where in (X > 3, T([[1, 0]]), T([90, 1])):
+        said = []
+        for device in ("cpu", "tpu"):
+            with pytest.raises(RuntimeError) as raised:
+                X.clone().to(device)[where.to(device)] = values.to(device)
+            said.append(str(raised.value))
+        assert said[0] == said[1]

@@ -42,3 +42,10 @@ def test_wrong_lengths() -> None:
         aten._padded_dense_to_jagged_forward(dense, [offsets], 5).cpu()
     with pytest.raises(RuntimeError, match="single jagged dim"):
         aten._padded_dense_to_jagged_forward(dense, [offsets, offsets], 4)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_strided_ones_are_refused(grad: bool) -> None:
+    rows = [torch.ones(2, 3, device="tpu", requires_grad=grad), torch.ones(1, 3, device="tpu", requires_grad=grad)]
+    with pytest.raises(NotImplementedError, match="strided nested"):
+        torch.nested.as_nested_tensor(rows)

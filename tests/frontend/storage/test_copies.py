@@ -115,3 +115,17 @@ def test_an_import_is_a_snapshot_and_an_export_is_the_users() -> None:
 def test_a_view_of_another_dtype_that_leaves_bytes_over_is_read() -> None:
     x = torch.arange(6, dtype=torch.uint8)
     assert x.to("tpu")[:4].view(torch.int32).tolist() == x[:4].view(torch.int32).tolist()
+
+
+def test_lazy_clones() -> None:
+    """`_lazy_clone` copies a storage at the first write on the CPU; here nothing shares one."""
+    for view in (lambda x: x, lambda x: x[:, 1::2], lambda x: x.t()):
+        kept = {}
+        for device in ("cpu", "tpu"):
+            x = view(torch.arange(12.0, device=device).reshape(3, 4)).requires_grad_()
+            clone = torch.ops.aten._lazy_clone.default(x)
+            (clone * 3).sum().backward()
+            with torch.no_grad():
+                clone.add_(1)
+            kept[device] = clone.detach().cpu(), x.detach().cpu(), x.grad.cpu(), clone.stride(), clone.storage_offset()
+        assert all(map(torch.equal, kept["cpu"][:3], kept["tpu"][:3])) and kept["cpu"][3:] == kept["tpu"][3:]
