@@ -82,7 +82,7 @@ def test_a_loop_of_branches() -> None:
         assert collatz(n, torch.zeros_like(n)).item() == steps
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
 def test_scan_and_its_gradient() -> None:
     def step(state: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         state = torch.tanh(state + row)

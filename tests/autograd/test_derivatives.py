@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tests.autograd.agreement import agree, filled, numbers
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")
 F64 = torch.float64
 Function = Callable[..., torch.Tensor]
 

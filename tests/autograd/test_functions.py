@@ -13,7 +13,7 @@ from torch.func import grad, vmap
 from tests.autograd.agreement import agree, filled, numbers
 
 # torch scripts a part of itself for derivatives in forward mode, once in a process.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 class Exp(torch.autograd.Function):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tests.autograd.agreement import agree, filled, numbers
 
 # torch's own, in what forward mode imports
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")
 
 
 def test_gradients() -> None:

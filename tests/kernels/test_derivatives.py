@@ -16,7 +16,7 @@ from tests.kernels.pallas_kernels import matmul, softmax
 
 Function = Callable[..., Any]
 # torch's own, as it loads its derivatives of decompositions
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 def gradients(function: Function, *operands: torch.Tensor, device: str) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from lazytpu import interop
 from lazytpu.interop import torch_function
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 def scores(x: Any, w: Any, scale: float = 2.0) -> Any:

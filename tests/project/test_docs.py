@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
-WARNINGS = "error,ignore:`torch.jit:DeprecationWarning"  # torch warns of its own code as it imports inductor
+WARNINGS = "error,ignore:`torch.jit"  # torch warns of its own code as it imports inductor
 LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes eight where other programs use the cores
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.

@@ -312,7 +312,7 @@ def test_what_a_tpu_lacks_is_refused_by_the_call():
     assert rehearse(lambda: torch.linalg.eig(x), platform="cpu")
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of dynamo's imports
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # of dynamo's imports
 @pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
 def test_storages_that_get_another_value(mode: str):
     """Copies of whole tensors, from the host too, resizes and writes by graphs give a storage another value."""
