@@ -40,7 +40,8 @@ def test_unknown_modes_and_options_are_refused() -> None:
 
 
 def test_passes_are_chosen_for_a_tuned_graph_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lazytpu.engine.programs import target, tuning
+    from lazytpu.engine.compiling import tuning
+    from lazytpu.engine.programs import target
 
     asked: list[str] = []
 

@@ -21,6 +21,7 @@ PACKAGE = ROOT / "lazytpu"
 MAY_IMPORT = {
     "version": set(),
     "versions": set(),
+    "by_release": {"versions"},
     "launcher": set(),
     "readers": set(),
     "native_stack": set(),
@@ -35,14 +36,16 @@ MAY_IMPORT = {
     "passes": {"ir"},
     "runtime": {"launcher", "options", "readers", "undisturbed", "version", "versions"},
     "lowering": {"ir", "runtime"},
-    "aten": {"ir", "trace", "versions"},
+    "aten": {"by_release", "ir", "trace"},
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
     "engine": {
         "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
         "trace", "undisturbed",
     },
     # the engine is given to it by `wiring`
-    "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions"},
+    "frontend": {
+        "by_release", "collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions",
+    },
     "dynamo": {"frontend", "ir", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
     "wiring": {"aten", "distributed", "dynamo", "engine", "frontend", "options", "versions"},

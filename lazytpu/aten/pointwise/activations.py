@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.by_release import ROUNDS_SOFTSHRINK
 from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, wide, with_number, within_dtype
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
+from lazytpu.by_release import ROUNDS_SOFTSHRINK
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import default_complex, default_float
-from lazytpu.aten.by_release import SATURATES_CLAMP
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
+from lazytpu.by_release import SATURATES_CLAMP
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:

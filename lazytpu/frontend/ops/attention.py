@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
-from lazytpu.aten.by_release import APPLIES_MASK_AND_CAUSAL
+from lazytpu.by_release import APPLIES_MASK_AND_CAUSAL
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops import attention_of_shards
 from lazytpu.frontend.recording.kernels import kernel

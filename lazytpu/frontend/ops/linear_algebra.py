@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.aten.by_release import INTEGER_SOLVE_ERROR
+from lazytpu.by_release import INTEGER_SOLVE_ERROR
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.linalg import LAPACK, broadcast

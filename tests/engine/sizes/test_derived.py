@@ -10,8 +10,8 @@ import torch
 
 import lazytpu
 from lazytpu.engine.sizes.derived import fit_derived
-from lazytpu.engine.sizes.fitting import Varying, _quotients, fit
-from lazytpu.engine.sizes.skeletons import Integers, trace_apart
+from lazytpu.engine.sizes.fitting import Varying, _candidates, fit
+from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.ir.symbolic import LostSize
 from lazytpu.trace.trie import Operand, Record
@@ -123,12 +123,14 @@ def test_where_torch_needs_a_number_samples_decide() -> None:
     assert found is not None and list(map(str, found.varying)) == ["n", "2*n"]
 
 
-def test_quotients_are_those_that_fit() -> None:
-    """Forms are made of those alone whose numbers are the column: most are none, and a form takes 50 times as long."""
+def test_candidates_are_the_column_in_all_samples() -> None:
     rng = np.random.default_rng(0)
     for samples_ in (3, 4, 6):
-        sizes = rng.integers(2, 60, samples_)
-        for column in (sizes // 2 + 1, 5 - (sizes + 1) // 3, (sizes - 1) // 4 * 3, rng.integers(2, 60, samples_)):
-            found = list(_quotients(column, {"n": sizes}))
-            assert all([each.at({"n": int(size)}) for size in sizes] == column.tolist() for each in found)
-        assert any(str(each) == "(n)/2+1" for each in _quotients(sizes // 2 + 1, {"n": sizes}))
+        sizes, others = rng.integers(2, 60, samples_), rng.integers(2, 60, samples_)
+        columns = {"n": tuple(sizes.tolist()), "m": tuple(others.tolist())}
+        for made in (sizes // 2 + 1, 5 - (sizes + 1) // 3, (sizes - 1) // 4 * 3, sizes * others, sizes - others + 2):
+            column = tuple(made.tolist())
+            found = list(_candidates(column, columns, {}, SIZE))
+            rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            assert all([each.at(row) for row in rows] == list(column) for each in found)
+            assert found or samples_ == 3  # of which a multiple of a quotient may be chance
