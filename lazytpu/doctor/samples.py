@@ -194,6 +194,7 @@ ALIKE: Mapping[str, Sample] = {
     "ldl_solve": _ldl_solve,
     "legendre_polynomial": lambda of: special.legendre_polynomial_p(of.positive(8), 3),
     "lexicographic_order": lambda of: torch.unique(of.table([2, 1], [0, 3], [2, 1], [0, 1]), dim=0),
+    "lgamma": lambda of: torch.lgamma(of.positive(8)),
     "log_ndtr": lambda of: special.log_ndtr(of.normal(8)),
     "matrix_exp": lambda of: linalg.matrix_exp(of.normal(4, 4)),
     "ndtri": lambda of: special.ndtri(of.positive(8)),
@@ -203,5 +204,6 @@ ALIKE: Mapping[str, Sample] = {
     "spherical_bessel_j0": lambda of: special.spherical_bessel_j0(of.positive(8)),
     "standard_gamma_grad": _near(lambda of: _gradient(aten._standard_gamma, _full(of, 5.0))[0], 1, 0.1),
     "top_k": lambda of: torch.topk(of.normal(4, 600), 5),
+    "trigamma": lambda of: torch.polygamma(1, of.positive(8)),
 }
 "Templates with the same lowering on every platform."

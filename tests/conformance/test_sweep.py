@@ -104,7 +104,8 @@ def test_the_page_is_made_of_the_document():
 
     text = (ROOT / "docs/conformance.json").read_text()
     assert dumps(json.loads(text)) == text
-    assert (ROOT / "docs/conformance.md").read_text() == page(json.loads(text)), "run make coverage"
+    written, _, _ = (ROOT / "docs/conformance.md").read_text().partition("\n<!-- upstream -->")  # of `make upstream`
+    assert written == page(json.loads(text)), "run make coverage"
 
 
 def test_gaps_are_of_ops_that_there_are():
