@@ -55,7 +55,7 @@ Results that the CPU computes exactly must have the CPU's bits. For others, an e
 ([`tools/conformance/precision.py`](../tools/conformance/precision.py)). The reference of float64 has a mantissa of 64
 bits where numpy has the op as a ufunc; elsewhere the CPU's error in float32, in ulp, stands for its error in float64.
 
-XLA's CPU client takes subnormal numbers for zero, whatever the options of the compiler
+XLA's CPU client takes subnormal numbers for zero
 (https://github.com/jax-ml/jax/issues/16200, https://github.com/openxla/xla/issues/22858), so the CPU is set to do so,
 too. The sweep takes its entries in an order drawn by the seed: an unfinished one is a sample of all. A reason is given
 only where torch leaves the result open or the op is refused; a sum or factorization beyond the rule counts as failed.
