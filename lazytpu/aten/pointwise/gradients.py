@@ -124,14 +124,15 @@ def silu_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue
 @pointwise("aten.mish_backward.default")
 def mish_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue:
     """g (t + x s (1 - t^2)) with s = 1 / (1 + e^-x) and t = tanh(log1p(e^x)), both in terms of w = e^x: t = n / (n + 2)
-    with n = w (w + 2), and s (1 - t^2) = 4 w (1 + w) / (n + 2)^2. Above 20, where w^4 may overflow, it is g."""
+    with n = w (w + 2), and s (1 - t^2) = 4 w (1 + w) / (n + 2)^2. Above 20, where w^4 may overflow, t is 1
+    and the other term 0, or NaN at infinity, as on the CPU."""
     far = b.compare("GT", self, full(b, 20, self))
     w = b.exp(b.select(far, full(b, 0, self), self))
     n = b.mul(w, with_number(b, "add", w, 2))
     d = with_number(b, "add", n, 2)
     bend = b.div(b.mul(with_number(b, "mul", w, 4), with_number(b, "add", w, 1)), b.mul(d, d))
-    slope = b.add(b.div(n, d), b.mul(self, bend))
-    return b.mul(grad_output, b.select(far, full(b, 1, self), slope))
+    t, bend = b.select(far, full(b, 1, self), b.div(n, d)), b.select(far, full(b, 0, self), bend)
+    return b.mul(grad_output, b.add(t, b.mul(self, bend)))
 
 
 @pointwise("aten.hardsigmoid_backward.default")

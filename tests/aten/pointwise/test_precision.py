@@ -71,6 +71,18 @@ def test_tanh_reaches_one(dtype: torch.dtype):
     assert torch.equal(gelu.cpu(), torch.zeros(3, dtype=dtype))
 
 
+@pytest.mark.parametrize("function", [torch.nn.functional.mish, torch.nn.functional.silu])
+def test_gradients_of_activations_at_their_limits(function: Function):
+    x = torch.tensor([torch.inf, -torch.inf, torch.nan, 20.0, 21.0, 1e30, -1e30, 0.0, -0.0])
+    gradients: list[torch.Tensor] = []
+    for given in (x.clone(), x.to("tpu")):
+        given.requires_grad_()
+        function(given).sum().backward()
+        assert given.grad is not None
+        gradients.append(given.grad.cpu())
+    torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("function", [torch.nn.functional.mish, torch.nn.functional.silu])
 def test_gradients_of_activations_in_half_precision(dtype: torch.dtype, function: Function):
