@@ -72,8 +72,9 @@ def lgamma(x: jax.Array) -> jax.Array:
     size = jnp.abs(x)
     middle = size <= 8
     low = jnp.where(size < 1, size + 1, jnp.where(size < 3, size, 2))  # log(gamma(x)) = log(gamma(x + 1)) - log(x)
-    near = (low - 1) * (low - 2) * chebyshev(lgamma_series.LOW, low, 1, 3)
-    near = jnp.where(size < 1, near - jnp.log(size), near)
+    before, beyond = jnp.where(size < 1, size, low - 1), jnp.where(size < 1, size - 1, low - 2)  # low is rounded
+    near = before * beyond * chebyshev(lgamma_series.LOW, low, 1, 3)
+    near = jnp.where(size < 1, near - jnp.log(size), jnp.where(near == 0, 0, near))  # no -0.0
     high = jnp.where(middle & (size >= 3), size, 3)
     near = jnp.where(size < 3, near, (high - 1) * (high - 2) * chebyshev(lgamma_series.HIGH, high, 3, 8))
     far = jnp.where(middle, 9, size)

@@ -54,6 +54,13 @@ def test_lgamma_at_its_limits():
     torch.testing.assert_close(torch.lgamma(x.to("tpu")).cpu(), torch.lgamma(x), rtol=1e-6, atol=0, equal_nan=True)
 
 
+def test_lgamma_near_its_zeros():
+    x = torch.tensor([1.0, 2.0, 0.999999, 1.000001, 0.99, 1.999999, 2.000001])
+    got, exact = torch.lgamma(x.to("tpu")).cpu(), torch.lgamma(x.double())
+    assert not got.signbit()[:2].any()
+    torch.testing.assert_close(got.double(), exact, rtol=2e-6, atol=0)
+
+
 def test_log1p_and_atanh_at_their_limits():
     x = torch.tensor([0.0, -0.0, -1.0, 1.0, -2.0, 1e-300, -1e-20, torch.inf, torch.nan], dtype=torch.float64)
     for function in (torch.log1p, torch.atanh):
