@@ -20,6 +20,7 @@ from lazytpu.frontend.ops import (
     data_dependent,
     jagged,
     linear_algebra,
+    logsumexp_attention,
     metadata,
     packing,
     recurrent,
@@ -73,6 +74,7 @@ def register_kernels() -> None:
         **ctc.KERNELS,
         **strided.KERNELS,
         **attention_of_shards.KERNELS,
+        **logsumexp_attention.KERNELS,
         **streams.KERNELS,
     }
     for name, function in by_hand.items():

@@ -2,7 +2,7 @@
 
 It gives the logarithm of each query's sum beside the output, by which `torch.distributed.tensor.experimental.
 context_parallel` merges what a query makes of keys that lie on other ranks, a part after the other. The op is written
-out as products and a softmax, in float32: a rank holds the scores of its queries with one rank's keys.
+out (logsumexp_attention.py): a rank holds the scores of its queries with one rank's keys.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+from lazytpu.frontend.ops import logsumexp_attention
 
 _efficient = torch.ops.aten._scaled_dot_product_efficient_attention.default
 
@@ -40,12 +42,10 @@ def efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """aten::_scaled_dot_product_efficient_attention: (output, logarithms [batch, heads, queries] in float32, and two
-    numbers that dropout would need)."""
+    """aten::_scaled_dot_product_efficient_attention: (output, logarithms [batch, heads, queries] in float32 at least,
+    and two numbers that dropout would need)."""
     _check(attn_bias, dropout_p)
-    scores = _scores(query, key, is_causal, scale)
-    logarithms = scores.logsumexp(-1)
-    output = (scores - logarithms[..., None]).exp() @ value.float()
+    output, logarithms = logsumexp_attention.attend(query, key, value, None, is_causal, scale)
     number = torch.zeros((), dtype=torch.int64, device=query.device)
     return output.to(query.dtype), logarithms if compute_log_sumexp else logarithms[..., :0], number, number.clone()
 
@@ -66,16 +66,10 @@ def efficient_attention_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """aten::_scaled_dot_product_efficient_attention_backward: the gradients of (query, key, value), and none of a bias.
-    `out` and `logsumexp` are of all keys, `key` and `value` may be some of them."""
+    """aten::_scaled_dot_product_efficient_attention_backward: gradients of (query, key, value), none of a bias."""
     _check(attn_bias, dropout_p)
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    grad = grad_out_.float()
-    shares = (_scores(query, key, is_causal, scale) - logsumexp[..., None]).exp()
-    of_value = shares.mT @ grad
-    of_scores = shares * (grad @ value.float().mT - (grad * out.float()).sum(-1, keepdim=True)) * factor
-    of_query, of_key = of_scores @ key.float(), of_scores.mT @ query.float()
-    return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype), None
+    operands = grad_out_, query, key, value, None, out, logsumexp
+    return *logsumexp_attention.gradients(*operands, is_causal, scale), None
 
 
 def _check(bias: torch.Tensor | None, dropout: float) -> None:
@@ -84,16 +78,6 @@ def _check(bias: torch.Tensor | None, dropout: float) -> None:
             "_scaled_dot_product_efficient_attention on tpu has no attn_bias and no dropout: call "
             "torch.nn.functional.scaled_dot_product_attention, which takes the op that has both"
         )
-
-
-def _scores(query: torch.Tensor, key: torch.Tensor, is_causal: bool, scale: float | None) -> torch.Tensor:
-    """[batch, heads, queries, keys] in float32; -inf where a key comes after its query."""
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query.float() * factor) @ key.float().mT
-    if not is_causal:
-        return scores
-    seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    return scores.masked_fill(~seen, -torch.inf)
 
 
 KERNELS: dict[str, Any] = {
