@@ -90,8 +90,8 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[SSAValue, ...]:
-    """(output [bags, width], bag of each index, size of each bag, indices of the maxima). Results that a mode does not
-    use are 0."""
+    """(output [bags, width], bag of each index, size of each bag, indices of the maxima). As on the CPU, the sizes of
+    sums are 0, and the last result is the sizes where there are no maxima."""
     count, n = shape_of(offsets)[0] - include_last_offset, shape_of(indices)[0]
     _check_offsets(b, offsets, n)
     offsets = b.slice(offsets, [0], [count])
@@ -102,7 +102,8 @@ def embedding_bag(
     rows = b.convert(take(b, weight, index, 0), wide(dtype_of(weight)))
     if per_sample_weights is not None:
         rows = b.mul(rows, along(b, b.convert(per_sample_weights, dtype_of(rows)), shape_of(rows), [1]))
-    maxima = b.constant(0, "i32", b.out[3][1])
+    sizes = b.constant(0, "i32", [count]) if mode == SUM else bags.sizes
+    sizes = maxima = b.pad(sizes, b.constant(0, "i32"), [0], [b.out[2][1][0] - count])
     if mode == MAX:
         output, maxima = _largest(b, rows, index, bags)
     else:
@@ -110,10 +111,8 @@ def embedding_bag(
         output = put_slices(b, "add", zeros, 0, bags.member, rows)
         if mode == MEAN:
             output = b.div(output, _divisors(b, bags.sizes, output))
-    sizes = b.constant(0, "i32", [count]) if mode == SUM else bags.sizes
-    sizes = b.pad(sizes, b.constant(0, "i32"), [0], [b.out[2][1][0] - count])
-    extras = [(member, b.out[1]), (sizes, b.out[2]), (maxima, b.out[3])]
-    saved = [b.convert(x, kind) if shape == shape_of(x) else b.constant(0, kind, shape) for x, (kind, shape) in extras]
+    member = b.slice(member, [0], [b.out[1][1][0]])
+    saved = [b.convert(x, kind) for x, (kind, _) in zip((member, sizes, maxima), b.out[1:], strict=True)]
     return b.convert(output, dtype_of(weight)), saved[0], saved[1], saved[2]
 
 

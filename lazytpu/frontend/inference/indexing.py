@@ -118,20 +118,22 @@ def index_put_(**arguments: Any) -> torch.Tensor:
     return _ask(aten.index_put_.default, arguments)
 
 
-def _embedding_bag(op: OpOverload) -> None:
-    """torch's meta function accepts weights of another dtype than the table's, and any number of dimensions."""
+def _embedding_bag(op: OpOverload, for_gradients: bool) -> None:
+    """torch's meta function accepts weights of another dtype than the table's, and any number of dimensions, and its
+    saved results have the shapes of CUDA's."""
 
     def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
         table, weights = arguments["weight"], arguments.get("per_sample_weights")
+        indices, offsets = arguments["indices"], arguments["offsets"]
         for name, tensor, ranks in (
-            ("input", arguments["indices"], (1, 2)),
-            ("offsets", arguments["offsets"], (1,)),
+            ("input", indices, (1, 2)),
+            ("offsets", offsets, (1,)),
             ("weight", table, (2,)),
         ):
             if tensor.dim() not in ranks:
                 expected = " or ".join(f"{rank}D" for rank in ranks)
                 raise RuntimeError(f"{name} has to be a {expected} Tensor, but got Tensor of dimension {tensor.dim()}")
-        if arguments["indices"].numel() != arguments["indices"].shape[0]:  # torch.nn.functional makes them flat
+        if indices.numel() != indices.shape[0]:  # torch.nn.functional makes them flat
             raise RuntimeError(
                 "Expected select_indices.numel() == add_indices.numel() to be true, but got false.  (Could this error "
                 "message be improved?  If so, please report an enhancement request to PyTorch.)"
@@ -142,10 +144,19 @@ def _embedding_bag(op: OpOverload) -> None:
                 f"'per_sample_weights'; but type {table.dtype} does not equal {weights.dtype} (while checking "
                 "arguments for embedding_bag)"
             )
-        return op(**arguments)
+        output = op(**arguments)[0]
+        # by the CPU's EmbeddingBag.cpp: a sum that FBGEMM's kernel computes saves no bag of each index
+        summed, longest = arguments.get("mode", 0) == 0, arguments.get("mode", 0) == 2
+        by_fbgemm = table.dtype is not torch.float64 and table.stride(1) == 1 and arguments.get("padding_idx", -1) < 0
+        by_fbgemm = by_fbgemm and (weights is None or weights.stride(0) == 1)
+        bags, width = output.shape
+        sizes = (bags,) if for_gradients or not summed else tuple(offsets.shape)
+        shapes = (0 if summed and by_fbgemm else indices.shape[0],), sizes, (bags, width) if longest else sizes
+        dtype = torch.promote_types(indices.dtype, offsets.dtype)
+        return output, *[table.new_empty(shape, dtype=dtype) for shape in shapes]
 
     OVERRIDES[str(op)] = check
 
 
-_embedding_bag(aten._embedding_bag.default)
-_embedding_bag(aten._embedding_bag_forward_only.default)
+_embedding_bag(aten._embedding_bag.default, True)
+_embedding_bag(aten._embedding_bag_forward_only.default, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -25,31 +26,37 @@ def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 @pytest.mark.parametrize("padding", [-1, 4])
 @pytest.mark.parametrize("last", [False, True])
 def test_modes(mode: int, padding: int, last: bool) -> None:
-    """The CPU's maxima indices of a mean are its bag sizes, which no one reads: compared for the maximum only."""
     offsets = torch.tensor([0, 4, 4, 8]) if last else OFFSETS
-    if mode == MAX:
-        check(A._embedding_bag.default, values(10, 3), INDICES, offsets, False, mode, False, None, last, padding)
-    else:
-        compare_output(INDICES, offsets, mode, None, last, padding)
-
-
-def compare_output(
-    indices: torch.Tensor, offsets: torch.Tensor, mode: int, weights: Any, last: bool, padding: int
-) -> None:
-    arguments = (values(10, 3), indices, offsets, False, mode, False, weights, last, padding)
-    expected = A._embedding_bag.default(*arguments)
-    results = run(A._embedding_bag.default, *arguments, outs=list(expected))
-    torch.testing.assert_close(results[0], expected[0])
-    torch.testing.assert_close(results[1], expected[1])
-    torch.testing.assert_close(results[2], expected[2])
+    check(A._embedding_bag.default, values(10, 3), INDICES, offsets, False, mode, False, None, last, padding)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sum(weighted: bool) -> None:
     weights = values(8) if weighted else None
+    op = A._embedding_bag.default
     for padding in (-1, 2):
-        compare_output(INDICES, OFFSETS, SUM, weights, False, padding)
-    compare_output(torch.ones(0, dtype=torch.int64), torch.tensor([0, 0]), SUM, None, False, -1)
+        check(op, values(10, 3), INDICES, OFFSETS, False, SUM, False, weights, False, padding)
+    check(op, values(10, 3), torch.ones(0, dtype=torch.int64), torch.tensor([0, 0]), False, SUM)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+@pytest.mark.parametrize("last", [False, True])
+def test_results_of_the_function_called_by_name(mode: int, dtype: torch.dtype, last: bool) -> None:
+    """All four results, with and without a gradient, and indices and offsets of two dtypes."""
+    offsets = torch.tensor([0, 4, 4, 8], dtype=torch.int32) if last else OFFSETS.int()
+    table = values(10, 3, dtype=dtype)
+    for step, padding in product((None, 1, 2) if mode == SUM else (None,), (None, 4)):  # None has no weights
+        for grad, indices in product((False, True), (INDICES, INDICES.int())):
+            results: list[Any] = []
+            for device in ("cpu", "tpu"):
+                moved = [x.to(device) for x in (table, indices, offsets)]
+                moved[0] = moved[0].detach().requires_grad_(grad)
+                weights = step and values(16, dtype=dtype).to(device)[: 8 * step : step]
+                results.append(A.embedding_bag.padding_idx(*moved, False, mode, False, weights, last, padding))
+            for expected, result in zip(*results, strict=True):
+                assert (expected.shape, expected.dtype) == (result.shape, result.dtype)
+                torch.testing.assert_close(result.detach().cpu(), expected.detach())
 
 
 def saved(mode: int, padding: int, weights: torch.Tensor | None = None) -> Any:
