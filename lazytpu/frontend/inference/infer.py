@@ -264,6 +264,32 @@ def fused_step(**arguments: Any) -> tuple[()]:
     return ()
 
 
+@override(
+    "aten._fused_sgd.default",
+    "aten._fused_sgd.tensor_lr",
+    "aten._fused_adagrad.default",
+    "aten._fused_adagrad.tensor_lr",
+)
+def functional_step(**arguments: Any) -> tuple[Any, ...]:
+    """The lists that the writing form writes, each tensor like its own."""
+    written = ("self", "grads", "momentum_buffer_list", "state_sums", "state_steps")
+    return tuple([[torch.empty_like(x) for x in arguments[name]] for name in written if name in arguments])
+
+
+@override("aten.multilabel_margin_loss_forward.default")
+def multilabel_loss(self: torch.Tensor, target: torch.Tensor, reduction: int) -> tuple[torch.Tensor, ...]:
+    """torch's decomposition keeps a dimension of the loss of one row without a reduction."""
+    loss, marked = aten.multilabel_margin_loss_forward.default(self, target, reduction)
+    return loss if self.dim() > 1 else loss.new_empty(()), marked
+
+
+@override("aten._weight_norm_interface.default")
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """The CPU's norms of half precision are float32."""
+    weight, norms = aten._weight_norm_interface.default(v, g, dim)
+    return weight, norms.float() if g.dtype.itemsize == 2 else norms
+
+
 @override("aten.multi_margin_loss_backward.default", "aten.multilabel_margin_loss_backward.default")
 def gradient_of_self(**arguments: Any) -> torch.Tensor:
     """torch has no meta function of these: a contiguous gradient of self."""

@@ -32,6 +32,8 @@ def _of_batches(op: OpOverload) -> None:
         dtype = _saved_dtype(x, arguments)
         shape = mean.shape if arguments.get("training", "with_update" in str(op)) else (0,)
         output = contiguous(output) if x.is_contiguous() else of_format(output, x)
+        if "functional" in str(op):  # the new running statistics, which torch's decomposition widens
+            rest[-2:] = [torch.empty_like(arguments[name]) for name in ("running_mean", "running_var")]
         return output, mean.new_empty(shape, dtype=dtype), rstd.new_empty(shape, dtype=dtype), *rest
 
     OVERRIDES[str(op)] = infer
@@ -59,8 +61,10 @@ for _op in (
     aten.native_batch_norm.default,
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
     aten._native_batch_norm_legit_no_training.default,
     aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default,
     aten._batch_norm_no_update.default,
 ):
     _of_batches(_op)

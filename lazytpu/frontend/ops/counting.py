@@ -69,12 +69,14 @@ def _check_unique(tensor: torch.Tensor, dim: int | None = None) -> None:
 def unique2(
     tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """aten::_unique2: sorted distinct elements, the index of each element among them, and how often each occurs."""
+    """aten::_unique2: sorted distinct elements, the index of each element among them, and how often each occurs. The
+    last two are empty where the caller did not ask for them."""
     _check_unique(tensor)
     ordered, order = tensor.reshape(-1).sort(stable=True)
     starts, group, counts = _groups(_differs(ordered))
-    inverse = torch.empty_like(order).scatter_(0, order, group).reshape(tensor.shape)
-    return ordered[starts], inverse, counts
+    nothing = group.new_empty(0)
+    inverse = torch.empty_like(order).scatter_(0, order, group).reshape(tensor.shape) if return_inverse else nothing
+    return ordered[starts], inverse, counts if return_counts else nothing
 
 
 def unique(
@@ -88,12 +90,24 @@ def unique_consecutive(
     tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """aten::unique_consecutive: like unique, but only neighbours are merged."""
-    _check_unique(tensor, dim)
-    rows = tensor.reshape(-1) if dim is None else tensor.movedim(dim, 0)
+    if dim is not None:
+        return unique_dim_consecutive(tensor, dim)
+    _check_unique(tensor)
+    rows = tensor.reshape(-1)
     starts, group, counts = _groups(_differs(rows))
-    distinct = rows[starts]
-    inverse = group.reshape(tensor.shape) if dim is None else group
-    return (distinct if dim is None else distinct.movedim(0, dim)), inverse, counts
+    nothing = group.new_empty(0)
+    inverse = group.reshape(tensor.shape) if return_inverse else nothing
+    return rows[starts], inverse, counts if return_counts else nothing
+
+
+def unique_dim_consecutive(
+    tensor: torch.Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """aten::unique_dim_consecutive. All results are there whether asked for or not, as those of unique_dim are."""
+    _check_unique(tensor, dim)
+    rows = tensor.movedim(dim, 0)
+    starts, group, counts = _groups(_differs(rows))
+    return rows[starts].movedim(0, dim), group, counts
 
 
 def unique_dim(
@@ -176,4 +190,5 @@ KERNELS: dict[str, Any] = {
     "repeat_interleave.Tensor": repeat_interleave,
     "unique_consecutive": unique_consecutive,
     "unique_dim": unique_dim,
+    "unique_dim_consecutive": unique_dim_consecutive,
 }
