@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-NARROW = ("i8", "ui8", "i16", "ui16")
-
 
 def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
     """`x` converted to `dtype` as `c10::convert` does on the CPU.
@@ -26,8 +25,7 @@ def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
     A float to a narrow integer goes through a wide one and wraps around (300.0 is 44 as uint8, -1.0 is 255), where the
     dialect's convert would saturate. Doubles and integers become halves through f32; conversions of 8-bit floats, from
     and to any dtype, go through f32 too. A complex number drops its imaginary part. Anything but 0 is true.
-    What C++ leaves undefined (NaN or infinity to an integer, a float beyond 2^31 to a narrow one) depends on the
-    device.
+    What C++ leaves undefined (NaN or infinity to an integer, a float beyond 2^31 to a narrow one) is what x86 gives.
     """
     source = dtype_of(x)
     if source == dtype:
@@ -50,13 +48,29 @@ def _like(x: SSAValue) -> tuple[str, tuple[int, ...]]:
 
 
 def _to_integer(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
-    if dtype in NARROW:
-        return b.convert(b.convert(x, "i32"), dtype)
-    if dtype in ("ui32", "ui64"):
-        wrapped = b.convert(b.convert(x, "i64"), dtype)
-        negative = b.compare("LT", x, b.constant(0, *_like(x)))
-        return b.select(negative, wrapped, b.convert(x, dtype))
-    return b.convert(x, dtype)
+    """By the registers that torch's kernels use on x86: of 64 bits for i64, ui32 and ui8, else of 32."""
+    by_64 = dtype in ("i64", "ui64", "ui32") or (dtype == "ui8" and dtype_of(x) == "f64")
+    signed = b.convert(_truncated(b, x, "i64" if by_64 else "i32"), dtype)
+    if dtype != "ui64":
+        return signed
+    # From 2^63 on, the upper half of ui64; from 2^64 on, 0.
+    upper = b.select(_below(b, x, 64), b.convert(x, dtype), b.constant(0, dtype, shape_of(x)))
+    return b.select(b.compare("GE", x, b.constant(_power(x, 63), *_like(x))), upper, signed)
+
+
+def _truncated(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
+    """As x86's cvttss2si: the least integer for what does not fit, NaN included. The dialect's convert saturates."""
+    bits = 64 if dtype == "i64" else 32
+    return b.select(_below(b, x, bits - 1), b.convert(x, dtype), b.constant(-(1 << (bits - 1)), dtype, shape_of(x)))
+
+
+def _below(b: Builder, x: SSAValue, exponent: int) -> SSAValue:
+    return b.compare("LT", x, b.constant(_power(x, exponent), *_like(x)))
+
+
+def _power(x: SSAValue, exponent: int) -> float:
+    """2^exponent in the dtype of x: infinite in f16."""
+    return inf if dtype_of(x) == "f16" else 2.0**exponent
 
 
 @rule("aten._to_copy.default")

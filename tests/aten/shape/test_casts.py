@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 
 import pytest
 import torch
@@ -31,6 +32,19 @@ def test_floats_wrap_around_in_narrow_integers() -> None:
     x = torch.tensor([300.0, -1.0, 255.9, -128.5, 70000.0, -40000.0, 1e6])
     narrow = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32)
     check_all([Case(A._to_copy.default, (x.to(d),), {"dtype": to}) for d in (x.dtype, torch.float64) for to in narrow])
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="C++ leaves it to the machine")
+@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_what_no_integer_holds_is_as_on_x86(source: torch.dtype) -> None:
+    """NaN, infinities, and floats at and beyond both ends of each dtype. (The CPU has two answers for uint32.)"""
+    ends = [s * 2.0**n * f for n in (7, 8, 15, 16, 31, 32, 63, 64, 70) for s in (1, -1) for f in (1, 1 - 2.0**-8, 1.5)]
+    x = torch.tensor([math.nan, math.inf, -math.inf, -0.0, *ends], dtype=torch.float64).to(source)
+    integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint64)
+    on_device = x.to("tpu")
+    for dtype in integers:
+        assert on_device.to(dtype).tolist() == x.to(dtype).tolist(), dtype
+        assert on_device[0].to(dtype).item() == x[0].to(dtype).item(), dtype
 
 
 def test_nan_is_true() -> None:
