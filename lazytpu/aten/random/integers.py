@@ -67,9 +67,13 @@ def random_to(b: Builder, self: SSAValue, to: Scalar, generator: Any = None, *, 
 def random_from(
     b: Builder, self: SSAValue, from_: Scalar, to: Scalar | None, generator: Any = None, *, rng: Rng
 ) -> SSAValue:
-    """Integers on [from, to), or up to the largest of the dtype if `to` is None."""
+    """Integers on [from, to), or up to the largest of the dtype if `to` is None: of int64 if `from` is its least."""
     dtype = dtype_of(self)
-    end = _largest(dtype) + 1 if to is None else to
+    end: Scalar | SSAValue | None = to
+    if end is None:
+        least = b.constant(-(1 << 63), "i64")
+        all_of_them = b.compare("EQ", b.scalar(from_, "i64"), least)
+        end = b.select(all_of_them, least, b.constant(_largest(dtype) + 1 - (1 << 64) * (dtype == "i64"), "i64"))
     return _between(b, from_, end, dtype, shape_of(self), rng)
 
 

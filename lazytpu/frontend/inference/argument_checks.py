@@ -42,6 +42,8 @@ _REFUSALS = "cannot be converted", "cannot do hardtanh on an unsigned type", "ou
 "What the CPU's kernels say of such a number; the last of bounds of `clamp`, from torch 2.15 on."
 # Every dtype takes a number up to here: int8 does. Floats take more, infinities and NaN too.
 _ALWAYS_FITS = 127
+_INTEGERS = "aten.random", "aten.randint"
+_PLAIN = {"from": 0, "low": 0, "to": 1, "high": 1}
 _EXACT = 1 << 8  # bfloat16 has each integer up to here
 _FLOATS = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 
@@ -55,19 +57,27 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     name = str(op)
     if name not in _RANGES and name not in _CONVERSIONS:
         return record
-    always, warns = name in _RANGES, name.startswith("aten.random")
+    always, warns = name in _RANGES, name.startswith(_INTEGERS)
     names = [a.name for a in op._schema.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if always or not _fit(args[0], (*args, *kwargs.values())):
             keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
             # The CPU warns at each call of integers that a floating-point dtype cannot tell apart.
-            again = warns and any(type(end) is int and abs(end) > _EXACT for end in args[1:])
+            again = warns and any(type(end) is int and abs(end) > _EXACT for end in args)
             ask = _ask.__wrapped__ if again else _ask
             ask(op, torch.get_default_dtype(), tuple(map(_key, names, args)), keywords)
         return record(*args, **kwargs)
 
     return kernel
+
+
+def with_plain_ends(op: OpOverload, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an op, but small ends of an interval of integers, for a question about dtypes: the CPU's kernel
+    would warn again of ends that a dtype cannot tell from others."""
+    if not str(op).startswith(_INTEGERS):
+        return arguments
+    return {name: _PLAIN[name] if name in _PLAIN and type(v) is int else v for name, v in arguments.items()}
 
 
 def _fit(first: Any, values: tuple[Any, ...]) -> bool:

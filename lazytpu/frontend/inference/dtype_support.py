@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.inference.argument_checks import with_plain_ends
 from lazytpu.frontend.inference.cpu_errors import on_cpu
 from lazytpu.frontend.inference.infer import is_pointwise
 
@@ -100,7 +101,7 @@ def count(bound: dict[str, Any], results: Any) -> int:
 def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) -> tuple[Exception | None, bool]:
     """The CPU's error about dtypes, if there is one, and whether its answer says anything about dtypes. With `strictly`
     any error is raised."""
-    schema = op._schema.arguments
+    schema, arguments = op._schema.arguments, with_plain_ends(op, arguments)
     parameters = [a for a in schema if not a.kwarg_only]
     positional = [arguments.get(a.name, a.default_value) for a in parameters]
     keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}

@@ -90,3 +90,12 @@ def test_multinomial() -> None:
     torch.testing.assert_close(x.flatten().bincount(minlength=4) / 20000, weights[0] / 4, rtol=0.1, atol=0.0)
     x = draw(A.multinomial.default, weights[1].bfloat16(), 3, False, outs=[torch.empty(3, dtype=torch.int64)])
     assert x.shape == (3,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_from_the_least_integer_on_all_are_drawn(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    drawn = torch.empty(1000, dtype=dtype, device="tpu").random_(-(1 << 63), None).cpu()
+    assert 400 < int((drawn < 0).sum()) < 600
+    assert drawn.double().min() < -(2.0**62.5) and drawn.double().max() > 2.0**62.5
+    assert torch.empty(1000, dtype=dtype, device="tpu").random_(-8, None).min().item() >= -8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -168,10 +169,20 @@ def test_values_are_checked_by_the_next_read(name: str) -> None:
             drawn.tolist()
 
 
-def test_warnings_come_at_each_call() -> None:
-    """The CPU is asked once, and warns at each call."""
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="to - 1 is out of bounds"):
-            empty("tpu").random_(0, 2**24 + 2)
-        with pytest.warns(UserWarning, match="from is out of bounds"):
-            empty("tpu").random_(-(2**24) - 2, 3)
+def test_warnings_come_once_at_each_call() -> None:
+    """The first call of a dtype asks the CPU about more than the numbers, and warns no more often."""
+    calls = (
+        (lambda x: x.random_(0, 1 << 25), "to - 1 is out of bounds"),
+        (lambda x: x.random_((1 << 25) + 1), "to - 1 is out of bounds"),
+        (lambda x: x.random_(-(1 << 25) - 1, 5), "from is out of bounds"),
+        (lambda x: torch.randint(0, 1 << 25, (3,), dtype=x.dtype, device=x.device), "to - 1 is out of bounds"),
+        (lambda x: torch.randint_like(x, 1 << 25), "to - 1 is out of bounds"),
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.empty(3, device="tpu", dtype=dtype)
+        for call, message in calls:
+            for _ in range(2):
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    call(x)
+                assert [message in str(warning.message) for warning in said] == [True]
