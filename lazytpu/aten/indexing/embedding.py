@@ -71,7 +71,8 @@ def embedding_dense_backward(
 def embedding_renorm(b: Builder, self: SSAValue, indices: SSAValue, max_norm: float, norm_type: float) -> SSAValue:
     """The table with the rows at `indices` scaled down to `max_norm` where their norm is larger.
 
-    The 1e-7 in the divisor is torch's (aten/src/ATen/native/Embedding.cpp).
+    The 1e-7 in the divisor is torch's (aten/src/ATen/native/Embedding.cpp), which divides in float64 and rounds
+    norms and factors to the table's dtype.
     """
     index = b.reshape(indices, [prod(shape_of(indices))])
     index = in_range(b, index, shape_of(self)[0], OUT_OF_RANGE)
@@ -79,9 +80,10 @@ def embedding_renorm(b: Builder, self: SSAValue, indices: SSAValue, max_norm: fl
     if prod(shape_of(rows)) == 0:
         return self
     computed = b.convert(rows, wide(dtype_of(rows)))
-    size = norm(b, computed, norm_type, [1], True)
+    size = b.convert(b.convert(norm(b, computed, norm_type, [1], True), dtype_of(self)), "f64")
     limit = full(b, max_norm, size)
     factor = b.div(limit, b.add(size, full(b, 1e-7, size)))
     factor = b.select(b.compare("GT", size, limit), factor, full(b, 1, size))
+    factor = b.convert(b.convert(factor, dtype_of(self)), dtype_of(computed))
     scaled = b.convert(b.mul(computed, along(b, factor, shape_of(rows), [1])), dtype_of(self))
     return put_slices(b, "set", self, 0, index, scaled)
