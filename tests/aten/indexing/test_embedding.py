@@ -51,3 +51,11 @@ def test_renorm() -> None:
     for order in (2.0, 1.0, 3.0):
         check(A.embedding_renorm.default, values(6, 3), torch.tensor([1, 4, 1]), 1.0, order)
     check(A.embedding_renorm_.default, values(6, 3, dtype=torch.bfloat16), WORDS, 0.5, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_rows_are_scaled_with_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
+    """Where the norm is exact, which the largest element is."""
+    table, rows = (values(500, 5) * 2).to(dtype), torch.arange(500)
+    scaled = [torch.embedding_renorm_(table.to(d, copy=True), rows.to(d), 1.0, torch.inf) for d in ("cpu", "tpu")]
+    assert torch.equal(scaled[0], scaled[1].cpu())
