@@ -205,5 +205,6 @@ ALIKE: Mapping[str, Sample] = {
     "standard_gamma_grad": _near(lambda of: _gradient(aten._standard_gamma, _full(of, 5.0))[0], 1, 0.1),
     "top_k": lambda of: torch.topk(of.normal(4, 600), 5),
     "trigamma": lambda of: torch.polygamma(1, of.positive(8)),
+    "zeta_at_extremes": lambda of: special.zeta(of.positive(8) + 1, of.positive(8)),
 }
 "Templates with the same lowering on every platform."

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, wide, with_number, within_dtype
+from lazytpu.aten.pointwise.operands import (
+    Operand,
+    finish,
+    full,
+    operands,
+    pointwise,
+    stored,
+    wide,
+    with_number,
+    within_dtype,
+)
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.by_release import ROUNDS_SOFTSHRINK
@@ -173,9 +183,9 @@ def halve(b: Builder, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
     return first, b.slice(x, starts, limits)
 
 
-@pointwise("aten.logit.default", floating=True, rounded=False)
+@pointwise("aten.logit.default", floating=True)
 def logit(b: Builder, self: SSAValue, *, eps: SSAValue | None) -> SSAValue:
-    """log(x / (1 - x)), with x first clamped to [eps, 1 - eps] if eps is given."""
+    """log(x / (1 - x)), with x first clamped to [eps, 1 - eps] if eps is given; both bounds in the tensor's dtype."""
     one = full(b, 1, self)
-    x = self if eps is None else b.min(b.max(self, eps), b.sub(one, eps))
+    x = self if eps is None else b.min(b.max(self, eps), stored(b, b.sub(one, eps)))
     return b.log(b.div(x, b.sub(one, x)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.pointwise.activations import KAPPA, decay, gelu_inner, halve, within
 from lazytpu.aten.pointwise.complex import conjugate
-from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, wide, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, stored, wide, with_number
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -197,13 +197,17 @@ def glu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, dim: int) ->
     return finish(b, b.concatenate([b.mul(gate, grad), for_gate], dim % len(shape_of(x))))
 
 
-@pointwise("aten.logit_backward.default", rounded=False)
+@pointwise("aten.logit_backward.default")
 def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SSAValue | None) -> SSAValue:
-    """g / (x (1 - x)); outside the bounds, NaN, or 0 if the bounds come from eps."""
-    low = full(b, 0, self) if eps is None else eps
-    outside = b.or_(b.compare("LT", self, low), b.compare("GT", self, _one_minus(b, low)))
+    """g / (x (1 - x)); outside the bounds, NaN, or 0 if the bounds come from an eps that is not negative."""
+    zero = full(b, 0, self)
+    low, beyond = zero, full(b, math.nan, self)
+    if eps is not None:
+        low, beyond = b.max(eps, zero), b.select(b.compare("LT", eps, zero), beyond, zero)
+    outside = b.or_(b.compare("LT", self, low), b.compare("GT", self, stored(b, _one_minus(b, low))))
     slope = b.div(grad_output, b.mul(self, _one_minus(b, self)))
-    return b.select(outside, full(b, math.nan if eps is None else 0, self), slope)
+    at_zero = b.mul(grad_output, full(b, math.inf, self))  # of either sign
+    return b.select(outside, beyond, b.select(b.compare("EQ", self, zero), at_zero, slope))
 
 
 @rule("aten.native_dropout_backward.default", numbers=("scale",))

@@ -204,6 +204,11 @@ def pointwise(
     return register
 
 
+def stored(b: Builder, x: SSAValue) -> SSAValue:
+    """x rounded to the dtype of the op's result, in which the CPU's kernel keeps it."""
+    return _through(b, x, b.out[0][0], dtype_of(x))
+
+
 Unary = Callable[["Builder", SSAValue], SSAValue]
 
 

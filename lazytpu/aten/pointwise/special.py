@@ -121,15 +121,19 @@ def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     s, q, one = self, other, full(b, 1, other)
     floored, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
     f = b.sub(q, floored)
-    below = b.sub(b.binary("zeta", s, b.sub(one, f)), b.binary("zeta", s, b.sub(one, b.select(negative, q, f))))
+    below = b.sub(_hurwitz(b, s, b.sub(one, f)), _hurwitz(b, s, b.sub(one, b.select(negative, q, f))))
     even = b.compare("EQ", with_number(b, "rem", s, 2), full(b, 0, s))
     below = b.select(even, below, b.neg(below))
     below = b.select(b.compare("EQ", s, b.unary("floor", s)), below, full(b, math.nan, below))
-    above = b.binary("zeta", s, b.select(negative, f, q))
+    above = _hurwitz(b, s, b.select(negative, f, q))
     result = b.select(negative, b.add(above, below), above)
     pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, floored))
     result = b.select(b.or_(pole, b.compare("EQ", s, full(b, 1, s))), full(b, math.inf, q), result)
     return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result)
+
+
+def _hurwitz(b: Builder, s: SSAValue, q: SSAValue) -> SSAValue:
+    return from_template(b, "zeta_at_extremes", s, q, b.binary("zeta", s, q))
 
 
 @rule("aten.polygamma.default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,56 @@ from lazytpu.lowering.templates.registry import template
 @template("igamma")
 def igamma(a: jax.Array, x: jax.Array) -> jax.Array:
     """Regularized lower incomplete gamma function."""
-    return jax.lax.igamma(a, x)
+    return _at_limits(a, x, _inside(jax.lax.igamma, a, x), 0)
 
 
 @template("igammac")
 def igammac(a: jax.Array, x: jax.Array) -> jax.Array:
     """Regularized upper incomplete gamma function."""
-    return jax.lax.igammac(a, x)
+    return _at_limits(a, x, _inside(_upper, a, x), 1)
+
+
+def _upper(a: jax.Array, x: jax.Array) -> jax.Array:
+    """XLA's, but for small a and x, where that is 1 minus the lower function, by the series in x for the upper one
+    (`igammac_series` of ATen/native/Math.h)."""
+    small = jnp.where(x <= 0.5, a * -jnp.log(x) <= 0.4, (x <= 1.1) & (a <= 1.1 * x))
+    a_small, x_small = jnp.where(small, a, 1), jnp.where(small, x, 1)
+    total, power = jnp.zeros_like(x), jnp.ones_like(x)
+    for n in range(1, 22):  # 1.1^21 / 21! is below the last bit
+        power = power * -x_small / n
+        total = total + power / (a_small + n)
+    of_one_more = a_small * (a_small - 1) * chebyshev(lgamma_series.LOW, 1 + a_small, 1, 3)  # lgamma(1 + a)
+    exponent = a_small * jnp.log(x_small) - of_one_more
+    series = -jnp.expm1(exponent) - a_small * jnp.exp(exponent) * total
+    return jnp.where(small, series, jax.lax.igammac(jnp.where(small, 1, a), jnp.where(small, 1, x)))
+
+
+def _inside(function: Callable[[jax.Array, jax.Array], jax.Array], a: jax.Array, x: jax.Array) -> jax.Array:
+    """Of finite positive numbers, in float64: the prefactor e^(a log x - x - lgamma(a)) loses the digits of a. XLA's
+    series give NaN at limits (https://github.com/openxla/xla/blob/main/xla/hlo/builder/lib/math.cc)."""
+    usual = (a > 0) & (x > 0) & jnp.isfinite(a) & jnp.isfinite(x)
+    inside = function(*(jnp.where(usual, v, 1).astype(jnp.float64) for v in (a, x))).astype(x.dtype)
+    return jnp.where(jnp.isnan(a) | jnp.isnan(x), jnp.nan, inside)
+
+
+def _at_limits(a: jax.Array, x: jax.Array, inside: jax.Array, least: int) -> jax.Array:
+    """The function with its limits, as `calc_igamma` of ATen/native/Math.h has them. `least` is its value at x = 0."""
+    end = jnp.where((x == 0) & (a != 0) | jnp.isinf(a), least, 1 - least)
+    limited = (a == 0) | (x == 0) | jnp.isinf(a) | jnp.isinf(x)
+    undefined = (x < 0) | (a < 0) | ((a == 0) & ~(x > 0)) | (jnp.isinf(a) & jnp.isinf(x))
+    return jnp.where(undefined, jnp.nan, jnp.where(limited, end, inside))
+
+
+@template("zeta_at_extremes")
+def zeta_at_extremes(s: jax.Array, q: jax.Array, usual: jax.Array) -> jax.Array:
+    """`usual`, XLA's Hurwitz zeta function of s > 1 at q > 0, where its terms neither overflow nor become subnormal
+    numbers, which XLA's CPU client takes for 0."""
+    terms = jnp.arange(1, 20, dtype=q.dtype).reshape(-1, *[1] * q.ndim)
+    later = ((q / (q + terms)) ** s).sum(0)  # of the first; those after 20 are below its last bit
+    of_large_order = jnp.where(jnp.isinf(s) & (q > 1), jnp.nan, q**-s * (1 + later))  # NaN on the CPU, too
+    far = (1 / (s - 1) + 0.5 / q) * q ** (1 - s)
+    large = s > (200 if q.dtype == jnp.float64 else 30)
+    return jnp.where(large, of_large_order, jnp.where((q > 1e9) & jnp.isfinite(q), far, usual))
 
 
 @template("betainc")

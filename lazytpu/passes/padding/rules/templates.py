@@ -21,7 +21,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 ELEMENTWISE = frozenset(
     ("airy_ai", "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_j0", "bessel_j1", "bessel_k", "bessel_y0", "bessel_y1")
     + ("chebyshev_polynomial", "erfcx", "gcd", "hermite_polynomial", "igamma", "igammac", "laguerre_polynomial")
-    + ("legendre_polynomial", "log_ndtr", "ndtri", "spherical_bessel_j0", "trigamma")
+    + ("legendre_polynomial", "log_ndtr", "ndtri", "spherical_bessel_j0", "trigamma", "zeta_at_extremes")
 )
 "Templates whose result has at each place what their operands have there."
 BATCHED: Mapping[str, tuple[int, ...]] = {

@@ -159,4 +159,4 @@ def test_templates_that_are_elementwise() -> None:
 
 def test_elementwise_templates_are_those_of_the_rules_of_special_functions() -> None:
     names = {name for name, _ in (*UNARY.values(), *POLYNOMIALS.values())}
-    assert names | {"igamma", "igammac", "gcd", "trigamma"} == templates.ELEMENTWISE
+    assert names | {"igamma", "igammac", "gcd", "trigamma", "zeta_at_extremes"} == templates.ELEMENTWISE

@@ -1,0 +1,60 @@
+"""Special functions at their limits, through the whole pipeline and with gradients, against torch's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import pytest
+import torch
+
+special: Any = torch.special
+POSITIVE = [0.0, -0.0, 1e-3, 0.5, 1.0, 2.0, 50.0, 1e3, inf, -inf, nan, -1.0]
+
+
+def pairs(first: list[float], second: list[float], dtype: torch.dtype) -> list[torch.Tensor]:
+    grid = torch.meshgrid(*[torch.tensor(x, dtype=torch.float64).to(dtype) for x in (first, second)], indexing="ij")
+    return [x.contiguous() for x in grid]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function", [special.gammainc, special.gammaincc], ids=lambda f: f.__name__)
+def test_incomplete_gamma_functions(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
+    """The CPU's own error at a = x = 50 is 5e-10, and that of float32 is large for small a."""
+    a, x = pairs(POSITIVE, POSITIVE, dtype)
+    ours = function(a.to("tpu"), x.to("tpu")).cpu()
+    expected = function(a.double(), x.double()).to(dtype)
+    rtol = 1e-6 if dtype is torch.float32 else 1e-9
+    torch.testing.assert_close(ours, expected, rtol=rtol, atol=0, equal_nan=True)
+
+
+def test_upper_incomplete_gamma_of_small_orders() -> None:
+    """a E1(x) in the limit, where the CPU drops Euler's constant."""
+    x = torch.tensor([1e-3, 0.5, 1.0], dtype=torch.float64)
+    expected = 1e-12 * torch.tensor([6.331539364138, 0.5597735947761, 0.2193839343955], dtype=torch.float64)
+    ours = special.gammaincc(torch.full_like(x, 1e-12).to("tpu"), x.to("tpu")).cpu()
+    torch.testing.assert_close(ours, expected, rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeta_of_large_orders_and_far_away(dtype: torch.dtype) -> None:
+    s, q = pairs([1.5, 2.0, 50.0, 1e3, 1e5, inf, nan], [1e-30, 0.5, 1.0, 1.5, 5.0, 1e6, 1e12, inf, nan], dtype)
+    ours, expected = special.zeta(s.to("tpu"), q.to("tpu")).cpu(), special.zeta(s, q)
+    normal = ~(expected.abs() < torch.finfo(dtype).tiny)  # XLA takes the others for 0
+    rtol = 1e-5 if dtype is torch.float32 else 1e-12
+    torch.testing.assert_close(ours[normal], expected[normal], rtol=rtol, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("eps", [None, 0.0, 0.1, 0.3, 1e-6, -1.0])
+def test_logit(eps: float | None, dtype: torch.dtype) -> None:
+    """The bounds are rounded to the dtype, and 0 of either sign has the gradient of 0."""
+    values = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1.0, 0.1, 0.3, 0.7, 0.9, -0.1, 1.1, 0.999], dtype=dtype)
+    results: list[list[torch.Tensor]] = []
+    for device in ("cpu", "tpu"):
+        x = values.to(device).requires_grad_()
+        y = torch.logit(x, eps)
+        results.append([y.detach().cpu(), torch.autograd.grad(y, x, torch.ones_like(y))[0].cpu()])
+    tolerance = {torch.bfloat16: 2e-2, torch.float16: 2e-3}.get(dtype, 2e-6)
+    torch.testing.assert_close(results[1], results[0], rtol=tolerance, atol=0, equal_nan=True)
