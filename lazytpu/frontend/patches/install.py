@@ -18,7 +18,7 @@ from lazytpu.frontend.libraries import (
     safetensors_hook,
     transformers_hook,
 )
-from lazytpu.frontend.patches import autocast, checkpointing, marking, module_move, momentum
+from lazytpu.frontend.patches import autocast, checkpointing, marking, module_move, momentum, nesting
 from lazytpu.frontend.recording import step_ends
 from lazytpu.frontend.storage import dlpack
 from lazytpu.frontend.storage import methods as storage_patches
@@ -28,7 +28,7 @@ def install() -> None:
     """Install everything except the casting policies of autocast, which activation adds."""
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
-    tensors = (checkpointing, dlpack, marking, module_move, momentum, names, step_ends, storage_patches)
+    tensors = (checkpointing, dlpack, marking, module_move, momentum, names, nesting, step_ends, storage_patches)
     # Each acts when its library is imported.
     generation = (continuous_batching_hook, transformers_hook)
     libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, *generation)

@@ -49,3 +49,13 @@ def test_strided_ones_are_refused(grad: bool) -> None:
     rows = [torch.ones(2, 3, device="tpu", requires_grad=grad), torch.ones(1, 3, device="tpu", requires_grad=grad)]
     with pytest.raises(NotImplementedError, match="strided nested"):
         torch.nested.as_nested_tensor(rows)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_strided_ones_are_refused_where_they_are_made() -> None:
+    """Their parts are on the CPU, whose kernel makes them."""
+    for parts in ([torch.ones(2), torch.ones(3)], [[1.0, 2.0], [3.0]]):
+        with pytest.raises(NotImplementedError, match="strided nested"):
+            torch.nested.nested_tensor(parts, device="tpu")
+    assert torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).device.type == "cpu"
+    assert torch.nested.nested_tensor([torch.ones(2)], device="tpu", layout=torch.jagged).is_nested

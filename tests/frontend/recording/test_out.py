@@ -141,3 +141,20 @@ def test_strides_of_a_resized_out_tensor(function, how: str):
         function(whole[:6, ::2] if how == "gaps" else whole[:6, :6].t(), out)
         strides.append(out.stride())
     assert strides[0] == strides[1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["all", "amax", "amin", "any", "argmax", "argmin", "logsumexp", "norm", "std", "var", "softmax", "log_softmax"],
+)
+def test_reductions_write_to_a_part_of_what_they_read(name: str) -> None:
+    function: Any = getattr(torch, name)
+    written: list[torch.Tensor] = []
+    for device in ("cpu", "tpu"):
+        x = torch.arange(1.0, 11, device=device)
+        x = x > 3 if name in ("all", "any") else x.long() if name.startswith("arg") else x
+        read, out = (x[:5], x[2:7]) if "softmax" in name else (x, x[3])
+        arguments = (2, 0) if name == "norm" else (0,)
+        assert function(read, *arguments, out=out) is out
+        written.append(x.cpu())
+    torch.testing.assert_close(written[1], written[0])
