@@ -98,5 +98,8 @@ def laguerre_polynomial(x: jax.Array, n: jax.Array) -> jax.Array:
 
 @template("legendre_polynomial")
 def legendre_polynomial(x: jax.Array, n: jax.Array) -> jax.Array:
-    """Legendre polynomial P_n."""
-    return recurrence(x, degree(n), x, lambda x, k, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
+    """Legendre polynomial P_n; 1 in size at 1 and -1, where the recurrence would drift."""
+    n, at_end = degree(n), jnp.abs(x) == 1
+    steps = jnp.where(at_end & (n > 0), 1, n)
+    value = recurrence(x, steps, x, lambda x, k, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
+    return jnp.where(at_end & (n > 0) & (n % 2 == 0), 1, value)

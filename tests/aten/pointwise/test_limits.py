@@ -58,3 +58,13 @@ def test_logit(eps: float | None, dtype: torch.dtype) -> None:
         results.append([y.detach().cpu(), torch.autograd.grad(y, x, torch.ones_like(y))[0].cpu()])
     tolerance = {torch.bfloat16: 2e-2, torch.float16: 2e-3}.get(dtype, 2e-6)
     torch.testing.assert_close(results[1], results[0], rtol=tolerance, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_legendre_polynomials_of_high_degree(dtype: torch.dtype) -> None:
+    x, degrees = pairs([1.0, -1.0, 0.3, 1.5], [-1.0, 0.0, 1.0, 2.0, 50.0, 20_001.0, 20_002.0], dtype)
+    ours = special.legendre_polynomial_p(x.to("tpu"), degrees.to("tpu")).cpu()
+    expected = special.legendre_polynomial_p(x, degrees)
+    assert torch.equal(ours[:2], expected[:2])
+    rtol = 2e-4 if dtype is torch.float32 else 1e-10
+    torch.testing.assert_close(ours, expected, rtol=rtol, atol=0, equal_nan=True)
