@@ -93,8 +93,8 @@ for _op, (_name, _params) in POLYNOMIALS.items():
 
 @pointwise("aten.special_i1e.default", floating=True)
 def i1e(b: Builder, self: SSAValue) -> SSAValue:
-    """Modified Bessel function of the first kind, order 1, times e^-|x|."""
-    return b.unary("bessel_i1e", self)
+    """Modified Bessel function of the first kind, order 1, times e^-|x|; 0.0 at -0.0, as the CPU has it."""
+    return b.select(b.compare("EQ", self, full(b, 0, self)), full(b, 0, self), b.unary("bessel_i1e", self))
 
 
 @pointwise("aten.igamma.default")

@@ -67,8 +67,8 @@ def bessel_j0(x: jax.Array) -> jax.Array:
 
 @template("bessel_j1")
 def bessel_j1(x: jax.Array) -> jax.Array:
-    """Bessel function of the first kind, order 1."""
-    return _first(x, 1)
+    """Bessel function of the first kind, order 1; -0.0 at -0.0, as the CPU has it."""
+    return jnp.where(x == 0, x, _first(x, 1))
 
 
 @template("bessel_y0")

@@ -88,8 +88,8 @@ def bessel_i0e(x: jax.Array) -> jax.Array:
 
 @template("bessel_i1")
 def bessel_i1(x: jax.Array) -> jax.Array:
-    """Modified Bessel function of the first kind, order 1."""
-    return jax.scipy.special.i1(x)
+    """Modified Bessel function of the first kind, order 1; 0.0 at -0.0, as the CPU has it."""
+    return jnp.where(x == 0, 0, jax.scipy.special.i1(x))
 
 
 @template("ndtri")

@@ -68,3 +68,19 @@ def test_legendre_polynomials_of_high_degree(dtype: torch.dtype) -> None:
     assert torch.equal(ours[:2], expected[:2])
     rtol = 2e-4 if dtype is torch.float32 else 1e-10
     torch.testing.assert_close(ours, expected, rtol=rtol, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "name", ["i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "modified_bessel_i1", "erfcx", "sinc"]
+)
+def test_zeros_have_the_sign_of_the_cpu(name: str, dtype: torch.dtype) -> None:
+    """Also those of the gradient, where there is one."""
+    function: Any = getattr(special, name)
+    seen: list[list[list[bool]]] = []
+    for device in ("cpu", "tpu"):
+        x = torch.tensor([0.0, -0.0], dtype=dtype, device=device, requires_grad="bessel" not in name)
+        y = function(x)
+        slopes = torch.autograd.grad(y, x, torch.ones_like(y)) if x.requires_grad else ()
+        seen.append([v.detach().signbit().tolist() for v in (y, *slopes)])
+    assert seen[1] == seen[0]
