@@ -19,7 +19,7 @@ from lazytpu.ir.symbolic import Derivation, LostSize, Reciprocal, Size
 from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
 LARGEST_SIZE = 1 << 31
-"Sizes are i32 in programs for many of them."
+"""Sizes are i32 in programs for many sizes."""
 Number: TypeAlias = bool | int | float | complex
 Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
 "A parsed number: an int where a float is expected is the bits of the float; a pair is a complex number."
@@ -46,8 +46,8 @@ def scalar(value: Number, dtype: str) -> Attribute:
 
 
 def _symbolic(value: Size | Reciprocal, dtype: str) -> Attribute:
-    """The attribute of the number at the bound, to which the symbolic one is attached. Raises LostSize for a dtype that
-    does not hold it at all sizes."""
+    """Return the attribute of the number at the bound, with the symbolic one attached. Raises LostSize for a dtype that
+    cannot hold the number at all sizes."""
     if dtype == "i1":
         return scalar(bool(value), dtype)
     attribute = scalar(value.value, dtype)
@@ -82,9 +82,9 @@ def part_type(element: Attribute) -> AnyFloat | None:
     """The type of the real and imaginary parts of a complex element type; None for any other."""
     if not isinstance(element, ComplexType):
         return None
-    part = cast(ComplexType, element).element_type
-    assert isinstance(part, AnyFloat)
-    return part
+    element_type_of_parts = cast(ComplexType, element).element_type
+    assert isinstance(element_type_of_parts, AnyFloat)
+    return element_type_of_parts
 
 
 def _integer(value: int | float, kind: IntegerType) -> IntegerAttr:
@@ -128,10 +128,10 @@ def number_of(value: Attribute) -> Number:
 def check_scalar(value: Attribute, dtype: str) -> None:
     """Raises ValueError unless `value` is an attribute that `scalar` returns for `dtype`."""
     element = element_type(dtype)
-    part = part_type(element)
-    if part is not None:
+    component = part_type(element)
+    if component is not None:
         parts = parts_of(value)
-        fits = parts is not None and all(value_part.type == part for value_part in parts)
+        fits = parts is not None and all(value_part.type == component for value_part in parts)
     else:
         fits = (is_float_attr(value) or is_integer_attr(value)) and value.type == element
     if not fits:
