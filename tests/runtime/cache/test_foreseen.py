@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lazytpu.runtime.cache import foreseen
-from lazytpu.runtime.cache.foreseen import KIND, MOST, Foreseen
+from lazytpu.runtime.cache.foreseen import KIND, MAX_PROGRAMS, Foreseen
 from lazytpu.runtime.cache.store import CacheWarning, Store
 from tests import zygote
 
@@ -134,9 +134,9 @@ def test_the_list_is_written_only_when_something_is_new(tmp_path: Path):
 
 
 def test_lists_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run(tmp_path, *(f"{number:064x}" for number in range(2 * MOST)))
-    assert len(listed(tmp_path) or ()) == MOST
-    monkeypatch.setattr(foreseen, "BYTES", 250)
+    run(tmp_path, *(f"{number:064x}" for number in range(2 * MAX_PROGRAMS)))
+    assert len(listed(tmp_path) or ()) == MAX_PROGRAMS
+    monkeypatch.setattr(foreseen, "MAX_PRELOADED_BYTES", 250)
     run(tmp_path, A, B, C)
     assert listed(tmp_path) == [A, B]
 

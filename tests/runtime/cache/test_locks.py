@@ -71,7 +71,7 @@ with Store(Path(sys.argv[1])).locked("program", sys.argv[2]):
 
 
 def test_a_holder_that_has_stopped_is_not_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(locks, "STOPPED", 0.1)
+    monkeypatch.setattr(locks, "STOPPED_PATIENCE", 0.1)
     holding = zygote.Process(["-c", HOLDING, str(root), KEY])
     try:
         while not any(path.read_text() for path in root.glob("locks/*")):

@@ -9,7 +9,7 @@ import pytest
 
 import lazytpu
 from lazytpu.runtime.cache import folder, speeds
-from lazytpu.runtime.cache.speeds import MOST, Speed
+from lazytpu.runtime.cache.speeds import MAX_ENVIRONMENTS, Speed
 from lazytpu.runtime.cache.store import store
 
 
@@ -54,11 +54,11 @@ def test_a_damaged_file_is_ignored_and_replaced(empty_cache: Path, damaged: byte
 
 def test_it_stays_small(empty_cache: Path) -> None:
     Speed().measured(3.0)
-    others = {f"{i:016x}": 1.0 for i in range(3 * MOST)}
+    others = {f"{i:016x}": 1.0 for i in range(3 * MAX_ENVIRONMENTS)}
     file(empty_cache).write_text(json.dumps({"version": 1, "ratios": others}))
     Speed().measured(2.0)
     kept = json.loads(file(empty_cache).read_text())["ratios"]
-    assert len(kept) == MOST and f"{3 * MOST - 1:016x}" in kept, "the newest"
+    assert len(kept) == MAX_ENVIRONMENTS and f"{3 * MAX_ENVIRONMENTS - 1:016x}" in kept, "the newest"
     assert Speed().ratio() > 1.0
 
 

@@ -51,7 +51,7 @@ from lazytpu.runtime.xla.mlir import ir
 
 MOST = os.environ.get("MOST")
 processor.facts = lambda: {"flags": "avx512_fp16" if MOST else ""}
-processor.MOST = MOST
+processor.MAX_ISA = MOST
 client.client()
 with client.mlir_context():
     program = client.compile_module(ir.Module.parse('''
