@@ -48,7 +48,7 @@ def test_a_kernel_that_says_what_padding_it_bears_has_programs_for_buckets() -> 
 def test_a_kernel_that_says_nothing_is_refused() -> None:
     told = programs(custom_jax_kernel(softmax))
     assert "one program for sizes" not in told
-    assert "test_padding.py" in told and "the kernel 'softmax' does not say what padding it bears" in told
+    assert "test_padding.py" in told and "the kernel 'softmax' does not state which padding it supports" in told
 
 
 def test_a_kernel_without_the_sizes_of_a_bucket_is_refused() -> None:
