@@ -68,12 +68,12 @@ def _summed(
         moved.append(hlo.transpose(e.convert(x, dtype), [*batch, *free, *contract]))
     batches, contracted = len(left[1]), len(left[2])
     shapes = [tuple(ir.RankedTensorType(x.type).shape) for x in moved]
-    whole = [*result_shape, *shapes[0][len(shapes[0]) - contracted :]]
-    ends = range(len(result_shape), len(whole))
+    full_shape = [*result_shape, *shapes[0][len(shapes[0]) - contracted :]]
+    ends = range(len(result_shape), len(full_shape))
     starts = batches, len(shapes[0]) - contracted  # of the free dims of each operand
     factors = [
         hlo.broadcast_in_dim(
-            e.tensor(dtype, whole),
+            e.tensor(dtype, full_shape),
             x,
             [*range(batches), *range(start, start + len(shape) - batches - contracted), *ends],
         )
@@ -102,10 +102,10 @@ def _batch_first(
 
 
 def _as_it_is(e: Emission, x: ir.Value) -> ir.Value:
-    """An operand or the result of a narrow product, behind a barrier where programs run on the CPU.
+    """Put a barrier behind an operand or the result of a narrow product, on the CPU.
 
-    XLA:CPU (jaxlib 0.10.2) decides early which products of bf16 a library computes. A transpose next to it becomes
-    part of it, the library refuses what that makes, and the product fails at run time, like those of `_batch_first`.
+    XLA:CPU (jaxlib 0.10.2) decides early which products of bf16 a library computes. It then fuses an adjacent transpose
+    into the product, the library refuses the fused product, and the run fails, like the products of `_batch_first`.
     """
     return e.create("stablehlo.optimization_barrier", [x], x.type) if e.target == "cpu" else x
 
@@ -115,9 +115,9 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
     dtype, layout = dtype_of(op.result_type()), ops.conv_layout(op.layout.data)
     flipped = [layout.kernel_spatial[i] for i, flag in enumerate(ints(op.window_reversal)) if flag]
     shape, size, taps = (shape_of(t) for t in (op.result_type(), op.input.type, op.kernel.type))
-    given = ConvWindow(*map(ints, (op.strides, op.low, op.high, op.lhs_dilation, op.rhs_dilation)))
+    window_of_op = ConvWindow(*map(ints, (op.strides, op.low, op.high, op.lhs_dilation, op.rhs_dilation)))
     spatial = [size[d] for d in layout.input_spatial], [taps[d] for d in layout.kernel_spatial]
-    window = without_groups(given, *spatial)
+    window = without_groups(window_of_op, *spatial)
     computed = list(shape)
     for dim, places in zip(layout.output_spatial, windowed_shape(*spatial, *window), strict=True):
         computed[dim] = places
@@ -148,6 +148,6 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         rhs_dilation=window.rhs_dilation,
         precision_config=_precision(e, op.precision.data),
     )
-    if window is not given:
+    if window is not window_of_op:
         product = hlo.slice(product, [0] * len(shape), shape, [1] * len(shape))
     return e.convert(product, dtype)

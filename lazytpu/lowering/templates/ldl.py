@@ -39,7 +39,7 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
     conj = jnp.conj if hermitian else (lambda x: x)
     on = jnp.diagonal(a)
     below = jnp.tril(a, -1)
-    whole = below + conj(below.T) + jnp.diag(on.real.astype(a.dtype) if hermitian else on)
+    symmetric = below + conj(below.T) + jnp.diag(on.real.astype(a.dtype) if hermitian else on)
 
     def step(k: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         second = state[-1]
@@ -84,7 +84,7 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
         right = jnp.where(place == k + 1, d[1, 1], two)
         return new, factors.at[:, k].set(left).at[:, k + 1].set(right)
 
-    start = (whole, jnp.zeros_like(a), jnp.zeros(n, jnp.int32), jnp.int32(0), jnp.bool_(False))
+    start = (symmetric, jnp.zeros_like(a), jnp.zeros(n, jnp.int32), jnp.int32(0), jnp.bool_(False))
     state = jax.lax.fori_loop(jnp.int32(0), jnp.int32(n), step, start)
     return state[1], state[2], state[3]
 
@@ -123,11 +123,11 @@ def _solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bo
     on = jnp.diagonal(factors)
     off = jnp.append(jnp.diagonal(factors, -1), 0)  # D[k + 1, k]
     following, previous = (partial(jnp.roll, shift=shift, axis=0) for shift in (-1, 1))
-    whole = jnp.where(begins, off, 1)
-    first, last = following(on) / whole, on / conj(whole)
+    block_off = jnp.where(begins, off, 1)
+    first, last = following(on) / block_off, on / conj(block_off)
     scale = 1 / jnp.where(begins, first * last - 1, 1)
-    one = (scale * first / conj(whole))[:, None] * x - (scale / whole)[:, None] * following(x)
-    two = (scale * last / whole)[:, None] * following(x) - (scale / conj(whole))[:, None] * x
+    one = (scale * first / conj(block_off))[:, None] * x - (scale / block_off)[:, None] * following(x)
+    two = (scale * last / block_off)[:, None] * following(x) - (scale / conj(block_off))[:, None] * x
     alone = x / jnp.where(begins | ends, 1, on)[:, None]
     x = jnp.where(begins[:, None], one, jnp.where(ends[:, None], previous(two), alone))
     return (jax.lax.fori_loop(0, n, backward, x),)
