@@ -120,8 +120,12 @@ def _computed(function: Callable[[Any, Any], Any]) -> Callable[[SizeNode, SizeNo
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "pow")},
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "sym_min": min, "sym_max": max, "sym_and": operator.and_, "sym_or": operator.or_,
-    "int_floordiv": operator.floordiv, "pow_by_natural": operator.pow,
+    "sym_min": min,
+    "sym_max": max,
+    "sym_and": operator.and_,
+    "sym_or": operator.or_,
+    "int_floordiv": operator.floordiv,
+    "pow_by_natural": operator.pow,
 }
 for _name, _function in _BINARY.items():
     setattr(SizeNode, _name, _computed(_function))

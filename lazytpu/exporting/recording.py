@@ -169,9 +169,7 @@ def _told(error: Exception, node: fx.Node) -> Exception:
     kinds = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
     kind = next(kind for kind in kinds if isinstance(error, kind))
     if isinstance(error.__context__, NotImplementedError):
-        error = (
-            error.__context__
-        )  # the message without the advice on `cpu_fallback`, which does not apply to a program
+        error = error.__context__  # the message without the advice on `cpu_fallback`, which does not apply to a program
     return kind(f"cannot export {node.target}{at(node)}: {error}")
 
 

@@ -45,9 +45,7 @@ def test_program_for_one_chip_is_compiled_once_for_all_pod_sizes(empty_cache: Pa
     assert [entry.about["name"] for entry in store().entries("tpu")] == ["program for v6e:2x2"]
 
 
-def test_safe_path_python_finds_its_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
-):
+def test_safe_path_python_finds_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
     python, packages = tmp_path / "python", str(Path(jaxlib.__file__).parents[1])
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -P "$@"\n')
     python.chmod(0o700)
