@@ -92,6 +92,6 @@ def _sources(value: SSAValue, groups: Groups) -> Sequence[SSAValue] | None:
 
 
 def _within(groups: Groups, supersets: Groups) -> bool:
-    """Whether each group is a subset of one of the groups `others`."""
-    place = {device: i for i, other in enumerate(supersets) for device in other}
+    """Whether each group is a subset of one of the groups `supersets`."""
+    place = {device: i for i, superset in enumerate(supersets) for device in superset}
     return all(len({place.get(device, -1) for device in group}) == 1 for group in groups)

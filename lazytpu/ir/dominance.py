@@ -62,7 +62,7 @@ def _in_region(region: Region, outer: set[int]) -> Misplaced | None:
         return _in_block(blocks[0], outer)
     dominance, defined = DominanceInfo(region), {block: _defined(block) for block in blocks}
     for block in blocks:
-        before = (defined[other] for other in blocks if dominance.strictly_dominates(other, block))
+        before = (defined[dominator] for dominator in blocks if dominance.strictly_dominates(dominator, block))
         use = _in_block(block, outer.union(*before))
         if use is not None:
             return use

@@ -135,16 +135,16 @@ class Form:
     def __floordiv__(self, by: int) -> Form:
         """Return the floor quotient; it has a quotient atom if `by` does not divide all coefficients."""
         remainder = Form.of((atoms, factor % by) for atoms, factor in self.terms)
-        whole = Form.of((atoms, factor // by) for atoms, factor in self.terms)
+        quotient = Form.of((atoms, factor // by) for atoms, factor in self.terms)
         if remainder.number is not None:  # a constant remainder is less than `by`
-            return whole
+            return quotient
         (atoms, factor), *number = remainder.terms
         if len(number) < 2 and not (number and number[0][0]) and factor == 1 and len(atoms) == 1:
             (atom,) = atoms
             if isinstance(atom, Quotient):  # ((f // a) + m) // b == (f + m*a) // (a*b)
                 addend = number[0][1] if number else 0
-                return whole + (atom.form + addend * atom.by) // (atom.by * by)
-        return whole + Form.of([((Quotient(remainder, by),), 1)])
+                return quotient + (atom.form + addend * atom.by) // (atom.by * by)
+        return quotient + Form.of([((Quotient(remainder, by),), 1)])
 
     @property
     def period(self) -> int:

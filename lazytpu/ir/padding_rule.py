@@ -77,7 +77,7 @@ class PaddingRule:
 
 
 def _side(text: str, side: str) -> Dims:
-    return tuple([tuple(_dims(text, part)) for part in side.split(",")]) if side.strip() else ()
+    return tuple([tuple(_dims(text, array)) for array in side.split(",")]) if side.strip() else ()
 
 
 def _dims(text: str, part: str) -> Iterator[DimRule]:

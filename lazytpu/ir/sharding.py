@@ -56,7 +56,7 @@ class ShardingRule:
 
 
 def _side(text: str, side: str) -> Names:
-    lists = tuple(tuple(part.split()) for part in side.split(",")) if side.strip() else ()
+    lists = tuple(tuple(array.split()) for array in side.split(",")) if side.strip() else ()
     for dims in lists:
         for name in dims:
             if not _NAME.fullmatch(name):

@@ -35,15 +35,15 @@ def _accumulator(dtype: str) -> str:
 @lowers(ops.DotGeneralOp)
 def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     dtype = dtype_of(op.result_type())
-    left, right = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
+    lhs_dims, rhs_dims = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
     if dtype in ("i64", "ui64") and e.target == "tpu":
-        return _summed(e, op, (lhs, *left), (rhs, *right))
+        return _summed(e, op, (lhs, *lhs_dims), (rhs, *rhs_dims))
     narrow = dtype_of(op.lhs.type) in _NARROW
     if narrow:
-        lhs, left = _batch_first(lhs, *left)
-        rhs, right = _batch_first(rhs, *right)
+        lhs, lhs_dims = _batch_first(lhs, *lhs_dims)
+        rhs, rhs_dims = _batch_first(rhs, *rhs_dims)
         lhs, rhs = _as_it_is(e, lhs), _as_it_is(e, rhs)
-    numbers = hlo.DotDimensionNumbers.get(left[0], right[0], left[1], right[1])
+    numbers = hlo.DotDimensionNumbers.get(lhs_dims[0], rhs_dims[0], lhs_dims[1], rhs_dims[1])
     product = hlo.dot_general(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
         lhs,

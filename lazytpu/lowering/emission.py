@@ -239,8 +239,8 @@ class Emission:
     def call(self, symbol: str, operands: Sequence[ir.Value], results: Sequence[ir.Type]) -> list[ir.Value]:
         """Call a function of the module. XLA inlines it. If the location of the call has a name, inlined ops without a
         source line get the call's line."""
-        here: Any = ir.Location.current
-        named = here if isinstance(here, ir.NameLoc) else ir.Location.name(symbol, childLoc=here)
+        location: Any = ir.Location.current
+        named = location if isinstance(location, ir.NameLoc) else ir.Location.name(symbol, childLoc=location)
         return list(func.CallOp(list(results), symbol, list(operands), loc=named).results)
 
 

@@ -48,9 +48,9 @@ def pad(e: Emission, op: ops.PadOp, x: ir.Value, value: ir.Value) -> ir.Value:
 def _convolves(op: Operation) -> bool:
     """Whether the module of the op has a convolution."""
     return any(
-        isinstance(other, ConvolutionOp)
-        or (isinstance(other, TemplateOp) and other.template_name.data.startswith("convolution"))
-        for other in op.get_toplevel_object().walk()
+        isinstance(candidate, ConvolutionOp)
+        or (isinstance(candidate, TemplateOp) and candidate.template_name.data.startswith("convolution"))
+        for candidate in op.get_toplevel_object().walk()
     )
 
 

@@ -247,10 +247,10 @@ def _with_hidden(gradients: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, h
     grad_query, grad_key, grad_value = gradients
     by_key_head = (*k.shape[:2], -1)
     if how.hidden == "nan":
-        some = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
-        grad_value = jnp.where(some, jnp.nan, grad_value)
+        any_hidden = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
+        grad_value = jnp.where(any_hidden, jnp.nan, grad_value)
         if how.added:
-            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(some, jnp.nan, grad_key)
+            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(any_hidden, jnp.nan, grad_key)
     if how.hidden == "mean":
         product = partial(jnp.einsum, precision="highest")
         back = jnp.where(none, grad, 0).astype(jnp.float32).reshape(*by_key_head, grad.shape[3])
