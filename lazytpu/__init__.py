@@ -1,6 +1,6 @@
 """lazytpu: PyTorch, natively on TPU, in pure Python.
 
-`import torch` alone makes "tpu" a device; this module is the rest of the public API: cuts, metrics, settings, graphs.
+`import torch` alone makes "tpu" a device. This module has the other public functions: cuts, metrics, settings, graphs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ wiring.register()
 
 
 def __getattr__(name: str) -> Any:
-    """What is loaded on first access: the cache of programs on disk, export, custom kernels, and JAX's side."""
+    """Import modules at their first access: the cache of programs on disk, export, custom kernels, and interop with
+    JAX."""
     if name == "export":
         from lazytpu.exporting.api import export
 
@@ -77,10 +78,10 @@ def __getattr__(name: str) -> Any:
 
 
 def mark_step() -> None:
-    """End the step: run what this thread recorded, asynchronously, as one program.
+    """End the step: run the ops that this thread recorded, asynchronously, as one program.
 
-    Everything still alive gets its value; what was overwritten gives its memory to the results. A step of the same ops
-    on the same shapes finds its program; a new one is compiled.
+    All live tensors get their values; the memory of overwritten ones is reused for the results. A step of the same ops
+    on the same shapes reuses its program; a new step is compiled.
     """
     activate()
     from lazytpu.frontend.lines import call_site
@@ -91,8 +92,10 @@ def mark_step() -> None:
 
 
 def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max: int | None = None) -> None:
-    """Say that a dim of `tensor` will have other sizes, from `min` to `max`: where `options.buckets` is on, its data is
-    padded to a bound within these when it comes to the device, or now if it is there, where it is computed for that.
+    """Declare that a dim of `tensor` will have other sizes, from `min` to `max`.
+
+    If `options.buckets` is on, the tensor's data is padded to a bound within these when it is uploaded. Data already on
+    the device is padded now, except under views.
 
     This is torch's `torch._dynamo.mark_dynamic` as well, which has the same effect. Raises IndexError for a dim that
     the tensor lacks, and ValueError for a range without its size.
@@ -104,7 +107,7 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max:
 
 
 def sync() -> None:
-    """Run what every thread recorded, and wait until the device is done.
+    """Run the ops that all threads recorded, and wait until the device is done.
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
@@ -117,13 +120,14 @@ def sync() -> None:
 def set_mode(mode: str) -> None:
     """Set the mode of the process: "debug", "strict", "fused" or "lazy"; the same as `lazytpu.options.mode = mode`.
 
-    It holds for all threads except inside a block of `lazytpu.mode`. What is pending is cut first.
+    It holds for all threads except inside a block of `lazytpu.mode`. Pending ops are cut first.
     """
     options.mode = mode
 
 
 def mode(mode: str) -> Mode:
-    """A context manager: inside the block, the calling thread, and backward passes that it starts, work in `mode`."""
+    """Return a context manager: inside the block, the calling thread, and backward passes that it starts, work in
+    `mode`."""
     activate()
     from lazytpu.frontend.recording.modes import Mode
 
@@ -131,10 +135,10 @@ def mode(mode: str) -> Mode:
 
 
 def explain_cut(last: int = 10) -> Cuts:
-    """The `last` cuts of the calling thread, oldest first: print it for the cause, the line, and the number of ops of
-    each.
+    """Return the `last` cuts of the calling thread, oldest first; printed, each shows its cause, its line, and its
+    number of ops.
 
-    The cuts that strict and debug mode make after every op are not among them.
+    They do not include the cuts after every op in strict and debug mode.
     """
     activate()
     from lazytpu.frontend.tensors import recorder
@@ -150,17 +154,15 @@ def warmup(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Warmed: ..
 def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Compile programs before the work begins.
 
-    Given a function, calls it with the other arguments, and returns when everything it recorded was compiled and has
-    run; what the function changed stays changed, including parameters and random numbers. Programs are compiled for
-    what one call records: the first training step creates the optimizer's state as well, so call this twice to have the
-    second step's program too. Returns how many programs were `compiled` and `loaded`, the `seconds`, and the function's
-    `value`.
+    Given a function, calls it with the other arguments, and returns when its recorded ops were compiled and have run.
+    The function's changes stay, including parameters and random numbers. Programs are compiled for one call: the first
+    training step creates the optimizer's state as well, so call this twice to compile the second step's program too.
+    Returns the numbers of `compiled` and `loaded` programs, the `seconds`, and the function's `value`.
 
-    Given a path, copies the library there, written by `lazytpu-show pack`, into the cache on disk
-    (`options.cache_dir`), and returns how many entries were `stored` and `present`, and which were `refused`. Its
-    programs are machine code that this process will run: load only libraries of people you trust. Raises OSError, and
-    ValueError for a damaged file, and for one without entries for this platform, processor and versions, with what
-    differs.
+    Given a path of a library from `lazytpu-show pack`, copies its entries into the cache on disk (`options.cache_dir`).
+    Returns how many entries were `stored` and `present`, and which were `refused`. Its programs are machine code that
+    this process will run: load only libraries of people you trust. Raises OSError, ValueError for a damaged file, and
+    ValueError, with the differences, for one without entries for this platform, processor and versions.
     """
     activate()
     from pathlib import Path
@@ -183,21 +185,20 @@ def tpu_report(
     progress: bool | None = None,
     **kwargs: Any,
 ) -> TpuReport:
-    """What a step would cost on a TPU that need not be there: `print(lazytpu.tpu_report(step, batch))`.
+    """Estimate the cost of a step on a TPU, which need not be present: `print(lazytpu.tpu_report(step, batch))`.
 
     `step` is a function of PyTorch code on "tpu" tensors, called with the other arguments, or a program of
     `lazytpu.graphs()`. The function is rehearsed: its Python runs, two or three times, until two calls agree, and
-    nothing runs on the device. Afterwards tensors, modules, optimizers and schedulers are what they were before.
-    Anything else that it changes (a counter, an iterator) stays changed. Host reads of its own results give 0 unless
-    they are cheap to compute. The TPU's compiler then compiles its programs in separate processes. docs/tpu-report.md
-    says how to read the report.
+    nothing runs on the device. Afterwards tensors, modules, optimizers and schedulers are restored. Other changes (a
+    counter, an iterator) stay. Host reads of its own results return 0 unless they are cheap to compute. The TPU's
+    compiler then compiles its programs in separate processes. docs/tpu-report.md explains the report.
 
-    That takes minutes for a large step. Standard error shows the progress: on a terminal unless `progress` is False,
+    This takes minutes for a large step. Standard error shows the progress: on a terminal unless `progress` is False,
     elsewhere only if it is True.
 
     `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod; "v6e" alone is the
     smallest. Raises PlatformError when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError
-    for an unknown topology, and what the function raises.
+    for an unknown topology, and the errors of the function.
     """
     activate()
     wiring.start()
@@ -207,15 +208,18 @@ def tpu_report(
 
 
 def metrics() -> dict[str, Any]:
-    """Counters since the start: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (steps run op by op, in
-    parts, and with less optimisation, see docs/background-compilation.md), `compiles` (programs that XLA compiled),
-    `cache_hits` (programs read from disk) and `cache_misses` (programs that were not there, and were compiled),
-    `records` (ops), wall milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`,
-    `device_ms`, `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), `constant_reads` (host reads of
-    constants, which need no data of the device, see docs/modes.md), `sharing_errors` (exceptions where a program for
-    many sizes was looked for, see docs/padding.md: a bug, and the step has its exact program), `pass_errors` (passes
-    that failed and were left out of a program, see docs/passes.md: a bug, too), and bytes of device memory `live_bytes`
-    and `peak_bytes` (the peak includes the temporaries of programs)."""
+    """Return the counters since the start.
+
+    - Steps: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (run op by op, in parts, and with less
+      optimisation, see docs/background-compilation.md), and `records` (ops).
+    - Programs: `compiles` (compiled by XLA), `cache_hits` (read from disk), `cache_misses` (not on disk, and compiled).
+    - Wall milliseconds: `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`.
+    - Host: `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and `constant_reads` (host reads of
+      constants, which need no data of the device, see docs/modes.md).
+    - Bugs: `sharing_errors` (exceptions in the search for a program for many sizes, see docs/padding.md; the step has
+      its exact program), and `pass_errors` (passes that failed and were left out of a program, see docs/passes.md).
+    - Bytes of device memory: `live_bytes`, and `peak_bytes`, which includes the temporaries of programs.
+    """
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
     from lazytpu.engine.sizes.unexpected import UNEXPECTED
@@ -229,23 +233,27 @@ def metrics() -> dict[str, Any]:
 
 
 def reset_metrics() -> None:
-    """Reset the counters to zero, and the peak of memory to what is alive now."""
+    """Reset the counters to zero, and the peak of memory to the bytes alive now."""
     wiring.start().reset_metrics()
 
 
 def memory() -> MemoryReport:
-    """What is alive on the device, by category and by the source line that created it: `print(lazytpu.memory())`.
+    """Return the live memory of the device, by category and by the source line that created it:
+    `print(lazytpu.memory())`.
 
     Its fields are bytes: `allocated`, `peak`, `free`, `total`, `values`; `by_category()`, `by_line()` and `as_dict()`
-    sum them up. It searches all of Python's objects (about 0.1 s); it runs nothing and waits for nothing.
+    sum them up. It searches all of Python's objects (about 0.1 s), runs nothing, and does not wait.
     """
     return wiring.start().memory()
 
 
 def explain() -> Explanation:
-    """Why programs were compiled: for each the reason code, what differs from the nearest earlier program, a diff, and
-    what to do; which small traces ran on the host instead; and the graph breaks of torch.compile.
-    `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the reasons as they happen."""
+    """Explain why programs were compiled: `print(lazytpu.explain())` after any step.
+
+    For each program: the reason code, the differences from the nearest earlier program, a diff, and the remedy. Also
+    lists the small traces that ran on the host instead, and the graph breaks of torch.compile. LAZYTPU_DEBUG=1 prints
+    the reasons as they happen.
+    """
     from lazytpu.dynamo.breaks import graph_breaks
 
     engine = wiring.start()
@@ -253,7 +261,8 @@ def explain() -> Explanation:
 
 
 def graphs() -> list[ProgramGraph]:
-    """The programs so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
+    """Return the programs so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`,
+    `.name`."""
     from lazytpu.inspection.graphs import GRAPHS
 
     return list(GRAPHS)

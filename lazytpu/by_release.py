@@ -1,4 +1,5 @@
-"""What torch's kernels for the CPU compute or refuse differently by release; the rules follow the installed one."""
+"""Differences between torch's releases in results and refusals of its CPU kernels; the rules follow the installed
+release."""
 
 from __future__ import annotations
 
@@ -15,4 +16,4 @@ SATURATES_CLAMP = VERSION >= (2, 15)
 APPLIES_MASK_AND_CAUSAL = VERSION < (2, 14)
 "The fused attention kernel applies a mask and `is_causal` together; later releases refuse them."
 INTEGER_SOLVE_ERROR = NotImplementedError if VERSION >= (2, 15) else RuntimeError
-"The error of a solve of integers."
+"""The error for a solve of integers."""

@@ -1,7 +1,7 @@
-"""When Python's garbage collector rests: while modules load and programs are made, since nearly all of it stays, and at
-the end of the process.
+"""Suspends Python's garbage collector while modules load and programs are compiled, since nearly all of their objects
+stay, and at the end of the process.
 
-With torch and jax loaded, one full collection goes through half a million objects, in 0.1 to 0.2 s of CPU.
+With torch and jax loaded, a full collection visits half a million objects, in 0.1 to 0.2 s of CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lazytpu.undisturbed import undisturbed
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """No garbage collection inside, unless something inside asks for one."""
+    """Disable automatic collection inside the block; explicit calls of gc.collect() still collect."""
     if not gc.isenabled():
         yield
         return
@@ -33,67 +33,68 @@ def no_collection() -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """The same for code that loads modules, which the process does not notice. What it leaves joins the oldest
-    generation without being looked at.
+    """As `no_collection`, for code that loads modules, with `undisturbed` generators. Objects that the block leaves
+    join the oldest generation without a visit.
 
-    Otherwise the first collections afterwards would go through all of it three times, once a generation. Nothing is
-    kept alive: the next full collection finds what is garbage, as ever.
+    Otherwise the first collections afterwards would visit all of them three times, once for each generation. Nothing is
+    kept alive: the next full collection still frees the garbage.
     """
     with no_collection(), undisturbed():
         yield
-        if not gc.get_freeze_count():  # what the process froze itself stays frozen
+        if not gc.get_freeze_count():  # objects that the process itself froze stay frozen
             gc.freeze()
             gc.unfreeze()
 
 
 def rest_at_exit() -> None:
-    """Keep Python from looking for garbage when the process ends, unless some object waits for its end.
+    """Skip Python's collections at the end of the process, unless some object has a finalizer that matters.
 
-    Python looks at everything several times then, and takes cycles apart, only for their memory, which goes anyway: 0.5
-    s after a first op, more than a second after a training loop. Registered early, this is called late.
+    They visit all objects several times and take cycles apart, only to free memory that the process returns anyway: 0.5
+    s after a first op, more than a second after a training loop. Python calls exit functions in reverse order, so
+    register this one early.
     """
     atexit.register(_rest)
 
 
 def _rest() -> None:
     try:
-        rests = not await_end(gc.get_objects())
-    except Exception:  # noqa: BLE001  (of a class or a stream that answers in its own way)
+        skips = not await_end(gc.get_objects())
+    except Exception:  # noqa: BLE001    ((a class or a stream may raise any error when it is inspected))
         return
-    if rests:
+    if skips:
         gc.freeze()
 
 
 _INDIFFERENT = frozenset(("lazytpu", "jaxlib", "jax", "nanobind"))
-"Packages whose objects free memory at their end, and do nothing else."
+"""Packages whose finalizers only free memory."""
 _BINDINGS = "nanobind"
-"The module of the classes of what nanobind makes: types, functions. Extensions print those that are left at the end."
+"""The module of nanobind's own classes of types and functions. Extensions print the ones that are left at the end."""
 
 
 def await_end(objects: Sequence[Any]) -> bool:
-    """Whether one of some objects has something to do at its end: a class with `__del__`, a file that is open, or what
-    nanobind made for an extension that counts what is left, such as triton's."""
-    every = set(map(type, objects))
-    bindings = {kind for kind in every if kind.__module__ == _BINDINGS}
-    if any(type(each) in bindings and _counted(each) for each in objects):
+    """Whether one of the objects has a finalizer that matters: a class with `__del__`, an open file, or a binding of
+    nanobind for an extension that counts its leaks, such as triton's."""
+    classes = set(map(type, objects))
+    bindings = {cls for cls in classes if cls.__module__ == _BINDINGS}
+    if any(type(obj) in bindings and _counted(obj) for obj in objects):
         return True
-    kinds = {kind for kind in every if _finalized(kind)}
-    if not kinds:
+    finalized = {cls for cls in classes if _finalized(cls)}
+    if not finalized:
         return False
-    found = [each for each in objects if type(each) in kinds]
+    finalizable = [obj for obj in objects if type(obj) in finalized]
     standard = [sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__]
     layers = {id(getattr(stream, layer, None)) for stream in standard for layer in ("buffer", "raw")}
     layers |= {id(getattr(getattr(stream, "buffer", None), "raw", None)) for stream in standard}
     layers |= set(map(id, standard))
-    return not all(id(each) in layers or (isinstance(each, IOBase) and each.closed) for each in found)
+    return not all(id(obj) in layers or (isinstance(obj, IOBase) and obj.closed) for obj in finalizable)
 
 
 def _counted(binding: Any) -> bool:
-    home = getattr(binding, "__module__", None)  # None of methods, whose class has one
-    return home is not None and str(home).partition(".")[0] not in _INDIFFERENT
+    module = getattr(binding, "__module__", None)  # None for methods, whose class has one
+    return module is not None and str(module).partition(".")[0] not in _INDIFFERENT
 
 
-def _finalized(kind: type) -> bool:
-    if issubclass(kind, GeneratorType) or str(kind.__module__).partition(".")[0] in _INDIFFERENT:
+def _finalized(cls: type) -> bool:
+    if issubclass(cls, GeneratorType) or str(cls.__module__).partition(".")[0] in _INDIFFERENT:
         return False
-    return any("__del__" in vars(base) for base in kind.__mro__)
+    return any("__del__" in vars(base) for base in cls.__mro__)

@@ -1,6 +1,6 @@
-"""Tensors and JAX arrays in the same memory, and functions of one called from the other, gradients included.
+"""Shares memory between tensors and JAX arrays, and calls functions of one library from the other, with gradients.
 
-docs/custom-kernels.md shows how. Importing this module does not import JAX.
+docs/custom-kernels.md has examples. Importing this module does not import JAX.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ __all__ = ["call_jax", "from_jax", "jax_view", "to_jax", "torch_function", "torc
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """A JAX array with the values of a "tpu" tensor, on the device that programs run on.
+    """Return a JAX array with the values of a "tpu" tensor, on the device that runs programs.
 
-    The array has the tensor's memory, which no program takes while the array lives; a view that is not all of its
-    memory in order is copied, on the device. Later changes of the tensor do not show in the array. If JAX is told to
-    donate the array, the tensor loses its value. Waits for what computes the tensor.
+    The array shares the tensor's memory, which no program donates while the array lives. A view that is not its whole
+    memory in order is copied, on the device. Later changes of the tensor do not show in the array. If JAX donates the
+    array, the tensor loses its value. The call waits for the programs that compute the tensor.
 
-    Raises RuntimeError for a tensor that requires a gradient or is elsewhere, and what failed on the device.
+    Raises RuntimeError for a tensor that requires a gradient or is on another device, and the errors of the programs
+    that compute it.
     """
     from lazytpu.kernels import exchange
 
@@ -32,10 +33,10 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 
 
 def from_jax(array: jax.Array) -> torch.Tensor:
-    """A "tpu" tensor with the values of a JAX array, of any shape and of every dtype that tensors have.
+    """Return a "tpu" tensor with the values of a JAX array, of any shape, and of every dtype that tensors have.
 
-    An array on the device that programs run on keeps its memory, which no program takes; one elsewhere is copied.
-    Raises TypeError for an array that is traced, and RuntimeError for one that was donated.
+    An array on the device that runs programs shares its memory, which no program donates; an array on another device is
+    copied. Raises TypeError for a tracer, and RuntimeError for a donated array.
     """
     from lazytpu.kernels import exchange
 
@@ -45,8 +46,8 @@ def from_jax(array: jax.Array) -> torch.Tensor:
 def call_jax(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a JAX function on "tpu" tensors: `lazytpu.pallas.custom_jax_kernel(function)(*args, **kwargs)`.
 
-    It is recorded as one op, with JAX's gradients. The function is traced once for the shapes and dtypes of its
-    operands as long as it is the same object, so define it once, not in the call.
+    The call is recorded as one op, with JAX's gradients. The function is traced once for each set of shapes and dtypes,
+    as long as it is the same object: define it once, outside the calling code.
     """
     return _kernel(function)(*args, **kwargs)
 
@@ -59,11 +60,11 @@ def _kernel(function: Any) -> Any:
 
 
 def torch_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A torch function as a function of JAX arrays, for use inside and outside of jax.jit, grad and vmap.
+    """Return a torch function as a function of JAX arrays, for use inside and outside of jax.jit, grad and vmap.
 
-    `function` takes "tpu" tensors where it is given arrays, and returns them, or trees of them. It must be pure: no
-    reads of values, no writes into arguments, no random numbers. Tensors that it captures are constants of the program
-    that JAX makes. Raises RuntimeError and TypeError at the call for a function that is not.
+    `function` receives "tpu" tensors in place of arrays, and returns tensors or trees of tensors. It must be pure: no
+    reads of values, no writes into arguments, no random numbers. Tensors that it captures are constants of JAX's
+    program. The call raises RuntimeError or TypeError for other functions.
     """
     from lazytpu.kernels.torch_functions import TorchFunction
 
@@ -71,7 +72,7 @@ def torch_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def jax_view(value: Any) -> Any:
-    """`to_jax` of a tensor, `torch_function` of a function, and both of what a tree of them holds."""
+    """Apply `to_jax` to tensors and `torch_function` to functions, also inside trees of them; other leaves stay."""
     import jax
     import torch
 
@@ -84,7 +85,7 @@ def jax_view(value: Any) -> Any:
 
 
 def torch_view(value: Any) -> Any:
-    """`from_jax` of an array, `custom_jax_kernel` of a function, and both of what a tree of them holds."""
+    """Apply `from_jax` to arrays and `custom_jax_kernel` to functions, also inside trees of them; other leaves stay."""
     import jax
 
     def view(leaf: Any) -> Any:

@@ -1,13 +1,14 @@
-"""Signals: a handler that raises, such as that of Ctrl-C, never raises in the middle of lazytpu's own work.
+"""Defers signal handlers that raise, such as Python's handler of Ctrl-C, while lazytpu works.
 
-Python calls a signal's handler on the main thread between any two instructions, and its exception surfaces there:
-between a program that has taken a parameter's memory and the line that stores its result, or in a call by a C++
-destructor, which ends the process. Code cannot be made safe against this everywhere.
+Python calls a signal's handler on the main thread between any two instructions, and the handler's exception surfaces
+there. That may be between a program's launch, which takes a parameter's memory, and the line that stores its result. It
+may also be in a call by a C++ destructor, where an exception ends the process. Code cannot be made safe against this
+everywhere.
 
-So handlers are wrapped. One that is called while lazytpu works is deferred until control is back in the caller's code,
-and called there, at the next instruction. Functions that wait for long are `interruptible`: there it is called at once,
-and their callers handle its exception. Recording pays nothing for this: the wrapper looks at the stack of frames, and
-only when a signal arrives.
+So handlers are wrapped. A handler that is called while lazytpu works is deferred until control is back in the caller's
+code, and called there, at the next instruction. Functions that wait for long are `interruptible`: there the handler is
+called at once, and their callers handle its exception. Recording pays nothing for this: the wrapper walks the stack of
+frames, and only when a signal arrives.
 
 Code of other packages that leaves state half updated, such as an optimizer between two of its ops, is `finished_first`
 in the same way, until the signal arrives a second time.
@@ -29,14 +30,14 @@ from lazytpu.native_stack import functions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Files of code that must not be interrupted: the package, and the kernels that are generated in it.
+# Files of code that must not be interrupted: the package, and its generated kernels.
 _OURS = (os.path.dirname(__file__) + os.sep, "<kernel of ")
-# Python drops exceptions of these, and the interrupt would be lost: callbacks of weak references, and destructors.
+# Python drops exceptions in callbacks of weak references and in destructors, so the interrupt would be lost.
 _DROPPED = {("weakref.py", "remove"), ("_weakrefset.py", "_remove"), ("weak.py", "remove")}
 
 _signal: Any = sys.modules["_signal"]  # the C module behind `signal`
 
-LOOKS = 1.0  # seconds between looks for signals, in a wait
+LOOKS = 1.0  # seconds between checks for signals, in a wait
 
 _interruptible: set[CodeType] = set()
 _finished: list[str] = []
@@ -44,15 +45,15 @@ _installed = False
 
 
 class Interrupted(BaseException):
-    """A wait was interrupted before anything had happened; its cause is the exception of the signal's handler."""
+    """A wait was interrupted before anything happened; its cause is the exception of the signal's handler."""
 
 
 class InterruptedAfter(BaseException):
-    """A wait was interrupted after all had happened; its cause is the exception of the signal's handler."""
+    """A wait was interrupted after everything happened; its cause is the exception of the signal's handler."""
 
 
 def interruptible(function: F) -> F:
-    """Marks a function in which a handler may raise: it waits, or calls the user's code, and its callers handle the
+    """Mark a function in which a handler may raise: it waits or calls the user's code, and its callers handle the
     exception."""
     _interruptible.add(function.__code__)
     return function
@@ -60,8 +61,8 @@ def interruptible(function: F) -> F:
 
 @interruptible
 def wait_for(changed: threading.Condition, condition: Callable[[], object], seconds: float | None = None) -> bool:
-    """As `changed.wait_for(condition, seconds)`, in which a handler may raise. CPython does not see a signal that comes
-    just before a lock blocks it, so this never blocks for long."""
+    """Wait as `changed.wait_for(condition, seconds)`, in which a handler may raise. CPython misses a signal that
+    arrives just before a lock blocks, so this never blocks for more than `LOOKS` seconds."""
     end = float("inf") if seconds is None else time.monotonic() + seconds
     while not changed.wait_for(condition, max(0.0, min(LOOKS, end - time.monotonic()))):
         if time.monotonic() >= end:
@@ -70,24 +71,25 @@ def wait_for(changed: threading.Condition, condition: Callable[[], object], seco
 
 
 def finished_first(folder: str) -> None:
-    """Defers handlers while functions of files in `folder`, and the functions they call, run."""
+    """Defer handlers while functions of files in `folder`, or functions that they call, run."""
     _finished.append(folder + os.sep)
 
 
 class Handler:
-    """What Python calls in place of the user's `handler`: it calls that at once, or when lazytpu is done."""
+    """Replaces the user's `handler`: Python calls this object, which calls the handler at once, or after lazytpu's
+    work."""
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]):
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Call the handler here if the interrupted `frame` allows it, else defer it."""
-        place = _place(frame, number in _waiting)
-        if place is None or (place is frame and not _is_seen_in_passing()):
+        target = _place(frame, number in _waiting)
+        if target is None or (target is frame and not _is_seen_in_passing()):
             _waiting.pop(number, None)
             _call(self.handler, number, frame)
         else:
-            _put_off(self.handler, number, place)
+            _put_off(self.handler, number, target)
 
 
 @interruptible
@@ -96,21 +98,23 @@ def _call(handler: Callable[[int, FrameType | None], Any], number: int, frame: F
 
 
 def _place(frame: FrameType | None, again: bool) -> FrameType | None:
-    """The innermost frame, from `frame` on outwards, in which a handler may raise, so that its exception leaves no
-    frame of lazytpu except interruptible ones, and, unless the signal came `again`, no frame that is to be finished
-    first. None when there is no such frame."""
+    """Return the innermost frame, from `frame` outwards, in which a handler may raise.
+
+    Its exception then leaves no frame of lazytpu except interruptible ones. Unless the signal came `again`, it leaves
+    no frame that is `finished_first` either. Return None if there is no such frame.
+    """
     unfinished = () if again else tuple(_finished)
-    place = None
+    candidate = None
     while frame is not None:
         code = frame.f_code
         if code in _interruptible:
-            return place or frame
+            return candidate or frame
         if _is_atomic(code) or (unfinished and code.co_filename.startswith(unfinished)):
-            place = None
-        elif place is None:
-            place = frame
+            candidate = None
+        elif candidate is None:
+            candidate = frame
         frame = frame.f_back
-    return place
+    return candidate
 
 
 def _is_atomic(code: CodeType) -> bool:
@@ -122,10 +126,10 @@ def _is_atomic(code: CodeType) -> bool:
 
 
 def _is_seen_in_passing() -> bool:
-    """Whether the interpreter checked for signals while C code was asking it for the text of an object, as str() does.
+    """Whether the interpreter checked for signals while C code computed the text of an object, as str() does.
 
-    torch does so in C++ functions that must not raise: a signal there would end the process ("terminate called"), by
-    pybind11's look-up of the method that gives the type of the device (torch 2.13). Python frames do not show it.
+    torch does so in C++ functions that must not raise, where a signal would end the process ("terminate called"):
+    pybind11 looks up the method that returns the type of the device (torch 2.13). Python frames do not show this.
     """
     names = functions()
     if not any(name.endswith("PyErr_CheckSignalsTstate") for name in names):
@@ -134,14 +138,14 @@ def _is_seen_in_passing() -> bool:
     return caller in ("PyObject_Str", "PyObject_Repr")
 
 
-# -- putting off
+# -- deferring
 
 _waiting: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
 
 def _put_off(handler: Callable[[int, FrameType | None], Any], number: int, place: FrameType) -> None:
-    """Call the handler when the frame `place` continues: the interpreter's tracing reports that, as it does for a
-    debugger. Until then the functions that are called run slower."""
+    """Call the handler when the frame `place` continues: the interpreter's tracing reports that, as to a debugger.
+    Until then, calls of functions are slower."""
     _waiting[number] = handler
     tracer, opcodes = place.f_trace, place.f_trace_opcodes
 
@@ -158,11 +162,12 @@ def _put_off(handler: Callable[[int, FrameType | None], Any], number: int, place
 
 
 def _trace_nothing(frame: FrameType, event: str, arg: Any) -> None:
-    """No new frame is traced."""
+    """A tracer that traces no new frame."""
 
 
 def _call_waiting(frame: FrameType) -> None:
-    """Call all of them: tracing ends when one raises, and could not bring the others back."""
+    """Call all deferred handlers. Tracing ends when one raises, so the others are called before its exception
+    propagates."""
     if _waiting:
         number, handler = _waiting.popitem()
         try:
@@ -176,25 +181,25 @@ def _call_waiting(frame: FrameType) -> None:
 
 class Signals:
     """Replaces the C module behind the standard library's module `signal`, so that its functions wrap and unwrap
-    handlers wherever a program has imported them."""
+    handlers wherever a program imported them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_signal, name)
 
     def signal(self, number: int, handler: Any) -> Any:
-        """Set a handler; returns the previous one."""
+        """Set a handler, and return the previous one."""
         return _unwrapped(_signal.signal(number, Handler(handler) if _raises(handler) else handler))
 
     def getsignal(self, number: int) -> Any:
-        """The handler as it was set."""
+        """Return the handler as it was set."""
         return _unwrapped(_signal.getsignal(number))
 
 
 def install() -> None:
-    """From now on, wrap the handlers of this process: those that are set already, and those that will be.
+    """Wrap the handlers of this process from now on: the handlers that are set already, and later ones.
 
-    Called at the first use of the device. Only the main thread may set handlers: a call on another thread does nothing
-    yet.
+    The first use of the device calls this. Only the main thread may set handlers: on another thread, the call does
+    nothing.
     """
     global _installed
     if _installed or threading.current_thread() is not threading.main_thread():
@@ -208,8 +213,8 @@ def install() -> None:
 
 
 def _raises(handler: Any) -> TypeGuard[Callable[[int, FrameType | None], Any]]:
-    """Whether it is a Python function that may raise. asyncio's own does nothing; the signal reaches asyncio in another
-    way, and must not arrive twice."""
+    """Whether this is a Python function that may raise. asyncio's own handler does nothing: the signal reaches asyncio
+    in another way, and must not arrive twice."""
     return callable(handler) and not isinstance(handler, Handler) and not _is_asyncio(handler)
 
 

@@ -1,4 +1,4 @@
-"""What a launcher such as torchrun says of this process, in the environment variables that it sets for each."""
+"""Reads the ranks that a launcher such as torchrun sets in the environment of each process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 
 def local_rank() -> int | None:
-    """The number of this process among those of the job on this machine; None where no launcher has started it."""
+    """Return the rank of this process among the job's processes on this machine; None if no launcher started it."""
     return _number("LOCAL_RANK")
 
 
 def local_size() -> int | None:
-    """How many processes of the job are on this machine; None where no launcher has started this one."""
+    """Return the number of the job's processes on this machine; None if no launcher started this one."""
     return _number("LOCAL_WORLD_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""The C functions that the calling thread is in, by name, according to glibc."""
+"""Lists the C functions on the stack of the calling thread, by name, from glibc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEPTH = 64
 
 
 class _Symbol(ctypes.Structure):
-    """What dladdr returns for an address (Dl_info)."""
+    """The result of dladdr for an address (Dl_info)."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -21,13 +21,13 @@ class _Symbol(ctypes.Structure):
 
 
 def functions() -> Iterator[str]:
-    """Names of the C functions, innermost first, at most 64; "" for one that its library does not export. Empty where
-    the C library cannot tell."""
+    """Yield the names of the C functions, innermost first, at most 64; "" for a function that its library does not
+    export. Yields none if the C library lacks `backtrace` or `dladdr`."""
     c: Any = ctypes.CDLL(None)
     if not hasattr(c, "backtrace") or not hasattr(c, "dladdr"):
         return
     addresses = (ctypes.c_void_p * _DEPTH)()
     symbol = _Symbol()
     for i in range(c.backtrace(addresses, _DEPTH)):
-        known = c.dladdr(ctypes.c_void_p(addresses[i]), ctypes.byref(symbol))
-        yield symbol.name.decode() if known and symbol.name else ""
+        resolved = c.dladdr(ctypes.c_void_p(addresses[i]), ctypes.byref(symbol))
+        yield symbol.name.decode() if resolved and symbol.name else ""

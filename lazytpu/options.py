@@ -1,4 +1,4 @@
-"""The settings of lazytpu: each an environment variable, an attribute, and a keyword of a context manager.
+"""The settings of lazytpu: each is an environment variable, an attribute, and a keyword of a context manager.
 
     LAZYTPU_DEBUG=2 python train.py                   # for a whole process
 
@@ -6,9 +6,9 @@
     with lazytpu.options(debug=2, dump="graphs"):     # for a block
         ...
 
-The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that cannot
-be read is therefore reported at the first use of the device (`Options.check`), not there. Settings hold for the whole
-process, including all of its threads.
+The variables are read once, at the first import of lazytpu, which `import torch` causes in every program. An invalid
+variable is therefore reported at the first use of the device (`Options.check`). Settings hold for the whole process,
+including all of its threads.
 """
 
 from __future__ import annotations
@@ -57,22 +57,24 @@ class Options:
     )
 
     mode: str
-    """When recorded ops run (LAZYTPU_MODE), in threads without a mode of their own (`lazytpu.mode`): "lazy" at host
-    reads and mark_step(); "fused" also after each optimizer.step(), as soon as another op is recorded, where a step
-    begins, and where a loop without steps repeats; "strict" each at once; "debug" each at once, and waits for it."""
+    """When recorded ops run (LAZYTPU_MODE), in threads outside `lazytpu.mode`. "lazy": at host reads and mark_step().
+    "fused": also after each optimizer.step(), as soon as another op is recorded, where a step begins, and where a loop
+    without steps repeats. "strict": each at once. "debug": each at once, and waits for it."""
     debug: int
-    """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
+    """The printed information (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 IR after
+    each pass."""
     dump: Path | None
-    """Where every program is written as files (LAZYTPU_DUMP); None writes nothing."""
+    """The folder for the files of every program (LAZYTPU_DUMP); None writes none."""
     verify: bool
     verify_sizes: bool
-    """Verify the IR after every pass (LAZYTPU_VERIFY), not only before the first and after the last."""
+    """Compare a program for many sizes with the import of a trace, at each size before its first use
+    (LAZYTPU_VERIFY_SIZES)."""
     bounds_check: bool
     """Check values on the device, such as indices (LAZYTPU_BOUNDS_CHECK)."""
     trace_limit: int
     """The number of ops recorded without a cut after which lazytpu cuts (LAZYTPU_TRACE_LIMIT)."""
     nan_check: bool
-    """In debug mode, raise FloatingPointError at an op that makes a NaN or an infinity from finite operands
+    """In debug mode, raise FloatingPointError at an op that computes a NaN or an infinity from finite operands
     (LAZYTPU_NAN_CHECK)."""
     cpu_fallback: bool
     """Run ops that no rule expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
@@ -82,10 +84,10 @@ class Options:
     thread."""
     on_host: bool
     """In fused mode, compute traces of few elements on the host instead of compiling them (LAZYTPU_ON_HOST), while they
-    are short or vary; `lazytpu.explain()` lists them. Off, everything that runs is a program, or an op of one."""
+    are short or vary; `lazytpu.explain()` lists them. If False, every computation is a program, or an op of one."""
     compile_after_exit: float
-    """Seconds that a helper process goes on compiling for the cache on disk when this one has ended
-    (LAZYTPU_COMPILE_AFTER_EXIT); 0 ends it with this one. It holds for programs that are compiled from then on."""
+    """Seconds that a helper process continues to compile for the cache on disk after the end of this process
+    (LAZYTPU_COMPILE_AFTER_EXIT); 0 ends both together. It holds for later compilations."""
     clusters: str
     """Compile large steps in parts, and equal parts once (LAZYTPU_CLUSTERS): "meanwhile" runs the parts until the whole
     step is compiled in the background, "auto" where that is sooner by an estimate; "only" never compiles the whole
@@ -93,39 +95,38 @@ class Options:
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is jax's default. Read when the first tensor is created."""
     memory_limit: int
-    """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): to
-    stay below, the compiler recomputes values instead of keeping them. 0 is the chip's memory. Programs that were
-    compiled already stay."""
+    """The most bytes of a TPU's memory that one program may take, including its arguments (LAZYTPU_MEMORY_LIMIT): to
+    stay below, the compiler recomputes values instead of storing them. 0 is the chip's memory. Compiled programs stay.
+    """
     target: str | None
-    """What the passes optimize programs for (LAZYTPU_TARGET); None is the platform that they run on. Programs that were
-    compiled already stay."""
+    """The target that the passes optimize programs for (LAZYTPU_TARGET); None is the platform. Compiled programs
+    stay."""
     cache_dir: Path | None
-    """Where compiled programs are stored for later processes (LAZYTPU_CACHE_DIR); None stores none on disk. The default
-    is $XDG_CACHE_HOME/lazytpu if that variable is set."""
+    """The folder that stores compiled programs for later processes (LAZYTPU_CACHE_DIR); None stores none on disk. The
+    default is $XDG_CACHE_HOME/lazytpu if that variable is set."""
     cache_limit: int
     """The most bytes in `cache_dir`, above which the least recently used programs are removed (LAZYTPU_CACHE_LIMIT); 0
     is no limit."""
     on_recompile: str
-    """What happens at each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
+    """The reaction to each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
     reason, or "raise" a RuntimeError with it instead of compiling."""
     recompile_budget: int
     """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
-    optimizer's states, and those of another mode or setting do not count."""
+    optimizer's states, and programs of another mode or setting do not count."""
     collectives: str
     """Whether ranks compare each collective before they launch it (LAZYTPU_COLLECTIVES): "checked", or "trusted"."""
     buckets: str | tuple[int, ...]
-    """The bounds of programs that are made for many sizes (LAZYTPU_BUCKETS): "auto" has four to each power of two,
-    fewer where padding costs little; sizes, such as (64, 128, 256), are the bounds up to the largest; "off" makes a
-    program for each size."""
+    """The bounds of programs for many sizes (LAZYTPU_BUCKETS). "auto": four in each power of two, fewer where padding
+    costs little. Sizes, such as (64, 128, 256): the bounds up to the largest. "off": a program for each size."""
 
     _wrong: dict[str, ValueError]
-    """By setting, why its variable could not be read; until the setting is written, its value is the default."""
+    """By setting, the error of its invalid variable; until the setting is written, its value is the default."""
     _unknown: tuple[str, ...]
-    """Variables of the environment that begin with LAZYTPU_ and name no setting."""
+    """Environment variables that begin with LAZYTPU_ and name no setting."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
-        """The settings of an environment. An unset variable means the default, and so does an empty one, except where
-        `Setting.empty` says otherwise, and one that cannot be read, which `check` reports."""
+        """Read the settings from an environment. An unset or invalid variable means the default, and so does an empty
+        one, unless `Setting.empty`. `check` reports invalid ones."""
         wrong: dict[str, ValueError] = {}
         for setting in SETTINGS.values():
             value, text = setting.default, environment.get(setting.variable)
@@ -141,8 +142,7 @@ class Options:
         object.__setattr__(self, "_unknown", unknown)
 
     def check(self) -> None:
-        """Raise ValueError for the variables that could not be read, with what is allowed; warn about those that are
-        not settings."""
+        """Raise ValueError for invalid variables, with the allowed values; warn about unknown variables."""
         for name in self._unknown:
             close = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), SETTINGS, n=1)
             hint = f"did you mean {SETTINGS[close[0]].variable}?" if close else f"settings are {', '.join(SETTINGS)}"
@@ -159,7 +159,7 @@ class Options:
                 changed()
 
     def __call__(self, **values: Unpack[Values]) -> Override:
-        """A context manager that sets `values` for its block. Raises ValueError at once for a bad value."""
+        """Return a context manager that sets `values` for its block. Raises ValueError at once for an invalid value."""
         return Override(self, {name: _setting(name).parse(v, f"lazytpu.options({name})") for name, v in values.items()})
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class Options:
 
 
 class Override:
-    """Settings for a block of code; it can be entered again, also within itself."""
+    """Settings for a block of code; the block may be entered again, also within itself."""
 
     def __init__(self, target: Options, values: dict[str, Any]):
         self._target = target

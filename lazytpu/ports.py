@@ -1,7 +1,8 @@
-"""What the frontend asks of the engine: one protocol, which the engine implements and `lazytpu.wiring` hands over.
+"""Declares the protocol between the frontend and the engine: the engine implements it, and `lazytpu.wiring` connects
+them.
 
 Neither room imports the other. Both import this module, so each method is declared once, and an engine that lacks one
-cannot be made.
+cannot be constructed.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
 Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
-"""Dims that will vary: the least and the greatest size of each, None for no limit."""
+"""Dims whose sizes will vary: the least and the greatest size of each, None for no limit."""
 
 
 @dataclass(frozen=True)
 class OpFacts:
-    """What recording needs to know of an op's meaning.
+    """The properties of an op that recording needs.
 
-    `numbers` are the arguments whose numbers are passed at run time, `specialized` those whose numbers are part of the
-    program until they are seen to vary. `random` says whether the op draws random numbers, `uses_precision` whether
-    torch's float32 matmul precision affects it.
+    `numbers` are the arguments whose numbers are passed at run time. `specialized` are the arguments whose numbers are
+    part of the program until they vary between steps. `random` says whether the op draws random numbers,
+    `uses_precision` whether torch's float32 matmul precision affects it.
     """
 
     numbers: frozenset[str]
@@ -51,27 +52,27 @@ class DeviceProperties:
 
 
 class DevicePort(Protocol):
-    """What `torch.tpu` reports about the device."""
+    """The device for `torch.tpu`."""
 
     @abstractmethod
     def properties(self) -> DeviceProperties:
-        """The device as XLA describes it."""
+        """Return the device as XLA describes it."""
 
     @abstractmethod
     def platform(self) -> str:
-        """Where programs run: "tpu", "gpu" or "cpu"."""
+        """Return the platform that runs programs: "tpu", "gpu" or "cpu"."""
 
     @abstractmethod
     def dtypes(self) -> set[torch.dtype]:
-        """The dtypes that tensors of the device may have."""
+        """Return the dtypes that tensors of the device may have."""
 
     @abstractmethod
     def busy_percent(self) -> int:
-        """Percent of the time since the last call in which programs ran."""
+        """Return the percentage of the time since the last call in which programs ran."""
 
     @abstractmethod
     def memory_fraction(self) -> float:
-        """The fraction of the device's memory that this process may use."""
+        """Return the fraction of the device's memory that this process may use."""
 
     @abstractmethod
     def allow_memory(self, fraction: float) -> None:
@@ -79,23 +80,23 @@ class DevicePort(Protocol):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Bytes of the device's memory that are free now."""
+        """Return the bytes of the device's memory that are free now."""
 
     @abstractmethod
     def live_bytes(self) -> int:
-        """Bytes of device memory that values hold now."""
+        """Return the bytes of device memory that values hold now."""
 
     @abstractmethod
     def peak_bytes(self) -> int:
-        """The most bytes held since the start or `reset_peak`, temporaries of programs included."""
+        """Return the most bytes held since the start or `reset_peak`, including temporaries of programs."""
 
     @abstractmethod
     def reset_peak(self) -> None:
-        """Restart `peak_bytes` from what is held now."""
+        """Restart `peak_bytes` from the bytes held now."""
 
     @abstractmethod
     def times_exhausted(self) -> int:
-        """How often the device ran out of memory since the start or `reset_exhausted`."""
+        """Return how often the device ran out of memory since the start or `reset_exhausted`."""
 
     @abstractmethod
     def reset_exhausted(self) -> None:
@@ -103,105 +104,109 @@ class DevicePort(Protocol):
 
     @abstractmethod
     def summary(self) -> str:
-        """A table of what is alive."""
+        """Return a table of the live memory."""
 
 
 class Inference(Protocol):
-    """What the engine asks of the frontend where it makes states of the trie by itself."""
+    """The frontend's services for the engine when it constructs states of the trie by itself."""
 
     @abstractmethod
     def layout(self, dtype: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-        """The layout of a value. Raises NotImplementedError or RuntimeError where the device cannot have it."""
+        """Return the layout of a value. Raises NotImplementedError or RuntimeError if the device cannot have it."""
 
     @abstractmethod
     def agrees(self, records: Sequence[Record], numbers: Iterable[int]) -> bool:
-        """Whether torch infers the layouts of the results that the records of a trace with these numbers have."""
+        """Whether the records with these numbers have the result layouts that torch infers for their arguments."""
 
     @abstractmethod
     def derived(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
-        """The layouts of the new results of a record, by those of the slots that it reads, where sizes are SymInts.
-        Raises what torch does where it needs the number of one."""
+        """Return the layouts of a record's new results, from the layouts of the slots that it reads; sizes may be
+        SymInts. Raises torch's error if it needs the number of a SymInt."""
 
     @abstractmethod
     def at(self, record: Record) -> bool:
-        """Whether the user's program is now at the line of a record. One of a backward pass may be at any."""
+        """Whether the user's program is now at the line of a record. For a record of a backward pass, any line may
+        match."""
 
 
 class EnginePort(Protocol):
-    """What the frontend calls. A recorder takes the methods about traces as callbacks."""
+    """The engine for the frontend. A recorder takes the methods about traces as callbacks."""
 
     @property
     @abstractmethod
     def answers(self) -> ConstantReads:
-        """The constants that host reads have asked for."""
+        """The constants that host reads requested."""
 
     @property
     @abstractmethod
     def device(self) -> DevicePort:
-        """The device that programs run on."""
+        """The device that runs programs."""
 
-    # -- what ops mean
+    # -- meaning of ops
 
     @abstractmethod
     def facts(self, op: OpOverload) -> OpFacts:
-        """Facts about `op`. Raises NotImplementedError, naming the op and how to add it, when no rule expresses it."""
+        """Return the facts about `op`. Raises NotImplementedError, with the op's name and how to add it, if no rule
+        expresses it."""
 
     @abstractmethod
     def rules(self) -> Collection[str]:
-        """Names of the ops that have a rule of their own."""
+        """Return the names of the ops that have their own rule."""
 
     @abstractmethod
     def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
-        """The digest of a subtrace with sizes that it counts, made one for all of these: `function` gives it at some
-        counts, and the last results are the counts. Raises ValueError, with the reason, where there is none."""
+        """Return one digest for a subtrace at all counts within `bounds`. `function` returns the subtrace at given
+        counts; its last results are the counts. Raises ValueError, with the reason, if no single program serves all
+        counts."""
 
     @abstractmethod
     def untunable(self) -> str | None:
-        """Why passes cannot be chosen for a program by its cost on a TPU; None if they can."""
+        """Return the reason why passes cannot be chosen for a program by its cost on a TPU; None if they can."""
 
     @abstractmethod
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
-        """The result of `make`, a list that depends only on lazytpu's source and on torch: read from disk when an
-        earlier process computed it."""
+        """Return the result of `make`, a list that depends only on lazytpu's source and on torch. It is read from disk
+        if an earlier process computed it."""
 
     @abstractmethod
     def functional(self, op: OpOverload) -> OpOverload | None:
-        """The overload that computes what the mutating `op` writes, if there is one."""
+        """Return the overload that computes the values that the mutating `op` writes, or None."""
 
     @abstractmethod
     def check_dtype(self, dtype: torch.dtype) -> None:
-        """Raises NotImplementedError, naming the supported dtypes, for a dtype that no program can hold."""
+        """Raise NotImplementedError, with the supported dtypes, for a dtype that no program can hold."""
 
     @abstractmethod
     def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        """Raises RuntimeError, with the CPU's message, or torch.OutOfMemoryError for a tensor or view that is far too
+        """Raise RuntimeError, with the CPU's message, or torch.OutOfMemoryError for a tensor or view that is far too
         large for the device."""
 
     @abstractmethod
     def check_import(self, state: State) -> None:
-        """Raises RuntimeError, or torch.OutOfMemoryError, when the last record of the trace at `state` cannot be
-        imported. Found at a cut, the error would surface in an unrelated read."""
+        """Raise RuntimeError, or torch.OutOfMemoryError, if the last record of the trace at `state` cannot be imported.
+        At a cut, the error would surface in an unrelated read."""
 
     # -- traces
 
     @abstractmethod
     def text_of(self, records: Sequence[Record]) -> str:
-        """A trace as text: equal for equal traces, in every process, and for those alone. Raises TypeError when an
-        argument has no text."""
+        """Return a trace as text: traces have equal text if and only if they are equal, in every process. Raises
+        TypeError for an argument without a text."""
 
     @abstractmethod
     def plan_of(self, state: State) -> CutPlan:
-        """The plan of a trace that is at `state`, kept while it is in use."""
+        """Return the plan of the trace at `state`; it is kept while it is in use."""
 
     @abstractmethod
     def grows(self, state: State) -> Sequence[Grow]:
-        """What makes states behind one without a key, where what an earlier read left of a trace ends."""
+        """Return the constructors of the states after a state without a key, at the end of the part of a trace that an
+        earlier read left."""
 
     @abstractmethod
     def cut_trace(self, trace: Trace) -> None:
-        """Run the program that computes what is alive of a trace, compiling it if there is none.
+        """Run the program that computes the live values of a trace; compile it first if necessary.
 
-        Raises Interrupted when an interrupt came before it ran: nothing has happened then, and the trace may be cut
+        Raises Interrupted if an interrupt came before it ran: nothing has happened then, and the trace may be cut
         again.
         """
 
@@ -211,45 +216,45 @@ class EnginePort(Protocol):
 
     @abstractmethod
     def launched(self) -> int:
-        """How many programs have been launched."""
+        """Return the number of launched programs."""
 
     @abstractmethod
     def wait(self, since: int = 0) -> None:
-        """Wait until everything launched so far is done. Raises the first unreported failure of the launches after the
-        first `since`."""
+        """Wait until all launched programs are done. Raises the first unreported failure among the launches after
+        number `since`."""
 
     @abstractmethod
     def idle(self) -> bool:
-        """Whether everything launched so far is done."""
+        """Whether all launched programs are done."""
 
     # -- data
 
     @abstractmethod
     def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Any:
-        """A device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in memory
-        order). `line` is the user's line that asked for it; the dims in `ranges` will vary."""
+        """Return a device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in
+        memory order). `line` is the user's line of the upload; the dims in `ranges` will vary."""
 
     @abstractmethod
     def mark(self, buffer: Any, layout: Layout, ranges: Ranges) -> Any:
-        """A device buffer in place of one of a value of `layout` whose dims in `ranges` will vary."""
+        """Return a device buffer in place of a value's buffer; the dims in `ranges` of the value will vary."""
 
     @abstractmethod
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements in memory order, owned by the caller. Raises what failed on the
-        device."""
+        """Return a 1-D CPU tensor with a buffer's elements in memory order, owned by the caller. Raises the errors of
+        the programs that compute them."""
 
     @abstractmethod
     def number(self, buffer: Any, dtype: torch.dtype, index: int) -> Any:
-        """One of these elements, as a Python number. Raises what failed on the device."""
+        """Return one element of a buffer as a Python number. Raises the errors of the programs that compute it."""
 
     @abstractmethod
     def share(self, buffer: Any) -> Any:
-        """A jax array of a buffer's memory, which is not donated while the array lives. Raises what failed on the
-        device."""
+        """Return a jax array that shares a buffer's memory, which is not donated while the array lives. Raises the
+        errors of the programs that compute the buffer."""
 
     @abstractmethod
     def adopt(self, array: Any, line: Any = None) -> Any:
-        """A device buffer of the memory of a jax array on this device; it is never donated."""
+        """Return a device buffer that shares the memory of a jax array on this device; it is never donated."""
 
     @abstractmethod
     def fell_back(self) -> None:

@@ -1,5 +1,5 @@
-"""Reading the value of a setting from what the user gave, often the text of an environment variable. Each reader raises
-ValueError or TypeError for what it does not accept."""
+"""Readers of settings: each converts the user's value, often the text of an environment variable, and raises ValueError
+or TypeError for a value that is not allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
-    """One of these words, in any case."""
+    """Read one of these words, in any case."""
 
     def read(value: Any) -> str:
         word = value.strip().lower() if isinstance(value, str) else value
@@ -23,7 +23,7 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 
 def integer(low: int, high: int | None = None) -> Callable[[Any], int]:
-    """A whole number from `low` to `high`, or its text, such as 50_000."""
+    """Read an integer from `low` to `high`, or its text, such as 50_000."""
 
     def read(value: Any) -> int:
         if not isinstance(value, int | str):
@@ -40,7 +40,7 @@ _FLAGS = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": F
 
 
 def flag(value: Any) -> bool:
-    """A bool, or a word for one."""
+    """Read a bool, or a word for one."""
     if isinstance(value, bool):
         return value
     try:
@@ -50,7 +50,7 @@ def flag(value: Any) -> bool:
 
 
 def seconds(value: Any) -> float:
-    """Seconds, 0 or more, infinity included."""
+    """Read seconds: 0 or more, also infinity."""
     if isinstance(value, bool):
         raise TypeError
     number = float(value)
@@ -60,7 +60,7 @@ def seconds(value: Any) -> float:
 
 
 def folder(value: Any) -> Path | None:
-    """A folder, which need not exist; None for nothing."""
+    """Read a folder, which need not exist; None and "" are None."""
     if value is None or value == "":
         return None
     path = Path(value).expanduser()
@@ -70,23 +70,23 @@ def folder(value: Any) -> Path | None:
 
 
 def plugins(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The libraries with a PJRT C API that jax is configured to load, by platform name."""
+    """Return the libraries with a PJRT C API that jax is configured to load, by platform name."""
     listed = environment.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(",")
     return {name: path for name, _, path in (entry.partition(":") for entry in listed) if name}
 
 
 def platform(value: Any) -> str | None:
-    """A platform of XLA; None for nothing."""
+    """Read a platform of XLA; None and "" are None."""
     return one_of("cpu", "tpu", "gpu", "cuda", "rocm", *plugins())(value) if value else None
 
 
 def target(value: Any) -> str | None:
-    """What passes compile for, as listed in `lazytpu.passes.target.NAMES`; None for nothing."""
+    """Read a target of the passes, one of `lazytpu.passes.target.NAMES`; None and "" are None."""
     return one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(value) if value else None
 
 
 def cache_folder(value: Any) -> Path | None:
-    """A folder; None for nothing, and for the word off."""
+    """Read a folder; None, "" and "off" are None."""
     if value is None or str(value).strip().lower() in ("", "off"):
         return None
     return Path(value)
@@ -97,7 +97,7 @@ _SIZE = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)")
 
 
 def size(value: Any) -> int:
-    """Bytes: a number, or a number and a unit such as 1.5 MiB."""
+    """Read bytes: a number, or a number and a unit such as 1.5 MiB."""
     match = _SIZE.fullmatch(str(value).strip().lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError
@@ -105,7 +105,7 @@ def size(value: Any) -> int:
 
 
 def memory(value: Any) -> int:
-    """Bytes as `size` reads them: none, or at least 1 MiB."""
+    """Read bytes as `size`: 0, or at least 1 MiB."""
     number = size(value)
     if 0 < number < 2**20:
         raise ValueError
@@ -113,7 +113,8 @@ def memory(value: Any) -> int:
 
 
 def buckets(value: Any) -> str | tuple[int, ...]:
-    """The words off and auto, or sizes of at least 2: a sequence, or their text with commas; sorted, each once."""
+    """Read "off", "auto", or sizes of at least 2, as a sequence or as text with commas. Returns the sizes sorted,
+    without duplicates."""
     word = value.strip().lower() if isinstance(value, str) else value
     if word in ("off", "auto"):
         return word

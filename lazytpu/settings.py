@@ -1,4 +1,4 @@
-"""What can be set: for each setting its default, what is allowed, and what it means."""
+"""The table of settings: for each, its default, its allowed values, and its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "LAZYTPU_"
 
 
 class Values(TypedDict, total=False):
-    """What `lazytpu.options(...)` takes."""
+    """The keyword arguments of `lazytpu.options(...)`."""
 
     mode: str
     debug: int
@@ -42,8 +42,7 @@ class Values(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `read` turns what the user gave, or the text of the variable, into the value, or raises
-    ValueError."""
+    """One setting: `read` converts the user's value, or the text of the variable, or raises ValueError."""
 
     name: str
     default: Any
@@ -51,7 +50,7 @@ class Setting:
     meaning: str
     read: Callable[[Any], Any]
     empty: bool = False
-    """Whether an empty variable is a value of its own; of the others it means the default."""
+    """Whether an empty variable is a value; for other settings it means the default."""
 
     @property
     def variable(self) -> str:
@@ -59,7 +58,7 @@ class Setting:
         return f"{PREFIX}{self.name.upper()}"
 
     def parse(self, value: Any, source: str) -> Any:
-        """The value that `value` stands for. Raises ValueError naming `source`, what was given and what is allowed."""
+        """Convert `value`. Raises ValueError with `source`, the value, and the allowed values."""
         try:
             return self.read(value)
         except (ValueError, TypeError, OverflowError, OSError, RuntimeError):  # the last three: numbers and paths

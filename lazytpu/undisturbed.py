@@ -1,5 +1,5 @@
-"""Keeps the process as it is while lazytpu imports what it needs: the libraries below draw random numbers and set
-variables of the environment when they are imported, which may be in the middle of a seeded script."""
+"""Keeps the process's state unchanged while lazytpu imports its libraries: they draw random numbers and set environment
+variables when they are imported, which may be in the middle of a seeded script."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ import numpy as np
 _PYTHON: Any = getattr(random.getstate, "__self__")  # noqa: B009  (the generator behind the module's functions)
 
 _UNBOUND = frozenset(("seed", "sample", "ranf"))
-"Functions that are no methods of numpy's generator. (`random` has such methods.)"
+"""Functions that are not methods of numpy's generator. (`random` has such methods.)"""
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, what this thread draws from the global generators of `random` and numpy comes from others, and finders
-    of modules that it adds are gone at the end. Other threads draw as ever: nothing is saved and put back."""
+    """Inside the block, this thread draws from other generators in place of the global ones of `random` and numpy, and
+    finders of modules that it adds are removed at the end. Other threads draw as usual: no state is saved and restored.
+    """
     finders = list(sys.meta_path)
     drawing = [True]
     # numpy imports `random` at its first use, in 10 ms. The functions of `mtrand` are never replaced.
@@ -44,12 +45,12 @@ def undisturbed() -> Iterator[None]:
 
 
 def _replace(module: Any, generator: Any, private: Any, drawing: list[bool]) -> Iterator[tuple[Any, str, Any, Any]]:
-    """Let the functions of a global generator draw from `private` in this thread, as long as `drawing`."""
+    """Let the functions of a global generator draw from `private` in this thread, as long as `drawing` is not empty."""
     thread = threading.get_ident()
 
-    def stand_in_for(function: Any, own: Any) -> Any:
+    def stand_in_for(function: Any, private_function: Any) -> Any:
         def draw(*args: Any, **kwargs: Any) -> Any:
-            return (own if drawing and threading.get_ident() == thread else function)(*args, **kwargs)
+            return (private_function if drawing and threading.get_ident() == thread else function)(*args, **kwargs)
 
         return draw
 
@@ -62,16 +63,16 @@ def _replace(module: Any, generator: Any, private: Any, drawing: list[bool]) -> 
 
 @contextmanager
 def with_environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Inside, the environment has these variables too. Yields a dict that has, at the end, those that the block set;
-    the environment is then as it was."""
+    """Add these variables to the environment inside the block, except variables that it has. Yields a dict; at the end
+    it receives the variables that the block set, and the environment is restored."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in variables.items() if name not in before})
-    added: dict[str, str] = {}
+    changed: dict[str, str] = {}
     try:
-        yield added
+        yield changed
     finally:
-        added.update({name: value for name, value in os.environ.items() if before.get(name) != value})
-        for name in added:
+        changed.update({name: value for name, value in os.environ.items() if before.get(name) != value})
+        for name in changed:
             if name in before:
                 os.environ[name] = before[name]
             else:

@@ -1,7 +1,7 @@
-"""Versions of Python, torch, jax and xDSL: those lazytpu was checked with, and the warning about others.
+"""The versions of Python, torch, jax and xDSL that lazytpu was checked with, and the warning about others.
 
-torch, jax and xDSL move names that lazytpu uses from release to release. What differs between releases is looked up by
-version in one file per library (docs/versions.md); no other file compares versions.
+torch, jax and xDSL move names that lazytpu uses from release to release. One file per library looks up these
+differences by version (docs/versions.md); no other file compares versions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Combination(NamedTuple):
-    """Minor releases of the libraries that lazytpu builds on, and of Python."""
+    """Minor releases of Python and of the libraries under lazytpu."""
 
     python: str
     torch: str
@@ -34,27 +34,27 @@ CHECKED = (
     Combination("3.13", "2.15", "0.12", "0.75"),
     Combination("3.14", "2.15", "0.12", "0.75"),
 )
-"""What `make test-versions` runs; the README has what each gave."""
+"""The combinations that `make test-versions` runs; the README has the results."""
 
 
 class UncheckedVersionWarning(UserWarning):
-    """A library's release is not among those that lazytpu, or its hook for that library, was checked with."""
+    """A library's release is not among the releases that lazytpu, or its hook for that library, was checked with."""
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version: (2, 13, 0) for "2.13.0+cpu", () for a text that begins with none."""
+    """Return the numbers of a version: (2, 13, 0) for "2.13.0+cpu", () for a text that begins with none."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def minor(version: str) -> str:
-    """The minor release of a version: "2.13" for "2.13.0+cpu"."""
+    """Return the minor release of a version: "2.13" for "2.13.0+cpu"."""
     return ".".join(map(str, release(version)[:2]))
 
 
 def require_one_release(jax: str, jaxlib: str) -> None:
-    """Raise ImportError unless the versions of jax and jaxlib are of one release. jax accepts some others, but its
-    private names and those of jaxlib were checked together."""
+    """Raise ImportError unless jax and jaxlib have the same release. jax accepts some other pairs, but the private
+    names of both were checked together."""
     if release(jax) != release(jaxlib):
         raise ImportError(
             f"jax is {jax} and jaxlib is {jaxlib}; lazytpu needs one release of both: "
@@ -63,13 +63,13 @@ def require_one_release(jax: str, jaxlib: str) -> None:
 
 
 def installed() -> Combination:
-    """This Python, and the releases that are installed for it."""
+    """Return this Python's minor release, with the installed releases."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Combination(python, *[minor(metadata.version(name)) for name in ("torch", "jax", "xdsl")])
 
 
 def warn_unchecked() -> None:
-    """Warn unless what is installed is a combination that was checked."""
+    """Warn unless the installed combination was checked."""
     found = installed()
     if found not in CHECKED:
         warnings.warn(

@@ -1,5 +1,7 @@
-"""Puts the rooms together: registers the device, and at its first use makes the engine and gives it to the frontend.
-Only this module, the package's `__init__` and the rooms above the engine know both."""
+"""Connects the rooms: registers the device, and at its first use constructs the engine and gives it to the frontend.
+
+Only this module, the package's `__init__` and the rooms above the engine import both.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,17 @@ ENGINE: Engine | None = None
 
 
 def register() -> None:
-    """Make "tpu" a device of torch. `import torch` calls it through the entry point, so it loads neither jax nor xDSL
+    """Make "tpu" a device of torch. `import torch` calls this through the entry point, so it loads neither jax nor xDSL
     nor kernels."""
     if register_device(start):
-        from lazytpu.dynamo import routing  # which names the device
+        from lazytpu.dynamo import routing  # its import names the device
 
         routing.install()
         _register_backend()
 
 
 def _register_backend() -> None:
-    """Tell torch.distributed of the backend "tpu". What makes its groups is imported when the first is made."""
+    """Register the backend "tpu" with torch.distributed. The code for its groups is imported with the first group."""
     import torch.distributed as dist
 
     if dist.is_available():
@@ -43,7 +45,8 @@ def _register_backend() -> None:
 
 
 def start() -> Engine:
-    """Make the engine, once. Raises ValueError for an environment variable of lazytpu that could not be read."""
+    """Return the engine; construct it at the first call. Raises ValueError for an invalid environment variable of
+    lazytpu."""
     global ENGINE
     if ENGINE is None:
         from lazytpu.aten import symbolic_ints

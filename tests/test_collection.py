@@ -1,4 +1,4 @@
-"""When Python's garbage collector rests at the end of the process, and when it must not."""
+"""Python's final garbage collection is skipped at the end of the process, unless an object needs it."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ class Inherits(Ends):
     pass
 
 
-def test_plain_objects_and_the_standard_streams_await_nothing() -> None:
+def test_plain_objects_and_standard_streams_allow_the_skip() -> None:
     streams = [sys.__stdin__, sys.__stdout__, sys.__stderr__]
     layers: list[Any] = [getattr(stream, "buffer", None) for stream in streams]
     assert not await_end([Plain(), {}, (number for number in range(3)), *streams, *layers])
 
 
 @pytest.mark.parametrize("kind", [Ends, Inherits])
-def test_an_object_with_a_finalizer_awaits_its_end(kind: type) -> None:
+def test_object_with_a_finalizer_prevents_the_skip(kind: type) -> None:
     assert await_end([Plain(), kind()])
 
 
 @pytest.mark.parametrize("mode", ["w", "wb"])
-def test_an_open_file_awaits_its_end(tmp_path: Path, mode: str) -> None:
+def test_open_file_prevents_the_skip(tmp_path: Path, mode: str) -> None:
     with open(tmp_path / "file", mode) as file:
         assert await_end([file])
     assert not await_end([file])
 
 
 def _binding(module: str | None) -> Any:
-    """As nanobind makes a function for an extension: its class belongs to nanobind."""
+    """Return a function like one that nanobind creates for an extension: its class belongs to nanobind."""
     kind = type("nb_func", (), {"__module__": "nanobind"})
     function: Any = kind()
     function.__module__ = module
     return function
 
 
-def test_bindings_of_other_extensions_await_their_end() -> None:
+def test_bindings_of_other_extensions_prevent_the_skip() -> None:
     assert await_end([Plain(), _binding("triton._C.libtriton")])
     assert not await_end([_binding("jaxlib._jax"), _binding("jax.errors"), _binding(None)])
 
@@ -68,12 +68,12 @@ kept = Cycle()
 """
 
 
-def test_a_process_ends_without_looking_for_garbage() -> None:
+def test_process_ends_without_a_collection() -> None:
     done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT])
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen True\n"), done.stderr
 
 
-def test_what_awaits_its_end_comes_to_it(tmp_path: Path) -> None:
+def test_finalizer_runs_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     more = f"kept.file = open({str(path)!r}, 'w'); kept.file.write('all of it')\n"
     done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
@@ -81,13 +81,13 @@ def test_what_awaits_its_end_comes_to_it(tmp_path: Path) -> None:
     assert path.read_text() == "all of it"
 
 
-def test_bindings_of_the_device_await_nothing() -> None:
+def test_bindings_of_the_device_allow_the_skip() -> None:
     more = "print(sum(type(each).__module__ == 'nanobind' for each in gc.get_objects()) > 1000)\n"
     done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
     assert (done.returncode, done.stdout) == (0, "6.0\nTrue\nfrozen True\n"), done.stderr
 
 
-def test_a_stream_that_does_not_answer_ends_as_ever() -> None:
+def test_stream_that_raises_prevents_the_skip() -> None:
     detached = "import io; kept.stream = io.TextIOWrapper(io.BytesIO()); kept.stream.detach()\n"
     done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + detached])
     assert (done.returncode, done.stdout, done.stderr) == (0, "6.0\nfrozen False\n", "")

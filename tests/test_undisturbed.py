@@ -1,4 +1,4 @@
-"""Importing and using lazytpu leaves the process as it is."""
+"""Imports and uses of lazytpu leave the process's state unchanged."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ print("done")
 """
 
 
-def test_process_stays_as_it_is(tmp_path: Path) -> None:
+def test_state_of_the_process_is_unchanged(tmp_path: Path) -> None:
     environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_import_of_the_kernels_first_draws_nothing() -> None:
+def test_import_of_kernels_draws_no_random_numbers() -> None:
     script = (
         "import numpy, random, torch; numpy.random.seed(0); random.seed(0)\n"
         "states = lambda: (repr(numpy.random.get_state(legacy=False)), random.getstate())\n"
@@ -118,7 +118,7 @@ def test_import_of_the_kernels_first_draws_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_other_threads_draw_on_meanwhile() -> None:
+def test_other_threads_draw_as_usual() -> None:
     np.random.seed(3)
     random.seed(3)
     expected = [np.random.rand(), random.random(), np.random.rand(), random.random()]
@@ -142,12 +142,12 @@ def test_other_threads_draw_on_meanwhile() -> None:
     draw()
     assert drawn == expected
     random.seed(3)
-    first = getrandbits(8)  # a name that was imported inside is the module's again
+    first = getrandbits(8)  # a name imported inside is the module's function again
     random.seed(3)
     assert first == random.getrandbits(8)
 
 
-def test_environment_is_as_before() -> None:
+def test_environment_is_restored() -> None:
     before = dict(os.environ)
     with with_environment({"LAZYTPU_A": "1", "PATH": "no"}) as added:
         assert (os.environ["LAZYTPU_A"], os.environ["PATH"]) == ("1", before["PATH"])

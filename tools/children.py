@@ -1,7 +1,8 @@
-"""Cases in child processes with bounded memory and time: one that dies or hangs is found, and the others go on.
+"""Cases in child processes with bounded memory and time: a case that dies or hangs is reported, and the others
+continue.
 
-A child is a command that is given numbers of cases. For each it prints lines of JSON (`say`): `number`, `stage` and
-whatever else there is to say. The last stage of a case is "done" or "nothing".
+A child is a command that takes numbers of cases. For each case it prints lines of JSON (`say`): `number`, `stage` and
+further results. The last stage of a case is "done" or "nothing".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 LAST_STAGES = ("done", "nothing")
-CHUNK = 400  # cases of one child
+CHUNK = 400  # cases per child
 
 
 def answers(
@@ -27,11 +28,11 @@ def answers(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """One answer for each case, from as many children as it takes. `command` gets the numbers, with commas; a case may
-    take `limit` seconds. Where a child ended, the answer has its last stage, and `end`."""
-    rest = list(numbers)
-    while rest:
-        chunk, known = rest[:CHUNK], dict[int, dict[str, Any]]()
+    """Yield one answer for each case, from several children if necessary. `command` receives the numbers, separated by
+    commas; a case may take `limit` seconds. If a child ended, the answer has its last stage, and `end`."""
+    remaining = list(numbers)
+    while remaining:
+        chunk, answers_of_child = remaining[:CHUNK], dict[int, dict[str, Any]]()
         child = subprocess.Popen(
             command(",".join(map(str, chunk))),
             stdout=subprocess.PIPE,
@@ -43,21 +44,21 @@ def answers(
         threading.Thread(target=_pass_on, args=(child, lines), daemon=True).start()
         end = "hangs"
         try:
-            while (line := lines.get(timeout=limit if known else 4 * limit)) is not None:
+            while (line := lines.get(timeout=limit if answers_of_child else 4 * limit)) is not None:
                 said = json.loads(line)
-                known.setdefault(said["number"], {}).update(said)
+                answers_of_child.setdefault(said["number"], {}).update(said)
                 if said["stage"] in LAST_STAGES:
-                    yield known[said["number"]]
+                    yield answers_of_child[said["number"]]
             end = f"exit {child.wait()}"
         except queue.Empty:
             child.kill()
             child.wait()
-        last = known.get(max(known, default=-1))
-        if not known:
+        last = answers_of_child.get(max(answers_of_child, default=-1))
+        if not answers_of_child:
             raise RuntimeError(f"a child said nothing ({end})")
         if last is not None and last["stage"] not in LAST_STAGES:
             yield {**last, "end": end}
-        rest = [n for n in rest if n > max(known)]
+        remaining = [n for n in remaining if n > max(answers_of_child)]
 
 
 def _pass_on(child: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
@@ -82,7 +83,7 @@ def start_child(address_space: int) -> None:
 
 
 def alive(device: str) -> None:
-    """Raises when the device is not what it was."""
+    """Raise if the device does not work correctly any more."""
     import lazytpu
 
     lazytpu.sync()

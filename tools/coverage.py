@@ -1,12 +1,12 @@
-"""Which ATen overloads lazytpu can express, and how.
+"""Lists how lazytpu expresses each ATen overload.
 
     python tools/coverage.py            the core ATen op set
     python tools/coverage.py --all      every overload of aten
     python tools/coverage.py --missing  only those that nothing expresses
 
-An overload has a rule, or is the in-place or out= form of one that has, or is a view (which records nothing), or has a
-kernel of its own in the frontend (a read to the host, a copy), or is expanded by torch's decomposition. The ops of a
-decomposition may themselves be missing: that shows when the op is first compiled.
+An overload has a rule, or is the in-place or out= form of an op with a rule, or is a view (which records nothing), or
+has a kernel in the frontend (a read to the host, a copy), or is expanded by torch's decomposition. The ops of a
+decomposition may themselves be missing: that is detected when the op is first compiled.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def dispatched() -> frozenset[str]:
 
 
 def overloads(core_only: bool) -> Iterator[torch._ops.OpOverload]:
-    """All overloads of aten that the dispatcher knows, or those tagged `core`, by name."""
+    """Yield all overloads of aten that the dispatcher knows, or only those tagged `core`, by name."""
     for packet in sorted(dir(torch.ops.aten)):
-        found = getattr(torch.ops.aten, packet)
-        if not hasattr(found, "overloads"):
+        packet_op = getattr(torch.ops.aten, packet)
+        if not hasattr(packet_op, "overloads"):
             continue
-        for name in found.overloads():
-            op = getattr(found, name)
+        for name in packet_op.overloads():
+            op = getattr(packet_op, name)
             if op.name() in dispatched() and (not core_only or torch.Tag.core in op.tags):
                 yield op
 
@@ -48,8 +48,8 @@ def how(op: torch._ops.OpOverload) -> str:
     """ "rule", "functional form", "view", "kernel", "decomposition" or "missing"."""
     if str(op) in registry.load():
         return "rule"
-    other = functional(op) if signature(op).written else None
-    if other is not None and other.name() in dispatched() and dispatch.supported(other):
+    counterpart = functional(op) if signature(op).written else None
+    if counterpart is not None and counterpart.name() in dispatched() and dispatch.supported(counterpart):
         return "functional form"
     if signature(op).views:
         return "view"

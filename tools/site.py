@@ -1,8 +1,8 @@
-"""Hooks of mkdocs (mkdocs.yml): what the site has besides the pages of docs/.
+"""Hooks of mkdocs (mkdocs.yml): the parts of the site besides the pages of docs/.
 
-The README is its first page, and the other pages of the root (CONTRIBUTING and the like) belong to it. Links out of
-docs/, to source files, lead on the site to copies of these files, so that mkdocs checks them as strictly as links
-between pages.
+The README is its first page, and the other pages of the root (such as CONTRIBUTING) belong to it. Links out of docs/,
+to source files, lead on the site to copies of these files, so that mkdocs checks them as strictly as links between
+pages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     linked = {target for page in files.documentation_pages() for target in sources(page.src_uri, page.content_string)}
     for target in sorted(linked):
         path = ROOT / target
-        if path.is_file():  # else mkdocs says where the link is
+        if path.is_file():  # otherwise mkdocs reports the link
             files.append(File.generated(config, asset(target), content=path.read_text()))
     return files
 
@@ -57,7 +57,7 @@ def in_project(page: str, target: str) -> str:
 
 
 def address_of(page: str, target: str) -> str:
-    """A link's target as a link of the site, whose pages all lie in one folder."""
+    """Return a link's target as a link of the site, whose pages are all in one folder."""
     target = in_project(page, target)
     if target in PAGES:
         return PAGES[target]
@@ -65,5 +65,5 @@ def address_of(page: str, target: str) -> str:
 
 
 def asset(target: str) -> str:
-    """Where the copy of a source file lies: browsers show text, and save what is called .py."""
+    """Return the path of a source file's copy: browsers show text, and download files named .py."""
     return f"{SOURCE}/{target}.txt"

@@ -76,11 +76,11 @@ def cpu_ms(module: ModuleOp, name: str, xdsl: bool) -> float:
         from xdsl.transforms.common_subexpression_elimination import CommonSubexpressionElimination
         from xdsl.transforms.dead_code_elimination import DeadCodeElimination
 
-        each = {"cse": CommonSubexpressionElimination(), "dce": DeadCodeElimination()}[name]
+        module_pass = {"cse": CommonSubexpressionElimination(), "dce": DeadCodeElimination()}[name]
     else:
-        (each,) = parse(name)
+        (module_pass,) = parse(name)
     ctx, start = context(), time.process_time()
-    each.apply(ctx, module)
+    module_pass.apply(ctx, module)
     return 1e3 * (time.process_time() - start)
 
 

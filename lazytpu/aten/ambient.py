@@ -27,7 +27,7 @@ _recorded = _Recorded()
 
 @contextmanager
 def under(settings: Mapping[str, str]) -> Iterator[None]:
-    """While active, rules see `settings`, those of the record being imported."""
+    """While active, rules see `settings`, the torch settings of the record being imported."""
     before, _recorded.settings = _recorded.settings, settings
     try:
         yield

@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 def assert_async(
     b: Builder, self: SSAValue, assert_msg: str = "Expected Tensor with single nonzero value, but got zero"
 ) -> tuple[()]:
-    """Nothing; RuntimeError where `self`, of one element, is 0."""
+    """Compute nothing, and raise RuntimeError where `self`, of one element, is 0."""
     b.check(b.compare("NE", self, full(b, 0, self)), assert_msg or "Assertion is failed", error="RuntimeError")
     return ()

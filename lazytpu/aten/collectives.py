@@ -1,7 +1,7 @@
-"""What the collectives of process groups mean (their schemas are in `lazytpu.distributed.ops`).
+"""The collectives of process groups in the dialect (their schemas are in `lazytpu.distributed.ops`).
 
-Each is a program of its own, which the processes `members` run together, each as one replica, so the only group is all
-replicas. An array is sent as it lies in memory, and its parts are equal parts of that.
+Each collective is a separate program, which the processes `members` run together, one replica each. So the only group
+contains all replicas. An array is sent in memory order, and its parts are equal parts of its memory.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def reduce_scatter(
     b: Builder, self: SSAValue, kind: str, size: Sequence[int], group: str, members: Sequence[int]
 ) -> SSAValue:
     """The own part, of shape `size`, of the reduction by `kind`."""
-    parts = b.reshape(self, (len(members), prod(size)))
-    return b.reshape(b.reduce_scatter(kind, parts, 0, _all(members)), tuple(size))
+    rows = b.reshape(self, (len(members), prod(size)))
+    return b.reshape(b.reduce_scatter(kind, rows, 0, _all(members)), tuple(size))
 
 
 @rule("lazytpu_dist.all_to_all.default")
 def all_to_all(b: Builder, self: SSAValue, group: str, members: Sequence[int]) -> SSAValue:
     """Part i goes to member i, and part i of the result comes from it."""
     shape, count = shape_of(self), len(members)
-    parts = b.reshape(self, (count, prod(shape) // count))
-    return b.reshape(b.all_to_all(parts, 0, 0, _all(members)), shape)
+    rows = b.reshape(self, (count, prod(shape) // count))
+    return b.reshape(b.all_to_all(rows, 0, 0, _all(members)), shape)
 
 
 @rule("lazytpu_dist.broadcast.default")
@@ -60,15 +60,15 @@ def broadcast(b: Builder, self: SSAValue, root: int, group: str, members: Sequen
 
 @rule("lazytpu_dist.scatter.default")
 def scatter(b: Builder, self: SSAValue, root: int, size: Sequence[int], group: str, members: Sequence[int]) -> SSAValue:
-    """The own part, of shape `size`, of the array of member `root`."""
-    parts = b.reshape(_bits_of_root(b, self, root, members), (len(members), prod(size)))
-    own = b.reshape(b.reduce_scatter("add", parts, 0, _all(members)), tuple(size))
-    return _from_bits(b, own, dtype_of(self))
+    """The part, of shape `size`, of member `root`'s array that belongs to this member."""
+    rows = b.reshape(_bits_of_root(b, self, root, members), (len(members), prod(size)))
+    row = b.reshape(b.reduce_scatter("add", rows, 0, _all(members)), tuple(size))
+    return _from_bits(b, row, dtype_of(self))
 
 
 def _integer(dtype: str) -> str:
-    """The integers that the bits of a dtype are sent as: a sum with zeros keeps them, where one of floats would turn
-    -0.0 into 0.0."""
+    """The integer dtype as which the bits of a dtype are sent: a sum with zeros keeps them, whereas a sum of floats
+    would turn -0.0 into 0.0."""
     return f"ui{8 * numpy_dtype(dtype).itemsize}"
 
 

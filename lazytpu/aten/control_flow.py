@@ -1,7 +1,8 @@
-"""Branches and loops over subtraces: what torch.cond, while_loop and scan are recorded as.
+"""Branches and loops over subtraces, which torch.cond, while_loop and scan are recorded as.
 
-A region of the dialect is a subtrace, imported into it. Its random ops draw from the (seed, offset) of the record: the
-first one of the first iteration as any op would, the others from offsets far beyond those that other records use.
+A region of the dialect is a subtrace, imported into it. Its random ops draw from the (seed, offset) of the record. The
+first op of the first iteration draws as any op would. The others draw from offsets far beyond the offsets of other
+records.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Region(Importer):
             self.memory[slot] = base.to_memory(b, arguments[index])
 
     def results(self) -> list[SSAValue]:
-        """What the subtrace returns."""
+        """Return the results of the subtrace."""
         self.import_records()
         return [self.arguments[r] if isinstance(r, int) else self.read(r) for r in self.subtrace.results]
 

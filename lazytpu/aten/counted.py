@@ -1,5 +1,5 @@
-"""Functions with sizes that are counted on the device: a program of the greatest counts, made one for all of them, and
-put where it is called."""
+"""Functions with sizes that are counted on the device: one program for the greatest counts, built once and inlined at
+each call."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 Refused = tuple[tuple[tuple[int, int], ...], str, str]
-"Counts, by number, that torch refuses when they are so many together; the message, and the exception."
+"""Counts, by number, that torch refuses in combination; the message, and the exception."""
 
 
 @dataclass(frozen=True)
 class Counted:
     """The block of a function. Its arguments are packs of constants, with the numbers `packs`, the arguments of the
-    subtrace by their numbers (`inputs`), and the pack of counts. It returns what the subtrace does, which gives all
-    counts in the end (`counts` of them), and whether its checks passed: of each its message and the exception. Some
-    counts are `refused`."""
+    subtrace by their numbers (`inputs`), and the pack of counts. It returns the results of the subtrace, then all
+    counts (`counts` of them), then whether its checks passed, each with its message and exception. `refused` are the
+    combinations of counts that torch refuses."""
 
     block: Block
     packs: Sequence[Any]
@@ -54,14 +54,14 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
     assert last is not None
     *arguments, sizes = of.block.args
     packs: dict[SSAValue, Any] = dict(zip(arguments, of.packs, strict=False))
-    known: dict[SSAValue, SSAValue] = {}
+    clones: dict[SSAValue, SSAValue] = {}
     for argument, index in zip(arguments[len(packs) :], of.inputs, strict=True):
-        known[argument] = base_of(function.arguments[index]).to_memory(b, b.local(inputs[index]))
+        clones[argument] = base_of(function.arguments[index]).to_memory(b, b.local(inputs[index]))
     *values, status = last.operands
     totals = values[len(values) - of.counts :]
 
     def count(number: int) -> SSAValue:
-        total = known.get(totals[number])
+        total = clones.get(totals[number])
         return b.constant(0, "i32") if total is None else b.convert(total, "i32")
 
     for op in of.block.ops:
@@ -71,14 +71,15 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
         if isinstance(op, NumberOp):
             index = op.index.value.data
             pack = packs.get(op.pack)
-            known[op.result] = count(index) if pack is None else b.constant(pack[index].item(), dtype_of(op.result))
+            clones[op.result] = count(index) if pack is None else b.constant(pack[index].item(), dtype_of(op.result))
             continue
         if sizes in op.operands:  # for the regions of the op
-            known[sizes] = b.concatenate([b.reshape(count(i), (1,)) for i in range(of.counts)], 0)
-        b.insert(op.clone(known))
-    for few, message, error in of.refused:
-        b.check(reduce(b.or_, [b.compare("NE", count(n), b.constant(size, "i32")) for n, size in few]), message, error)
+            clones[sizes] = b.concatenate([b.reshape(count(i), (1,)) for i in range(of.counts)], 0)
+        b.insert(op.clone(clones))
+    for refused_counts, message, error in of.refused:
+        differs = [b.compare("NE", count(n), b.constant(size, "i32")) for n, size in refused_counts]
+        b.check(reduce(b.or_, differs), message, error)
     for i, (message, error) in enumerate(of.checks):
-        b.check(b.slice(known[status], [i], [i + 1]), message, error)
+        b.check(b.slice(clones[status], [i], [i + 1]), message, error)
     outs = zip(function.outs, values, strict=True)
-    return [base_of(out).to_logical(b, known[value]) for out, value in outs]
+    return [base_of(out).to_logical(b, clones[value]) for out, value in outs]

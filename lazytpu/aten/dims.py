@@ -25,7 +25,7 @@ def reduced(dim: int | Sequence[int] | None, rank: int) -> list[int]:
 
 
 def keepdim_shape(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """`shape` with size 1 at `dims`, as `keepdim=True` gives."""
+    """`shape` with size 1 at `dims`, as with `keepdim=True`."""
     return [1 if d in dims else size for d, size in enumerate(shape)]
 
 
@@ -36,5 +36,5 @@ def without(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
 
 def along(b: Builder, x: SSAValue, shape: Sequence[int], dims: Sequence[int]) -> SSAValue:
     """`x` broadcast to `shape` along `dims`, which it lacks or has with size 1."""
-    rest = [d for d in range(len(shape)) if d not in dims]
-    return b.broadcast_in_dim(b.reshape(x, [shape[d] for d in rest]), shape, rest)
+    kept = [d for d in range(len(shape)) if d not in dims]
+    return b.broadcast_in_dim(b.reshape(x, [shape[d] for d in kept]), shape, kept)

@@ -56,8 +56,8 @@ def evaluate(
     if rule is not None:
         results = _call_rule(b, rule, bound, outs, rng, s)
         return _split(op, results, s)
-    if s.written and (other := functional(op)) is not None and supported(other):
-        return _through_functional(b, op, other, bound, outs, rng, within)
+    if s.written and (counterpart := functional(op)) is not None and supported(counterpart):
+        return _through_functional(b, op, counterpart, bound, outs, rng, within)
     decompose = decomposition(op)
     if decompose is None or within.count(op) >= DEEPEST:
         raise missing_rule(op)
@@ -131,7 +131,7 @@ def _through_functional(
     fresh = list(outs) if any(r is None for r in s.returned) else []
     targets = [_meta(v) for v in current.values() if v is not None for v in (v if isinstance(v, list) else [v])]
     in_place = op._schema.name != other._schema.name
-    if in_place and set(s.names) != set(f.names):  # by position: dropout_ calls `self` what dropout calls `input`
+    if in_place and set(s.names) != set(f.names):  # by position: dropout_ has `self` where dropout has `input`
         arguments = {k: bound[n] for k, n in zip(f.names, s.names, strict=True)}
     else:  # by name: polygamma_ takes (self, n), polygamma (n, self)
         arguments = {k: v for k, v in bound.items() if k in f.names}

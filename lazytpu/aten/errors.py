@@ -1,4 +1,4 @@
-"""The two ways a trace fails by what it computes: at import, or on the device because of its values."""
+"""The failures of a trace that depend on its ops or values: at import, or on the device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lazytpu.trace.trie import Record
 class Check:
     """A check of values on the device.
 
-    `message` and `error`, the name of an exception type, are what a failure raises; `op` and `line` are the user's;
-    `record` is the index of the record in its trace.
+    A failure raises the exception type named `error` with `message`. `op` and `line` are the user's. `record` is the
+    index of the record in its trace.
     """
 
     message: str

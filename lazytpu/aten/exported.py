@@ -1,4 +1,4 @@
-"""A program that was exported and loaded again, as one op (`lazytpu.export.load`)."""
+"""An exported and loaded program, as one op (`lazytpu.export.load`)."""
 
 from __future__ import annotations
 

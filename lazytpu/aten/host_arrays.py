@@ -22,12 +22,13 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    # `Tensor.numpy` fixes the size of its tensor's storage for good. Here that is a second storage on the same memory.
+    # `Tensor.numpy` fixes the size of its tensor's storage permanently. So call it on a second storage of the same
+    # memory.
     return from_dlpack(torch.to_dlpack(tensor)).numpy()
 
 
 def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
-    """A 1-D CPU tensor of `dtype` with the elements of an array, as `to_numpy` gives them, in memory of its own."""
+    """Return a 1-D CPU tensor of `dtype` with a copy of an array's elements, which have the form of `to_numpy`."""
     tensor = torch.empty(array.size, dtype=dtype, device="cpu")
     np.copyto(to_numpy(tensor), array.reshape(-1))
     return tensor
@@ -36,7 +37,7 @@ def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 _PLAIN = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bool, torch.int64, torch.int32, torch.int16, torch.int8}
     | {torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.complex64, torch.complex128}
-)  # of which numpy makes the same Python numbers as torch
+)  # numpy and torch convert these to the same Python numbers
 
 
 def number(array: np.ndarray[Any, Any], dtype: torch.dtype, index: int) -> Any:

@@ -44,7 +44,7 @@ from lazytpu.trace.value import Layout
 
 # torch's float32 matmul precision -> XLA's. "medium" allows bfloat16 products, which are a TPU's default.
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
-# What rules and torch's decompositions raise on arguments they do not expect.
+# The errors of rules and torch's decompositions for unexpected arguments.
 _FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
 NO_NUMBERS: Mapping[int, Any] = MappingProxyType({})
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the actual one is set at the end
@@ -55,8 +55,8 @@ class Imported:
     """An imported trace.
 
     The function's arguments are the packs of run-time numbers (in the order of `packer.packs`), then the trace's
-    inputs. Its results are the values of the live slots, then the status: an i1 vector that says of each of `checks`
-    whether it passed, or [True] if there are none.
+    inputs. Its results are the values of the live slots, then the status: an i1 vector with an element for each of
+    `checks`, true if it passed, or [True] if there are none.
     """
 
     module: ModuleOp
@@ -74,13 +74,13 @@ def import_trace(
     constants: Mapping[int, Any] = NO_NUMBERS,
     identities: bool = False,
 ) -> Imported:
-    """The module that computes the values of the slots `live`.
+    """Return the module that computes the values of the slots `live`.
 
     `donated` are indices into the trace's inputs, in order of admission: results may reuse their memory. `names` maps
-    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it. The
-    run-time numbers in `constants`, by index, are part of the module with these values; the others are its arguments.
-    With `identities`, reshapes, slices and pads that change nothing are there too, so that programs of more sizes have
-    the same ops. Raises ImportFailure.
+    slots to names, such as a parameter's; an input has its own name or the name of the value that overwrote it. The
+    run-time numbers in `constants`, by index, become constants of the module with these values; the others are its
+    arguments. With `identities`, reshapes, slices and pads that change nothing are kept, so that programs of several
+    sizes have the same ops. Raises ImportFailure.
     """
     return Importer(records, bounds_checks, constants, identities).run(live, frozenset(donated), names or {})
 
@@ -119,7 +119,7 @@ class Importer:
         function.res_attrs = ArrayAttr([*(_result_attributes(names.get(slot)) for slot in live), *unnamed])
         module = ModuleOp([function])
         for record in self.records:
-            if record.collective:  # the only one, and all there is
+            if record.collective:  # a collective is the only record of its trace
                 set_members(module, record.arguments["members"])
         return Imported(module, self.plan.packer(), checks)
 
@@ -162,7 +162,7 @@ class Importer:
             self._write(record, name, slots, evaluation.writes[name])
 
     def seed_and_offset(self, index: int) -> tuple[SSAValue, SSAValue]:
-        """The run-time numbers of a random op (0-d ui64), of which the first has this index."""
+        """Return the run-time numbers of a random op (0-d ui64); the first one has the number `index`."""
         return self.plan.element(self.b, index, "ui64"), self.plan.element(self.b, index + 1, "ui64")
 
     def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Evaluation | None:
@@ -238,23 +238,24 @@ class Importer:
                     f"the new value of '{name}' is {dtype_of(value)}{list(shape_of(value))}, "
                     f"expected {view.dtype}{list(view.size)}"
                 )
-            whole = operand.view is None
-            new = base.to_memory(self.b, value) if whole else write(self.b, memory, base, view, value)
+            covers_storage = operand.view is None
+            new = base.to_memory(self.b, value) if covers_storage else write(self.b, memory, base, view, value)
             self._overwrite(old, slot, base, new)
             latest[before] = slot
 
     def _write_part(self, record: Record, bound: dict[str, Any]) -> bool:
-        """Do to the memory what an op does to a part of a view whose elements overlap; whether it is such an op."""
+        """Apply an op that writes a part of a view with overlapping elements to the memory instead. Return whether it
+        is such an op."""
         target = record.arguments.get("self")
         if "self" not in record.written or not isinstance(target, Operand) or target.view is None:
             return False
-        view, other = _view(target.view), functional(record.op)
-        if other is None or combined(record.op, bound) is None or not view.overlaps or 0 in view.size:
+        view, counterpart = _view(target.view), functional(record.op)
+        if counterpart is None or combined(record.op, bound) is None or not view.overlaps or 0 in view.size:
             return False
 
         def apply(changes: dict[str, Any]) -> SSAValue:
             arguments = {**bound, **changes}
-            (result,) = evaluate(self.b, other, arguments, [(dtype_of(arguments["self"]), view.size)]).returns
+            (result,) = evaluate(self.b, counterpart, arguments, [(dtype_of(arguments["self"]), view.size)]).returns
             return result
 
         base, (slot,) = self.bases[target.slot], record.written["self"]
@@ -341,8 +342,8 @@ def _view(view: tuple[tuple[int, ...], tuple[int, ...], int, Any]) -> View:
 
 
 def _present(record: Record, values: list[Any]) -> tuple[list[Layout], list[SSAValue]]:
-    """The layouts of a record's results and their values, less those that are absent. A value that nobody asked for,
-    such as a gradient outside of `output_mask`, is dropped."""
+    """Return the layouts and values of a record's results, without absent ones. A value that was not requested, such as
+    a gradient outside of `output_mask`, is dropped."""
     if len(values) != len(record.outs):
         raise AssertionError(f"got {len(values)} results, expected {len(record.outs)}")
     present = [(layout, value) for layout, value in zip(record.outs, values, strict=True) if layout is not None]

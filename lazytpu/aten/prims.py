@@ -212,8 +212,8 @@ def xor_sum(b: Builder, inp: SSAValue, dims: Sequence[int] | None, output_dtype:
 
 def _rows(b: Builder, x: SSAValue, start: int, limit: int) -> SSAValue:
     """x[start:limit] of the first dim."""
-    rest = shape_of(x)[1:]
-    return b.slice(x, [start, *(0 for _ in rest)], [limit, *rest])
+    row_shape = shape_of(x)[1:]
+    return b.slice(x, [start, *(0 for _ in row_shape)], [limit, *row_shape])
 
 
 # -- Fourier transforms: ATen's, without normalization

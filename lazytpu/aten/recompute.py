@@ -1,11 +1,11 @@
-"""Recomputation for activation checkpointing: values are computed again, late, and not shared with the first time.
+"""Recomputation for activation checkpointing: values are computed again, late, and not shared with their first result.
 
-A region is what lies between the records `recompute_begin` and `recompute_end`. It reads values from outside through a
+A region consists of the records between `recompute_begin` and `recompute_end`. It reads values from outside through a
 barrier, so that neither our `cse` nor XLA's merges its ops with those of the first computation, whose results would
 then stay alive. The barrier also waits for the last value before the region, usually the gradient that needs it, so
 that XLA does not run the region early.
 
-Parameters need no barrier: the cast of one, say, is the same everywhere and may be shared.
+Parameters need no barrier: the cast of a parameter, for example, is the same everywhere and may be shared.
 """
 
 from __future__ import annotations

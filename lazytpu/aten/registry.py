@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Facts:
-    """What recording needs to know of a rule.
+    """The facts about a rule that recording needs.
 
     `numbers` are the schema names of the arguments that are run-time numbers (R3). `specialized` arguments are part of
     the program until their value is seen to vary, and run-time numbers from then on; the rule must compute the same
@@ -46,8 +46,8 @@ def rule(
 ) -> Callable[[Any], Any]:
     """Register the decorated function as the rule of the ATen overloads `names` ("aten.add.Tensor").
 
-    The function gets a Scalar for each argument in `numbers` and `specialized`; that of a specialized argument has a
-    `value` while it is static. `renamed` maps what a release of torch calls an argument to what the function does.
+    The function gets a Scalar for each argument in `numbers` and `specialized`; for a specialized argument it has a
+    `value` while it is static. `renamed` maps a torch release's name of an argument to the function's name.
     Raises ValueError if an overload already has a rule: one op, one rule.
     """
 

@@ -135,7 +135,7 @@ class Packer:
         packs: list[np.ndarray] = []
         for dtype, readers, code, plain in self._plans:
             if plain is not None:
-                try:  # half of numpy's time, as that would have to be told to be silent
+                try:  # half of the time of numpy, whose warning would have to be suppressed
                     packs.append(np.frombuffer(array(code, [numbers[i] for i in plain]), dtype))
                     continue
                 except (TypeError, OverflowError):  # complex, or an int out of range: left to the readers below

@@ -1,4 +1,4 @@
-"""An op's schema: its arguments by name, what it writes, and its functional counterpart."""
+"""An op's schema: its arguments by name, its written arguments, and its functional counterpart."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bind(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[st
 
 @functools.cache
 def functional(op: OpOverload) -> OpOverload | None:
-    """The overload that returns what the mutating `op` writes, or None.
+    """Return the overload that returns the new values that the mutating `op` writes, or None.
 
     aten.add_.Tensor -> aten.add.Tensor; aten.add.out -> aten.add.Tensor; aten._fused_adamw_.default ->
     aten._fused_adamw.default (whose returns are the new values of the written arguments, in order).

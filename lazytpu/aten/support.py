@@ -51,8 +51,8 @@ def supported(op: OpOverload) -> bool:
     """Whether `op` can be imported (the ops of its decomposition are only checked at import)."""
     if str(op) in registry.facts():
         return True
-    other = functional(op) if signature(op).written else None
-    return (other is not None and supported(other)) or _decomposes(op)
+    counterpart = functional(op) if signature(op).written else None
+    return (counterpart is not None and supported(counterpart)) or _decomposes(op)
 
 
 def _decomposes(op: OpOverload) -> bool:

@@ -1,7 +1,7 @@
 """Symbolic sizes as torch's `SymInt`s: torch's decompositions and its meta kernels in Python compute with them.
 
-torch asks the node behind a SymInt for every operation; this one hands them to the `Size` (`lazytpu.ir.symbolic`),
-which computes a form, keeps a guard, or raises LostSize. Checked against torch 2.13's
+torch asks the node behind a SymInt for every operation. This node passes the operation to the `Size`
+(`lazytpu.ir.symbolic`), which computes a form, keeps a guard, or raises LostSize. Checked against torch 2.13's
 `torch/csrc/utils/python_symnode.h` and `torch/fx/experimental/sym_node.py`.
 """
 
@@ -74,7 +74,7 @@ class SizeNode:
 
     str = _graph_repr = __str__ = __repr__
 
-    # torch asks for a number in C++: only one that is the same at all sizes has one.
+    # torch needs a number in C++: only a size that is the same everywhere has one.
 
     def guard_int(self, file: str, line: int) -> int:
         return operator.index(self.value)
@@ -120,8 +120,12 @@ def _computed(function: Callable[[Any, Any], Any]) -> Callable[[SizeNode, SizeNo
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "pow")},
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "sym_min": min, "sym_max": max, "sym_and": operator.and_, "sym_or": operator.or_,
-    "int_floordiv": operator.floordiv, "pow_by_natural": operator.pow,
+    "sym_min": min,
+    "sym_max": max,
+    "sym_and": operator.and_,
+    "sym_or": operator.or_,
+    "int_floordiv": operator.floordiv,
+    "pow_by_natural": operator.pow,
 }
 for _name, _function in _BINARY.items():
     setattr(SizeNode, _name, _computed(_function))

@@ -81,12 +81,13 @@ def environment(variables: Mapping[str, str], platform: str | None, folder: str)
 def _chosen(
     checks: Mapping[str, DoctorCheck], families: Sequence[str], parser: argparse.ArgumentParser
 ) -> list[DoctorCheck]:
-    """The checks of the named families, or of all but the extra ones if none is named; always those of the machine."""
-    known = list(dict.fromkeys(check.family for check in checks.values()))
+    """Return the checks of the named families, by default of all but the extra ones; the checks of the machine are
+    always included."""
+    families_with_checks = list(dict.fromkeys(check.family for check in checks.values()))
     for family in families:
-        if family not in known:
-            parser.error(f"there is no family {family!r}; there are {', '.join(known)}")
-    named = set(families) | {FAMILIES[0]} if families else set(known) - set(EXTRA)
+        if family not in families_with_checks:
+            parser.error(f"there is no family {family!r}; there are {', '.join(families_with_checks)}")
+    named = set(families) | {FAMILIES[0]} if families else set(families_with_checks) - set(EXTRA)
     return [check for check in checks.values() if check.family in named]
 
 

@@ -1,4 +1,4 @@
-"""What to do about results whose known cause is outside lazytpu."""
+"""Advice for results whose known cause is outside lazytpu."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lazytpu.doctor.outcome import BAD, HUNG, CheckOutcome
 
-# (pattern in a result's detail or in its process's output, what to do): the first match counts.
+# (pattern in a result's detail or in its process's output, advice): the first match counts.
 _KNOWN = (
     (
         r"Failed to open|cannot open shared object file",
@@ -47,7 +47,7 @@ _WAITS = (
 
 
 def advice(outcomes: Iterable[CheckOutcome]) -> list[str]:
-    """Advice for the outcomes, in their order and without repetition."""
+    """Return advice for the outcomes, in their order and without repetition."""
     return list(
         dict.fromkeys(text for outcome in outcomes if outcome.status in BAD and (text := _about(outcome)) is not None)
     )

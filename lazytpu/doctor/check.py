@@ -4,9 +4,9 @@
     def donation() -> str:
         \"\"\"A program overwrites the memory of a donated argument.\"\"\"
 
-The function returns what it saw in a few words. It raises NotImplementedError if the device lacks the feature, and any
-other exception if something is broken. Modules of checks do not import jax at the top, since the reporting process
-imports them.
+The function returns a short description of its observation. It raises NotImplementedError if the device lacks the
+feature, and any other exception if it is broken. Modules of checks do not import jax at the top, since the reporting
+process imports them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Function = TypeVar("Function", bound=Callable[..., str])
 
 PACKAGE = "lazytpu.doctor.checks"
 FAMILIES = ("machine", "transfers", "memory", "cache", "lowerings", "kernels", "training", "estimate")
-"In the order of the report. The first creates the client, which all others need."
+"""The families in the order of the report. The first creates the client, which all others need."""
 EXTRA = ("templates",)
 "Families that only run when named."
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One line of the report: its `name` in a `family`, what it `proves`, and its time limit in seconds. `device` says
-    whether it needs the device, `fresh` whether it needs a new process."""
+    """One line of the report: its `name` in a `family`, the fact that it `proves`, and its time limit in seconds.
+    `device` says whether it needs the device, `fresh` whether it needs a new process."""
 
     family: str
     name: str
@@ -51,7 +51,7 @@ CHECKS: dict[str, DoctorCheck] = {}
 def check(
     *, limit: float = 60, device: bool = True, fresh: bool = False, of: Iterable[str] | None = None
 ) -> Callable[[Function], Function]:
-    """Make the decorated function a check of its module's family; its docstring says what it proves.
+    """Make the decorated function a check of its module's family. Its docstring states the fact that it proves.
 
     With `of`, there is one check for each of these names, which is passed to the function. `limit` is in seconds.
     Raises ValueError if a check of that name exists.
@@ -80,7 +80,7 @@ def _add(entry: DoctorCheck) -> None:
 
 
 def load(modules: Iterable[str] = ()) -> dict[str, DoctorCheck]:
-    """All checks by key, in the order of the report, followed by those of `modules`. Raises ImportError."""
+    """Return all checks by key, in the order of the report, followed by the checks of `modules`. Raises ImportError."""
     present = {info.name for info in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__)}
     for family in (*FAMILIES, *EXTRA):
         if family in present:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
         answers.write(f"{json.dumps(_answer(WORKS, 'ready', 0))}\n")
         for line in sys.stdin:
             key, limit = json.loads(line)
-            faulthandler.dump_traceback_later(limit)  # so does a hang, just before the parent kills it
+            faulthandler.dump_traceback_later(limit)  # a hang prints it, too, just before the parent kills this process
             answer = run(checks[key])
             faulthandler.cancel_dump_traceback_later()
             for stream in (sys.stdout, sys.stderr):

@@ -22,8 +22,8 @@ BAD = (BROKEN, CRASHED, HUNG)
 class CheckOutcome:
     """The result of the check `name` of a `family`.
 
-    `status` is one of the above, `detail` says what was seen or what went wrong, and `said` is what its process wrote
-    to the standard streams meanwhile.
+    `status` is one of the constants above. `detail` describes the observation or the error, and `said` is the output of
+    its process to the standard streams meanwhile.
     """
 
     family: str

@@ -1,4 +1,4 @@
-"""A child process that runs checks, seen from its parent: it answers, exits by itself, or is killed."""
+"""The parent's side of a process that runs checks: it answers, exits by itself, or is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRACE = 1.0
 LEAVING = 20.0
 "Seconds that a process may take to release its device."
 READ, KEPT = 1 << 20, 4000
-"Of the output of a check's process: the bytes searched for a reason, and the characters kept."
+"""For the output of a check's process: the bytes searched for a reason, and the characters kept."""
 
 
 class Process:
@@ -64,7 +64,7 @@ class Process:
         return self._answer(limit)
 
     def _answer(self, limit: float) -> dict[str, Any]:
-        """Its next answer, or how it ended."""
+        """Return its next answer, or a description of how it ended."""
         start = monotonic()
         line = self._line(start + limit + GRACE)
         size = self._size()  # a check flushes its output before it answers
@@ -82,7 +82,7 @@ class Process:
         return not self._said.closed
 
     def leave(self) -> None:
-        """Let it release its device and exit; kill it if that takes too long."""
+        """Close its input, so that it releases its device and exits; kill it if that takes too long."""
         if self.alive:
             assert self._child.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -92,13 +92,13 @@ class Process:
             self.end()
 
     def end(self) -> None:
-        """Kill it and all its children."""
+        """Kill the process and all its children."""
         if not self.alive:
             return
         if self._child.returncode is None:  # otherwise its pid may have been reused
             with contextlib.suppress(ProcessLookupError):  # the whole group is gone
                 os.killpg(self._child.pid, signal.SIGKILL)
-        # A process that waits for a device inside the kernel dies when it can.
+        # A process in an uninterruptible wait for a device dies later.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(LEAVING)
         self._said.close()
@@ -108,7 +108,7 @@ class Process:
         return os.fstat(self._said.fileno()).st_size
 
     def _line(self, deadline: float) -> bytes | None:
-        """The next line of the answers; empty if the process has ended, None if none came in time."""
+        """Return the next line of the answers; empty if the process has ended, None if none came in time."""
         while b"\n" not in self._received:
             ready, _, _ = select.select([self._answers], [], [], max(deadline - monotonic(), 0))
             if not ready:
@@ -121,21 +121,22 @@ class Process:
         return line
 
     def _how(self) -> str:
-        """How it ended, in words."""
+        """Describe how it ended."""
         status = self._child.returncode
         if status is None:
             return "cannot be killed"
         return f"ended with {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-# Lines that say why a process ends: Python's faulthandler and exceptions, glog of XLA and libtpu, the C++ runtime.
+# Lines with the reason for which a process ends: Python's faulthandler and exceptions, glog of XLA and libtpu, the C++
+# runtime.
 _TELLING = re.compile(r"Check failed|^F\d{4} |Fatal Python error|^\w+(\.\w+)*(Error|Exception)\b|terminate called")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 
 
 def _reason(said: str) -> str:
-    """Why the process ended, according to its output: the last two telling lines, else its last lines, and where in
-    Python it was."""
+    """Return the reason for which the process ended, according to its output: the last two matching lines, else its
+    last lines, and its place in Python."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line)][-2:]
     frames = [match for match in map(_FRAME.match, said.splitlines()) if match]

@@ -1,4 +1,4 @@
-"""The report: readable lines as checks end, and everything as JSON."""
+"""The report: readable lines as checks end, and all results as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lazytpu.version import VERSION
 
 WIDTH = 120
 LONGEST = 700
-"Characters of a detail in the report; the JSON file has all of it."
+"""The most characters of a detail in the report; the JSON file has all of it."""
 _NAME, _STATUS = 28, 8
 _COLOURS = {WORKS: 32, MISSING: 33, LEFT_OUT: 33, BROKEN: 31, CRASHED: 31, HUNG: 31}
 
@@ -42,7 +42,7 @@ class Report:
         self._left_out: list[CheckOutcome] = []  # not yet printed
 
     def begin(self, platform_wanted: str | None, aside: Sequence[str]) -> None:
-        """Print the header; `aside` are the environment variables that checks do not get."""
+        """Print the header; `aside` are the environment variables that checks do not inherit."""
         request = f", asked for {platform_wanted}" if platform_wanted else ""
         self._line(f"lazytpu {VERSION} doctor, {self.when}, {platform.machine()}{request}")
         if aside:
@@ -61,8 +61,8 @@ class Report:
 
     def _flush_left_out(self) -> None:
         if self._left_out:
-            first, *others = self._left_out
-            self._write_outcome(first, f"{1 + len(others)} checks" if others else first.name)
+            first, *remaining = self._left_out
+            self._write_outcome(first, f"{1 + len(remaining)} checks" if remaining else first.name)
             self._left_out = []
 
     def _write_outcome(self, outcome: CheckOutcome, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs checks in a child process, one after the other, since a device may only serve one process at a time."""
+"""Runs checks in a child process, one at a time, since a device may serve only one process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lazytpu.doctor.process import Process
 CLIENT = "machine.client"
 "The check that creates the client. Every process that uses the device runs it first."
 ENOUGH = 3
-"After this many checks of a family have killed their process, the rest of the family is skipped."
+"""The number of checks of a family that may kill their process before the others of the family are skipped."""
 
 
 class CheckRunner:
-    """Runs checks. `device` says afterwards whether a device could be used; `patience` multiplies all limits."""
+    """Runs checks. Afterwards, `device` says whether a device could be used; `patience` multiplies all limits."""
 
     def __init__(self, checks: dict[str, DoctorCheck], start: Callable[[], Process], patience: float = 1.0) -> None:
         self.device = True
@@ -29,7 +29,7 @@ class CheckRunner:
         self._ended: Counter[str] = Counter()
 
     def run(self, checks: Iterable[DoctorCheck]) -> Iterator[CheckOutcome]:
-        """The outcome of each check, as soon as it is known."""
+        """Yield the outcome of each check, as soon as it ends."""
         try:
             for check in checks:
                 yield self._outcome(check)

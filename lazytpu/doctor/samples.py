@@ -1,7 +1,7 @@
-"""For each template, a call of torch that uses it and whose result does not depend on the device.
+"""For each template, a torch call that uses it and whose result does not depend on the device.
 
-Results that are not unique, such as eigenvectors, are multiplied out to what they must give; random ones are reduced to
-a mean near a known value. The keys are the names of the templates (`lazytpu.lowering.templates`).
+Results that are not unique, such as eigenvectors, are multiplied to products that are unique. Random ones are reduced
+to a mean near a known value. The keys are the names of the templates (`lazytpu.lowering.templates`).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ BY_PLATFORM: Mapping[str, Sample] = {
     "triangular_solve": lambda of: linalg.solve_triangular(of.definite(5), of.normal(5, 2), upper=False),
     "window_sum": lambda of: F.avg_pool2d(of.normal(2, 3, 9, 9), 3, 2, 1),
 }
-"Templates whose lowering for a TPU or GPU differs from that for the CPU. Attention is in `checks.kernels`."
+"""Templates whose lowering for a TPU or GPU differs from the lowering for the CPU. Attention is in `checks.kernels`."""
 
 ALIKE: Mapping[str, Sample] = {
     "airy_ai": lambda of: special.airy_ai(of.normal(8)),

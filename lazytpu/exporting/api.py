@@ -1,4 +1,4 @@
-"""`lazytpu.export` as a user sees it: a function, and `load` beside it."""
+"""`lazytpu.export` for users: a callable, with `load` as an attribute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Export:
-    """What `lazytpu.export` is."""
+    """The type of `lazytpu.export`."""
 
     def __call__(
         self,
@@ -30,19 +30,20 @@ class Export:
         seed: bool = False,
         name: str | None = None,
     ) -> Exported:
-        """A program as StableHLO, with its weights beside it: `lazytpu.export(model, (x,)).save("model")`.
+        """Export a program as StableHLO, with its weights beside it: `lazytpu.export(model, (x,)).save("model")`.
 
         `program` is a module, which `torch.export.export` captures with the example arguments `args` and `kwargs`, or
-        an ExportedProgram; given arguments, its dynamic sizes become theirs. Tensors may be on any device. Nothing
-        runs. The program is lowered for each of `platforms`. With `seed`, random numbers are drawn from an argument of
-        that name. `name` is the program's own.
+        an ExportedProgram, which is specialized to the sizes of the arguments if there are any. Tensors may be on any
+        device. Nothing runs. The program is lowered for each of `platforms`. With `seed`, random numbers are drawn from
+        an argument of that name. `name` is the program's name.
 
-        Indices are not checked in an exported program: what is out of range is moved into it.
+        Indices are not checked in an exported program: an index out of range is clamped.
 
-        Raises ValueError for sizes that may vary or depend on data, for random numbers without `seed`, and for an
-        unknown platform; TypeError for arguments and results that are neither tensors nor numbers, strings or None;
-        NotImplementedError for an op that the device or one of the platforms lacks, with its line; and what
-        `torch.export.export` raises.
+        Raises:
+            ValueError: sizes may vary or depend on data, there are draws without `seed`, or a platform is unknown.
+            TypeError: an argument or result is neither a tensor nor a number, a string or None.
+            NotImplementedError: the device or one of the platforms lacks an op; the message names its line.
+            The errors of `torch.export.export`.
         """
         activate()
         wiring.start()
@@ -51,10 +52,10 @@ class Export:
         return export(program, args, kwargs or {}, platforms, seed, name)
 
     def load(self, folder: str | Path) -> Loaded:
-        """The program that `save` wrote into `folder`, as a function of "tpu" tensors: one op of the trace.
+        """Load the program that `save` wrote into `folder`, as a function of "tpu" tensors: one op of the trace.
 
-        Its files are checked against their digests, which finds damage and not malice: load only programs of people
-        you trust. Raises FileNotFoundError when there is none, and ValueError for damaged files and for those of a
+        Its files are checked against their digests, which detects damage but not malice: load only programs from people
+        you trust. Raises FileNotFoundError when there is none, and ValueError for damaged files and for files of a
         later version.
         """
         activate()

@@ -1,4 +1,4 @@
-"""The graph to export: an ExportedProgram with concrete sizes, from a module or from a program that has others."""
+"""The graph to export: an ExportedProgram with concrete sizes, from a module or from a program with symbolic sizes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 
 
 def captured(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
-    """The ExportedProgram of a module called with these arguments, or `program` itself; given arguments too, it is
-    specialized to their sizes.
+    """Return the ExportedProgram of a module called with these arguments, or `program` itself, specialized to the sizes
+    of the arguments if there are any.
 
-    Raises TypeError for anything else, ValueError for a program whose sizes vary or depend on data, and what
-    `torch.export.export` raises.
+    Raises TypeError for anything else, ValueError for a program whose sizes vary or depend on data, and the errors of
+    `torch.export.export`.
     """
     if isinstance(program, ExportedProgram):
         if args or kwargs:
@@ -40,14 +40,14 @@ def captured(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ex
     _check_layouts(program)
     if any(isinstance(node.target, HigherOrderOperator) for node in program.graph.nodes):
         with quiet():
-            program = program.run_decompositions({})  # expands autocast and no_grad, and makes the rest functional
+            program = program.run_decompositions({})  # expands autocast and no_grad, and functionalizes the graph
     return program
 
 
 def _specialized(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
     try:
         return torch.export.export(program.module(), tuple(args), dict(kwargs))
-    except AssertionError as error:  # of the guards that the program has for its sizes
+    except AssertionError as error:  # raised by the program's guards on sizes
         guard = str(error).partition("\n")[0].removeprefix("Guard failed: ")
         raise ValueError(
             f"these arguments are not among those that the ExportedProgram was made for, which needs {guard}. Give "
@@ -56,7 +56,7 @@ def _specialized(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
 
 
 def _check_sizes(program: ExportedProgram) -> None:
-    """Raise ValueError for sizes that vary, naming the dims, and for those that depend on data, naming the op."""
+    """Raise ValueError for sizes that vary, naming the dims, and for sizes that depend on data, naming the op."""
     dims: list[str] = []
     for node in program.graph.nodes:
         value = node.meta.get("val")
@@ -68,9 +68,9 @@ def _check_sizes(program: ExportedProgram) -> None:
             if symbolic:
                 dims.append(f"'{node.name}' ({value})")
         elif (varying or symbolic) and not dims:
-            what = f"the size of its result ({list(sizes)})" if varying else "its result"
+            subject = f"the size of its result ({list(sizes)})" if varying else "its result"
             raise ValueError(
-                f"{node.target}{at(node)}: {what} depends on the values of tensors, and a program of StableHLO has "
+                f"{node.target}{at(node)}: {subject} depends on the values of tensors, and a program of StableHLO has "
                 "fixed sizes and reads no value while it runs. Rewrite it with a fixed size: torch.where or a mask "
                 "instead of nonzero, unique or boolean indexing, a tensor instead of .item()"
             )
@@ -97,22 +97,22 @@ def _check_layouts(program: ExportedProgram) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, torch may copy its tree specs, about which it warns itself."""
+    """Ignore the warning of torch about its own copies of tree specs."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
         yield
 
 
 def line_of(node: fx.Node) -> SourceLine | None:
-    """The innermost line outside torch of what a node was captured from."""
-    found: SourceLine | None = None
+    """Return the innermost source line outside torch for a node."""
+    line: SourceLine | None = None
     for match in _FRAME.finditer(node.meta.get("stack_trace") or ""):
         if f"{torch.__path__[0]}/" not in match["file"] and not match["file"].startswith("<"):
-            found = SourceLine(match["file"], int(match["line"]), match["function"])
-    return found
+            line = SourceLine(match["file"], int(match["line"]), match["function"])
+    return line
 
 
 def at(node: fx.Node) -> str:
-    """` at model.py:12`, or nothing if the line is not known."""
+    """Return ` at model.py:12`, or nothing if the line is unknown."""
     line = line_of(node)
     return "" if line is None else f" at {line}"

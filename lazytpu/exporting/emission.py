@@ -1,4 +1,5 @@
-"""A recorded graph as StableHLO: arguments and results in the signature's order, and nothing that is lazytpu's own."""
+"""Translation of a recorded graph to StableHLO, with arguments and results in the signature's order, and without
+attributes of lazytpu."""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ from lazytpu.runtime.xla.module_options import OPTIONS, options_of
 from lazytpu.runtime.xla.portable import custom_calls
 
 _PHASES = ("<recorded>", "<simplify>", "<patterns>", "<final>")
-"Phases whose passes change what a program computes with. The others arrange it for one generation, or several devices."
+"""Phases whose passes change the ops. The other phases optimize for one generation, or for several devices."""
 _LOCAL = ("sdy.", "mhlo.frontend_attributes")
-"Attributes about sharding, which portable artifacts lack; one device has none."
+"""Attributes about sharding, which portable artifacts cannot have; a program for one device needs none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An argument or result of the function: its name, the dialect's dtype, its shape, and its slot in the trace: None
-    for an argument that nothing reads, and a result that nothing writes."""
+    """An argument or result of the function: its name, the dialect's dtype, its shape, and its slot in the trace. The
+    slot is None for an unread argument, and for a result that is never written."""
 
     name: str
     dtype: str
@@ -44,8 +45,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The module as bytecode, the names of the functions outside StableHLO that it calls, and the options of XLA's
-    compiler that it asks for."""
+    """The module as bytecode, the names of the functions outside StableHLO that it calls, and its compile options for
+    XLA."""
 
     bytecode: bytes
     custom_calls: tuple[str, ...]
@@ -53,21 +54,21 @@ class Emitted:
 
 
 class Imported:
-    """A recorded graph in the dialect. Run-time numbers are constants in it, except the seeds of draws: those are a
-    pack, its only one. Raises ImportFailure, and NotImplementedError for an op without a rule."""
+    """A recorded graph in the dialect. Its run-time numbers are constants, except the seeds of draws, which form its
+    only pack. Raises ImportFailure, and NotImplementedError for an op without a rule."""
 
     def __init__(self, trace: Recorded) -> None:
         draws = {record.rng for record in trace.records if record.rng is not None}
         first = min((trace.numbers[draw + 1] for draw in draws), default=0)
         offsets = {draw + 1: trace.numbers[draw + 1] - first for draw in draws}
         constants = {i: value for i, value in {**trace.numbers, **offsets}.items() if i not in draws}
-        made = [*(made for made in trace.outputs if made is not None), *trace.overwritten.values()]
-        self._results = list(dict.fromkeys(made.slot for made in made if made.slot is not None))
+        written = [*(output for output in trace.outputs if output is not None), *trace.overwritten.values()]
+        self._results = list(dict.fromkeys(made.slot for made in written if made.slot is not None))
         self._inputs = [slot for record in trace.records for slot, _, empty in record.admitted if not empty]
         self._module = import_trace(trace.records, self._results, (), bounds_checks=False, constants=constants).module
 
     def is_input(self, result: int | None, argument: int | None) -> bool:
-        """Whether the result in one slot is what the argument in another holds: some ops write what was there."""
+        """Whether a result is the unchanged argument in another slot: some ops write the existing contents."""
         if result is None or argument is None:
             return False
         function = _main(self._module)
@@ -80,7 +81,7 @@ class Imported:
     def emitted(
         self, arguments: Sequence[Port], results: Sequence[Port], seed: Port | None, *, name: str, platform: str
     ) -> Emitted:
-        """The program for a platform. Draws take their seed from `seed`, which is among the arguments.
+        """Return the program for a platform. Draws take their seed from `seed`, which is among the arguments.
 
         Raises PassError, LoweringError and NotImplementedError.
         """
@@ -94,7 +95,7 @@ class Imported:
         return Emitted(module_bytecode(stablehlo), tuple(custom_calls(stablehlo)), needed)
 
     def _arrange(self, function: FuncOp, arguments: Sequence[Port], results: Sequence[Port], seed: Port | None) -> None:
-        """Give `@main` these arguments and results, in place of the pack, the trace's inputs and the status."""
+        """Replace the pack, the trace's inputs and the status of `@main` by these arguments and results."""
         block = function.body.block
         old = list(block.args)
         count = len(old) - len(self._inputs)
@@ -146,9 +147,9 @@ def _draw_from(seed: BlockArgument, packs: Sequence[SSAValue]) -> None:
     b = Builder(block, first)
     words = b.convert(seed, "ui64")
     high, low = (b.reshape(b.slice(words, [i], [i + 1]), ()) for i in range(2))
-    whole = b.binary("or", b.binary("mul", high, b.constant(1 << 32, "ui64")), low)
+    combined = b.binary("or", b.binary("mul", high, b.constant(1 << 32, "ui64")), low)
     for pack in packs:
-        pack.replace_all_uses_with(b.broadcast_in_dim(whole, shape_of(pack), ()))
+        pack.replace_all_uses_with(b.broadcast_in_dim(combined, shape_of(pack), ()))
 
 
 def _identifier(name: str) -> str:
@@ -157,7 +158,7 @@ def _identifier(name: str) -> str:
 
 
 def _strip(module: ir.Module, results: Sequence[Port]) -> None:
-    """Remove what only lazytpu and jax read, and name the results as JAX does."""
+    """Remove attributes that only lazytpu and jax read, and name the results as JAX does."""
 
     def strip(op: Any) -> ir.WalkResult:
         for name in [name for name in op.attributes if name.startswith(_LOCAL)]:

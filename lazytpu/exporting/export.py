@@ -24,7 +24,7 @@ from lazytpu.exporting.trees import tree_of
 from lazytpu.options import options
 
 PLATFORMS = ("cpu", "tpu")
-_CAPTURING = threading.Lock()  # torch.export keeps what it is at in globals
+_CAPTURING = threading.Lock()  # torch.export keeps its state in globals
 
 
 def export(
@@ -35,7 +35,7 @@ def export(
     seed: bool,
     name: str | None,
 ) -> Exported:
-    """What `lazytpu.export` documents."""
+    """See `lazytpu.export`."""
     chosen = _platforms(platforms)
     name = _identifier(name or ("program" if isinstance(program, ExportedProgram) else type(program).__name__))
     with _CAPTURING:
@@ -44,13 +44,13 @@ def export(
         trace = _recorded(graph, chosen)
         imported = Imported(trace)
     written = trace.overwritten.items()
-    changed = {node: made for node, made in written if not imported.is_input(made.slot, trace.inputs[node])}
+    changed = {node: output for node, output in written if not imported.is_input(output.slot, trace.inputs[node])}
     trace = replace(trace, overwritten=changed)
     seeded = _check_draws(trace, seed)
-    held = _held(graph, trace)
-    signature = _signature(graph, trace, held, seeded)
-    programs = {platform: _emitted(graph, trace, imported, signature, held, name, platform) for platform in chosen}
-    return Exported(name, signature, _weights(graph, trace, held), programs)
+    nodes = _held(graph, trace)
+    signature = _signature(graph, trace, nodes, seeded)
+    programs = {platform: _emitted(graph, trace, imported, signature, nodes, name, platform) for platform in chosen}
+    return Exported(name, signature, _weights(graph, trace, nodes), programs)
 
 
 def _platforms(platforms: str | Sequence[str]) -> tuple[str, ...]:
@@ -66,23 +66,24 @@ def _identifier(name: str) -> str:
 
 
 def _recorded(graph: ExportedProgram, platforms: Sequence[str]) -> Recorded:
-    """The trace, with ops that all of the platforms have. Raises NotImplementedError for one that a platform lacks."""
+    """Return the trace, recorded for all of the platforms. Raises NotImplementedError for an op that a platform
+    lacks."""
     platform = "tpu" if "tpu" in platforms else platforms[0]
     try:
         return recorded(graph, platform)
     except NotImplementedError as error:
-        others = [other for other in PLATFORMS if other != platform]
-        for other in others:
+        other_platforms = [another for another in PLATFORMS if another != platform]
+        for another in other_platforms:
             try:
-                recorded(graph, other)
+                recorded(graph, another)
             except NotImplementedError:
                 continue
-            raise NotImplementedError(f"{error}\nThe {other} has it: export with platforms={other!r}") from error
+            raise NotImplementedError(f"{error}\nThe {another} has it: export with platforms={another!r}") from error
         raise
 
 
 def _check_draws(trace: Recorded, seed: bool) -> bool:
-    """Whether the program draws random numbers. Raises ValueError when it does and shall have no seed."""
+    """Return whether the program draws random numbers. Raises ValueError when it does and has no seed."""
     draws = [record for record in trace.records if record.rng is not None]
     if draws and not seed:
         where = f" at {draws[0].line}" if draws[0].line is not None else ""
@@ -94,30 +95,30 @@ def _check_draws(trace: Recorded, seed: bool) -> bool:
 
 
 def _held(graph: ExportedProgram, trace: Recorded) -> dict[str, str]:
-    """The nodes of the weights that the program uses, by the names of the weights, in their order."""
+    """Return the weights that the program uses, in order: name -> node."""
     specs = [spec for spec in graph.graph_signature.input_specs if spec.kind in WEIGHTS]
     used = [s for s in specs if trace.inputs[s.arg.name] is not None or s.arg.name in trace.overwritten]
     return {str(spec.target): spec.arg.name for spec in sorted(used, key=lambda spec: str(spec.target))}
 
 
-def _weights(graph: ExportedProgram, trace: Recorded, held: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    """The weights by name. Raises NotImplementedError for a dtype that cannot be saved, and ValueError when the program
-    overwrites one that shares memory with another: as arguments, they would be two."""
-    known = {**graph.constants, **graph.state_dict}
-    weights = {name: known[name] for name in held}
+def _weights(graph: ExportedProgram, trace: Recorded, nodes: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """Return the weights by name. Raises NotImplementedError for a dtype that cannot be saved. Raises ValueError when
+    the program overwrites a weight that shares memory with another one: as arguments, they would be separate."""
+    tensors_by_name = {**graph.constants, **graph.state_dict}
+    weights = {name: tensors_by_name[name] for name in nodes}
     storages: dict[int, str] = {}
     for name, weight in weights.items():
         safetensors.check_dtype(name, weight.dtype)
-        other = storages.setdefault(weight.untyped_storage()._cdata, name)
-        if other != name and weight.numel() and {held[name], held[other]} & trace.overwritten.keys():
+        first = storages.setdefault(weight.untyped_storage()._cdata, name)
+        if first != name and weight.numel() and {nodes[name], nodes[first]} & trace.overwritten.keys():
             raise ValueError(
-                f"'{other}' and '{name}' of the module share memory, and the program overwrites one of them: in a "
+                f"'{first}' and '{name}' of the module share memory, and the program overwrites one of them: in a "
                 "program, whose arguments are apart, the other would keep its old values. Let one be a clone()"
             )
     return weights
 
 
-def _signature(graph: ExportedProgram, trace: Recorded, held: Mapping[str, str], seeded: bool) -> Signature:
+def _signature(graph: ExportedProgram, trace: Recorded, nodes: Mapping[str, str], seeded: bool) -> Signature:
     specs = graph.graph_signature
     examples = {node.name: node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"}
     user = [spec for spec in specs.input_specs if spec.kind is InputKind.USER_INPUT]
@@ -125,15 +126,15 @@ def _signature(graph: ExportedProgram, trace: Recorded, held: Mapping[str, str],
     input_tree, input_order = tree_of(graph.call_spec.in_spec)
     output_tree, output_order = tree_of(graph.call_spec.out_spec)
     outputs = [_result(i, results[i].arg, trace.outputs[i]) for i in range(len(results))]
-    weights = [_tensor(name, examples[node].dtype, examples[node].shape) for name, node in held.items()]
+    weights = [_tensor(name, examples[node].dtype, examples[node].shape) for name, node in nodes.items()]
     return Signature(
         weights=tuple(weights),
         inputs=tuple(_input(user[i].arg, examples) for i in input_order),
         input_tree=input_tree,
         outputs=tuple(outputs[i] for i in output_order),
         output_tree=output_tree,
-        new_weights=tuple(name for name, node in held.items() if node in trace.overwritten),
-        new_inputs=tuple(sorted(trace.overwritten.keys() - set(held.values()))),
+        new_weights=tuple(name for name, node in nodes.items() if node in trace.overwritten),
+        new_inputs=tuple(sorted(trace.overwritten.keys() - set(nodes.values()))),
         seeded=seeded,
     )
 
@@ -154,9 +155,9 @@ def _input(argument: Any, examples: Mapping[str, Any]) -> Leaf:
     return _constant(argument.name, argument)
 
 
-def _result(index: int, argument: Any, made: Made | None) -> Leaf:
+def _result(index: int, argument: Any, output: Made | None) -> Leaf:
     name = f"result[{index}]"
-    return _constant(name, argument) if made is None else _tensor(name, made.dtype, made.shape)
+    return _constant(name, argument) if output is None else _tensor(name, output.dtype, output.shape)
 
 
 def _constant(name: str, argument: Any) -> Constant:
@@ -171,16 +172,16 @@ def _emitted(
     trace: Recorded,
     imported: Imported,
     signature: Signature,
-    held: Mapping[str, str],
+    nodes: Mapping[str, str],
     name: str,
     platform: str,
 ) -> Emitted:
-    weights = [_port(weight, trace.inputs[held[weight.name]]) for weight in signature.weights]
+    weights = [_port(weight, trace.inputs[nodes[weight.name]]) for weight in signature.weights]
     seed = [_port(SEED_TENSOR, None)] if signature.seeded else []
     inputs = [_port(tensor, trace.inputs[tensor.name]) for tensor in signature.tensors]
-    given = [trace.outputs[i] for i in tree_of(graph.call_spec.out_spec)[1]]
-    new = [*(held[name] for name in signature.new_weights), *signature.new_inputs]
-    slots = [*(made.slot for made in given if made is not None), *(trace.overwritten[node].slot for node in new)]
+    outputs = [trace.outputs[i] for i in tree_of(graph.call_spec.out_spec)[1]]
+    new = [*(nodes[name] for name in signature.new_weights), *signature.new_inputs]
+    slots = [*(made.slot for made in outputs if made is not None), *(trace.overwritten[node].slot for node in new)]
     return imported.emitted(
         [*weights, *seed, *inputs],
         [_port(tensor, slot) for tensor, slot in zip(signature.results, slots, strict=True)],

@@ -1,4 +1,4 @@
-"""What `lazytpu.export` returns: a program with its weights, as StableHLO and as a function of JAX."""
+"""The result of `lazytpu.export`: a program with its weights, as StableHLO and as a function of JAX."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class Exported:
     """An exported program.
 
-    `platforms` are those it was lowered for, and `custom_calls` names, for each, the functions outside StableHLO that
-    it calls there. `compiler_options` are, for each, options of XLA under which it rounds as lazytpu does: for
-    `jax.jit(..., compiler_options=)`. `weights` are the module's own tensors by name, so that they are saved as they
-    are when `save` is called. `needs_x64` says that an argument or result has 64 bits, which JAX takes only under
+    `platforms` are the platforms it was lowered for. For each of them, `custom_calls` lists the functions outside
+    StableHLO that it calls, and `compiler_options` the options of XLA under which it rounds as lazytpu does, for
+    `jax.jit(..., compiler_options=)`. `weights` are the module's own tensors by name, so `save` writes their current
+    values. `needs_x64` says that an argument or result has 64 bits, which JAX supports only under
     `jax.enable_x64(True)`.
     """
 
@@ -43,22 +43,22 @@ class Exported:
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The platforms, as JAX names them."""
+        """The platforms, by JAX's names."""
         return tuple(self.programs)
 
     @property
     def stablehlo(self) -> str:
-        """The program for the first of `platforms` as text."""
+        """The text of the program for the first of `platforms`."""
         return self.text()
 
     @property
     def custom_calls(self) -> dict[str, tuple[str, ...]]:
-        """For each platform the functions outside StableHLO that the program calls."""
+        """The functions outside StableHLO that the program calls, by platform."""
         return {platform: program.custom_calls for platform, program in self.programs.items()}
 
     @property
     def compiler_options(self) -> dict[str, dict[str, Any]]:
-        """For each platform the options of XLA under which the program rounds as in lazytpu."""
+        """The options of XLA under which the program rounds as in lazytpu, by platform."""
         return {platform: {**EXACT, **program.options} for platform, program in self.programs.items()}
 
     @property
@@ -67,33 +67,33 @@ class Exported:
         return needs_x64(self.signature)
 
     def text(self, platform: str | None = None) -> str:
-        """The program for a platform (by default the first) as text. Raises ValueError for one that it was not
-        exported for."""
+        """Return the text of the program for a platform (by default the first). Raises ValueError for other
+        platforms."""
         with mlir_context():
             return stablehlo_text(ir.Module.parse(self.bytecode(platform)))
 
     def bytecode(self, platform: str | None = None) -> bytes:
-        """The program for a platform as MLIR bytecode, which tools of this version of StableHLO read."""
+        """Return the program for a platform as MLIR bytecode, which tools of this version of StableHLO read."""
         return self._program(platform).bytecode
 
     def artifact(self, version: str | None = None, platform: str | None = None) -> bytes:
-        """The program for a platform as a portable artifact of a version of StableHLO, "1.13.7" for example: that
-        version and later ones read it. By default it is one that tools of the last 12 weeks read.
+        """Return the program for a platform as a portable artifact of a version of StableHLO, for example "1.13.7":
+        that version and later ones read it. By default, tools of the last 12 weeks read it.
 
-        Raises ValueError for a version that there is not, or that lacks what the program needs.
+        Raises ValueError for a version that does not exist, or that lacks an op of the program.
         """
         return portable.artifact(self.bytecode(platform), version or portable.default_version())
 
     def jax(self, platform: str | None = None, version: str | None = None) -> jax.export.Exported:
-        """The program for a platform as a function of JAX, `call(weights, *args, **kwargs)`."""
+        """Return the program for a platform as a function of JAX, `call(weights, *args, **kwargs)`."""
         platform = platform or self.platforms[0]
         args, kwargs = self.signature.jax_arguments(_abstract)
         data = self.artifact(version, platform)
         return portable.jax_export(data, self.name, platform, args, kwargs, self.signature.jax_results(_abstract))
 
     def save(self, folder: str | Path, *, version: str | None = None) -> Path:
-        """Write the program for each platform, the weights and a manifest into `folder`, whole or not at all, and
-        return its path. An export that is there is replaced. `version` is that of the artifacts.
+        """Write the program for each platform, the weights and a manifest into `folder`, atomically, and return its
+        path. An existing export is replaced. `version` is the StableHLO version of the artifacts.
 
         Raises FileExistsError for a folder with anything else in it, OSError, and ValueError as `artifact` does.
         """

@@ -17,9 +17,10 @@ MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
-    """A new folder to write into, which takes the place of `folder` at the end, whole; an error leaves that as it was.
+    """Give a new folder to write into, which replaces `folder` atomically at the end. After an error, `folder` is
+    unchanged.
 
-    Raises FileExistsError when there is anything but an export, and OSError.
+    Raises FileExistsError when it contains anything but an export, and OSError.
     """
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not an exported program; save into another folder")

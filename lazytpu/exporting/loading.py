@@ -21,10 +21,10 @@ from lazytpu.runtime.xla.loaded import EXACT, PROGRAMS, Program
 
 
 class Loaded:
-    """A program loaded from a folder: called like the module that was exported, on "tpu" tensors. A call is one op of
-    the trace. It changes the weights and arguments that the module would have changed.
+    """A program loaded from a folder, called like the exported module, on "tpu" tensors. A call is one op of the trace.
+    It updates the weights and arguments that the module would have updated.
 
-    `weights` are its tensors on the device by name, `manifest` is what the folder says about it.
+    `weights` are its tensors on the device by name, `manifest` is the folder's manifest.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Loaded:
         self._digest = digest
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The results, for arguments of the shapes and dtypes that were exported. A program that draws random numbers
+        """Return the results, for arguments of the exported shapes and dtypes. A program that draws random numbers
         takes a new seed from the device's generator.
 
         Raises TypeError or ValueError for other arguments, naming the argument.
@@ -44,8 +44,8 @@ class Loaded:
         return self._call(None, args, kwargs)
 
     def seeded(self, seed: int) -> Callable[..., Any]:
-        """The function for this seed, from 0 to 2**64 - 1: it draws the same numbers as JAX does with the words of the
-        seed, [seed >> 32, seed & 0xffffffff]."""
+        """Return the function for this seed, from 0 to 2**64 - 1. It draws the same numbers as JAX does with the words
+        of the seed, [seed >> 32, seed & 0xffffffff]."""
         if not self.signature.seeded:
             raise ValueError("this program draws no random numbers, so it takes no seed")
         if not 0 <= seed < 1 << 64:
@@ -70,8 +70,8 @@ class Loaded:
                 self.weights[name].copy_(next(new))
             for name in signature.new_inputs:
                 by_name[name].copy_(next(new))
-        given = iter(results)
-        leaves = [leaf.value if isinstance(leaf, Constant) else next(given) for leaf in signature.outputs]
+        returned = iter(results)
+        leaves = [leaf.value if isinstance(leaf, Constant) else next(returned) for leaf in signature.outputs]
         return signature.output_tree.build(iter(leaves))
 
     def __repr__(self) -> str:
@@ -80,7 +80,8 @@ class Loaded:
 
 
 def _checked(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors among the arguments. Raises TypeError and ValueError for others than the program takes."""
+    """Return the tensors among the arguments. Raises TypeError or ValueError for arguments that do not match the
+    signature."""
     leaves, tree = flatten((args, kwargs))
     if tree != signature.input_tree:
         raise TypeError(f"expected the arguments (args, kwargs) {signature.input_tree}, * for a value; got {tree}")
@@ -109,7 +110,7 @@ def _check_tensor(expected: Tensor, value: Any) -> None:
 
 
 def load(folder: Path) -> Loaded:
-    """The program in a folder. Raises FileNotFoundError, and ValueError for damaged files and newer formats."""
+    """Load the program in a folder. Raises FileNotFoundError, and ValueError for damaged files and newer formats."""
     manifest = _manifest(folder)
     signature = _signature(folder, manifest)
     try:
@@ -137,11 +138,11 @@ def load(folder: Path) -> Loaded:
     if kinds != {tensor.name: (tensor.dtype, tensor.shape) for tensor in signature.weights}:
         raise _damaged(folder, "its weights are not those of the manifest")
     results = tuple([(numpy_dtype(tensor.dtype), tensor.shape) for tensor in signature.results])
-    parts = [
+    contents = [
         json.dumps(flags, sort_keys=True).encode(),
         *(name.encode() + artifacts[name] for name in sorted(artifacts)),
     ]
-    key = hashlib.sha256(b"".join(parts)).hexdigest()
+    key = hashlib.sha256(b"".join(contents)).hexdigest()
     PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, flags, results))
     return Loaded(key, signature, {name: weight.to(DEVICE) for name, weight in weights.items()}, manifest)
 
@@ -154,7 +155,7 @@ def _signature(folder: Path, manifest: Mapping[str, Any]) -> Signature:
 
 
 def _options(written: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of XLA that a program needs beside those that every program of lazytpu is compiled with."""
+    """Return the options of XLA that a program needs besides the options of all lazytpu programs."""
     return {name: value for name, value in written.items() if name not in EXACT}
 
 

@@ -1,4 +1,4 @@
-"""Recording a captured graph: it runs once on placeholders of the device, in a rehearsal, which computes nothing."""
+"""Recording of a captured graph: it runs once on placeholders of the device, in a rehearsal, without computing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from lazytpu.trace.value import EMPTY, Value, resident, row_major
 WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 OVERWRITING = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-_IGNORED = (torch.ops.aten._assert_tensor_metadata.default,)  # it compares devices, and the others were checked
+_IGNORED = (torch.ops.aten._assert_tensor_metadata.default,)  # it compares devices; its other checks were done
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A contiguous tensor that the graph made, for itself: its slot (None if nothing wrote it), dtype and shape."""
+    """A new contiguous tensor of the graph: its slot (None if nothing wrote it), dtype and shape."""
 
     slot: int | None
     dtype: torch.dtype
@@ -38,9 +38,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorded graph: its records, and their run-time numbers by index. `inputs` are the slots of the graph's
-    tensors by the names of their nodes, None for one that nothing reads. `outputs` are the user's results (None for one
-    that is no tensor), `overwritten` the new contents of inputs."""
+    """A recorded graph: its records, and their run-time numbers by index. `inputs` maps the nodes of the graph's
+    tensors to slots, None for an unread one. `outputs` are the user's results (None for one that is no tensor), and
+    `overwritten` the new contents of inputs."""
 
     records: tuple[Record, ...]
     numbers: dict[int, Any]
@@ -50,25 +50,25 @@ class Recorded:
 
 
 def recorded(program: ExportedProgram, platform: str) -> Recorded:
-    """The trace of a program with concrete sizes, as `platform` would record it.
+    """Return the trace of a program with concrete sizes, as `platform` would record it.
 
-    Raises what its ops raise, with their source line, and ValueError when one reads a value.
+    Raises the errors of its ops, with their source line, and ValueError when an op reads a value.
     """
-    found: list[Recorded] = []
+    traces: list[Recorded] = []
     generator = torch.get_device_module(DEVICE)
     state = generator.get_rng_state()
     try:
-        rehearse_once(lambda: found.append(_run(program)), platform)
+        rehearse_once(lambda: traces.append(_run(program)), platform)
     finally:
         generator.set_rng_state(state)
-    return found[0]
+    return traces[0]
 
 
 def _run(program: ExportedProgram) -> Recorded:
     recorder = tensors.recorder()
     signature = program.graph_signature
     inputs: dict[str, Value] = {}
-    given: list[Any] = []
+    arguments: list[Any] = []
     before: dict[str, tuple[torch.Tensor, Value]] = {}
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     with torch.no_grad():
@@ -76,12 +76,12 @@ def _run(program: ExportedProgram) -> Recorded:
             if isinstance(spec.arg, TensorArgument):
                 inputs[spec.arg.name], tensor = _placeholder(nodes[spec.arg.name].meta["val"])
                 before[spec.arg.name] = tensor, tensors.value_of(tensor)
-                given.append(tensor)
+                arguments.append(tensor)
             else:
-                given.append(spec.arg.value if isinstance(spec.arg, ConstantArgument) else None)
+                arguments.append(spec.arg.value if isinstance(spec.arg, ConstantArgument) else None)
         epoch = recorder.epoch
         runner = _Runner(on_device(program.graph_module))
-        results: Sequence[Any] = runner.run(*given)
+        results: Sequence[Any] = runner.run(*arguments)
         new = {name: tensor for name, (tensor, value) in before.items() if tensors.value_of(tensor) is not value}
         names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
         user: list[Any] = []
@@ -110,8 +110,7 @@ def _made(tensor: torch.Tensor, epoch: int) -> Made:
 
 
 def _placeholder(example: torch.Tensor) -> tuple[Value, torch.Tensor]:
-    """A contiguous value that stands for an argument, and the tensor that the graph gets: with the strides it was
-    captured with."""
+    """Return a contiguous value for an argument, and the tensor for the graph, with the strides of the capture."""
     shape, stride = tuple(example.shape), tuple(example.stride())
     layout = tensors.layout(example.dtype, shape, row_major(shape))
     value = resident(layout, Imagined(layout, None, False))
@@ -122,20 +121,21 @@ def _placeholder(example: torch.Tensor) -> tuple[Value, torch.Tensor]:
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy, which the trace makes: a clone may share a value that nothing has read."""
-    own = tensor.detach().clone(memory_format=torch.contiguous_format)
-    value = tensors.value_of(own)
+    """Return a contiguous copy made by the trace: a clone may share a value that nothing has read."""
+    clone = tensor.detach().clone(memory_format=torch.contiguous_format)
+    value = tensors.value_of(clone)
     if value.buffer is None or value.buffer is EMPTY or value.epoch == tensors.recorder().epoch:
-        return own
-    return kernel(torch.ops.aten.copy_.default).call(tensors.empty(value.layout.shape, own.stride(), own.dtype), own)
+        return clone
+    target = tensors.empty(value.layout.shape, clone.stride(), clone.dtype)
+    return kernel(torch.ops.aten.copy_.default).call(target, clone)
 
 
 class _Runner(fx.Interpreter):
-    """Runs a graph and notes which records each node made."""
+    """Runs a graph and notes the records of each node."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
-        self.extra_traceback = False  # `_told` says more
+        self.extra_traceback = False  # `_told` adds more detail
         self._made: list[tuple[int, fx.Node]] = []
 
     def run_node(self, n: fx.Node) -> Any:
@@ -156,7 +156,7 @@ class _Runner(fx.Interpreter):
         return result
 
     def lined(self, records: Sequence[Record]) -> list[Record]:
-        """The records with the source lines of their nodes."""
+        """Return the records with the source lines of their nodes."""
         lined: list[Record] = []
         for depth, node in self._made:
             line = line_of(node)
@@ -165,18 +165,16 @@ class _Runner(fx.Interpreter):
 
 
 def _told(error: Exception, node: fx.Node) -> Exception:
-    """The error of an op with the op and its line, and of a type that has one text."""
+    """Return the error of an op with the op and its line added, of a class that takes one message."""
     kinds = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
     kind = next(kind for kind in kinds if isinstance(error, kind))
     if isinstance(error.__context__, NotImplementedError):
-        error = (
-            error.__context__
-        )  # what is said without the offer of `cpu_fallback`, which a program cannot make use of
+        error = error.__context__  # the message without the advice on `cpu_fallback`, which does not apply to a program
     return kind(f"cannot export {node.target}{at(node)}: {error}")
 
 
 def on_device(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a captured graph that creates its tensors on the device, wherever it was captured."""
+    """Return a copy of a captured graph that creates its tensors on the device, for any device of the capture."""
     with quiet():
         moved = copy.deepcopy(module)
     for graph in moved.modules():

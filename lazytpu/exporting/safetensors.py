@@ -1,6 +1,6 @@
 """The safetensors format: a header of JSON with dtypes, shapes and offsets, then the tensors' bytes.
 
-It is written here because it is this simple. The library reads it (`safetensors.numpy`, `safetensors.flax`).
+It is implemented here since it is so simple. The library reads it (`safetensors.numpy`, `safetensors.flax`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, in memory of their own. Raises ValueError for a damaged one, and OSError."""
+    """Return the tensors of a file by name, in new memory. Raises ValueError for a damaged file, and OSError."""
     data = bytearray(path.read_bytes())
     try:
         (length,) = struct.unpack_from("<Q", data)

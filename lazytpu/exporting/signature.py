@@ -1,14 +1,14 @@
-"""What an exported program takes and gives, with names: its function in StableHLO, in JAX, and in lazytpu.
+"""The named arguments and results of an exported program: of its function in StableHLO, in JAX, and in lazytpu.
 
-The function's arguments are the weights, sorted by name, the seed if there is one, and the user's tensors; its results
-are the user's tensors, the new values of weights, and those of arguments that the program overwrites. In JAX it is
+The function's arguments are the weights, sorted by name, the seed if there is one, and the user's tensors. Its results
+are the user's tensors, the new values of weights, and the new values of overwritten arguments. In JAX it is
 
     call(weights, *args, **kwargs) -> results
     call(weights, seed, *args, **kwargs) -> results, new_weights, new_inputs
 
-with a dict for the weights by name. `seed` is there if the program draws random numbers, `new_weights` (a dict) if it
-overwrites any, `new_inputs` (a dict) if it overwrites arguments. What is no tensor was part of the export: its place is
-None.
+with a dict for the weights by name. `seed` is present if the program draws random numbers, `new_weights` (a dict) if it
+overwrites any, `new_inputs` (a dict) if it overwrites arguments. Arguments that are no tensors were part of the export;
+None takes their place.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Constant:
         return {"name": self.name, "constant": self.value}
 
     def agrees(self, value: Any) -> bool:
-        """Whether a value is this one; NaN is itself."""
+        """Whether a value equals this one; NaN equals itself."""
         same = value == self.value or (value != value and self.value != self.value)
         return type(value) is type(self.value) and same
 
@@ -69,8 +69,8 @@ SEED_TENSOR = Tensor(SEED, "uint32", (2,))
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a program takes and gives. `inputs` are the leaves of `input_tree`, the user's (args, kwargs), and `outputs`
-    those of `output_tree`. `new_weights` and `new_inputs` name what the program overwrites."""
+    """The arguments and results of a program. `inputs` are the leaves of `input_tree`, the user's (args, kwargs), and
+    `outputs` the leaves of `output_tree`. `new_weights` and `new_inputs` name the overwritten tensors."""
 
     weights: tuple[Tensor, ...]
     inputs: tuple[Leaf, ...]
@@ -103,14 +103,14 @@ class Signature:
         )
 
     def jax_arguments(self, make: Callable[[Tensor], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """(args, kwargs) of the JAX function, with `make` of each tensor."""
+        """Return (args, kwargs) of the JAX function, with `make` applied to each tensor."""
         leaves = iter([make(leaf) if isinstance(leaf, Tensor) else None for leaf in self.inputs])
         args, kwargs = self.input_tree.build(leaves)
         seed = (make(SEED_TENSOR),) if self.seeded else ()
         return ({weight.name: make(weight) for weight in self.weights}, *seed, *args), kwargs
 
     def jax_results(self, make: Callable[[Tensor], Any]) -> Any:
-        """What the JAX function returns, with `make` of each tensor."""
+        """Return the results of the JAX function, with `make` applied to each tensor."""
         results = self.output_tree.build(
             iter([make(leaf) if isinstance(leaf, Tensor) else None for leaf in self.outputs])
         )
@@ -121,7 +121,7 @@ class Signature:
         return (results, new[0]) if self.new_weights else results
 
     def as_json(self) -> dict[str, Any]:
-        """The signature as JSON."""
+        """Return the signature as JSON."""
         return {
             "weights": [weight.as_json() for weight in self.weights],
             "seed": self.seeded,
@@ -135,7 +135,7 @@ class Signature:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Signature:
-        """The inverse of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the result of `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         return Signature(
             tuple(map(_tensor, value["weights"])),
             tuple(map(_leaf, value["inputs"])),
@@ -157,5 +157,5 @@ def _leaf(value: Mapping[str, Any]) -> Leaf:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's dtype of arrays for a dtype of torch, by name."""
+    """Return numpy's dtype of arrays for the name of a torch dtype."""
     return to_numpy(torch.empty(0, dtype=getattr(torch, name), device="cpu")).dtype

@@ -1,7 +1,7 @@
-"""Nested arguments and results: tuples, lists and dicts, as JAX and JSON have them.
+"""Nested arguments and results: tuples, lists and dicts, as in JAX and JSON.
 
-A tree's leaves are in JAX's order, which sorts the keys of dicts. torch's containers of other types become what they
-consist of: a dict where their entries have names, else a tuple.
+A tree's leaves are in JAX's order, which sorts the keys of dicts. torch's containers of other types are converted: to a
+dict if their entries have names, else to a tuple.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LEAF = "*"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A leaf ("*"), or a container: "tuple", "list" or "dict" of `children`, those of a dict sorted by their `keys`.
-    `order` are the keys as the dict had them, for those to whom it matters."""
+    """A leaf ("*"), or a container: "tuple", "list" or "dict" of `children`, which for a dict are sorted by their
+    `keys`. `order` are the keys in the dict's own order."""
 
     kind: str
     children: tuple[Tree, ...] = ()
@@ -26,7 +26,7 @@ class Tree:
     order: tuple[str, ...] = field(default=(), compare=False)
 
     def build(self, leaves: Iterator[Any]) -> Any:
-        """The containers, with the next of these leaves at each leaf."""
+        """Return the containers, with the next of `leaves` at each leaf."""
         if self.kind == LEAF:
             return next(leaves)
         children = [child.build(leaves) for child in self.children]
@@ -35,7 +35,7 @@ class Tree:
         return tuple(children) if self.kind == "tuple" else children
 
     def as_json(self) -> Any:
-        """The tree as JSON: "*", or {kind: children}."""
+        """Return the tree as JSON: "*", or {kind: children}."""
         if self.kind == LEAF:
             return LEAF
         children = [child.as_json() for child in self.children]
@@ -47,7 +47,7 @@ class Tree:
 
     @staticmethod
     def from_json(value: Any) -> Tree:
-        """The inverse of `as_json`. Raises ValueError for anything else."""
+        """Read the result of `as_json`. Raises ValueError for anything else."""
         if value == LEAF:
             return Tree(LEAF)
         if isinstance(value, dict) and len(value) == 1:
@@ -67,7 +67,7 @@ class Tree:
 
 
 def tree_of(spec: Any) -> tuple[Tree, list[int]]:
-    """The tree of torch's TreeSpec, and for each of its leaves the number of the leaf in torch's order.
+    """Return the tree of torch's TreeSpec, and for each of its leaves the number of the leaf in torch's order.
 
     Raises TypeError for a dict with keys other than strings, which `jax.export` cannot save.
     """
@@ -79,24 +79,24 @@ def _tree(spec: Any, leaves: Iterator[int], order: list[int]) -> Tree:
     if spec.is_leaf():
         order.append(next(leaves))
         return Tree(LEAF)
-    found: list[tuple[Tree, list[int]]] = []
+    subtrees: list[tuple[Tree, list[int]]] = []
     for child in spec.children():
         mine: list[int] = []
-        found.append((_tree(child, leaves, mine), mine))
+        subtrees.append((_tree(child, leaves, mine), mine))
     keys = _keys(spec)
     if keys is None:
-        order += [number for _, mine in found for number in mine]
-        return Tree("list" if spec.type is list else "tuple", tuple(child for child, _ in found))
+        order += [number for _, mine in subtrees for number in mine]
+        return Tree("list" if spec.type is list else "tuple", tuple(child for child, _ in subtrees))
     wrong = [key for key in keys if not isinstance(key, str)]
     if wrong:
         raise TypeError(f"expected dicts with strings as keys, which jax.export can save; got the key {wrong[0]!r}")
-    by_key = sorted(zip(keys, found, strict=True), key=lambda pair: pair[0])
+    by_key = sorted(zip(keys, subtrees, strict=True), key=lambda pair: pair[0])
     order += [number for _, (_, mine) in by_key for number in mine]
     return Tree("dict", tuple(child for _, (child, _) in by_key), tuple(key for key, _ in by_key), tuple(keys))
 
 
 def _keys(spec: Any) -> Sequence[Any] | None:
-    """The keys of a container's entries; None when they have none."""
+    """Return the keys of a container's entries; None when they have none."""
     if isinstance(spec.context, list | tuple) and len(spec.context) == spec.num_children:
         named = issubclass(spec.type, dict) or all(isinstance(key, str) for key in spec.context)
         if named and not issubclass(spec.type, list | tuple):
@@ -105,12 +105,12 @@ def _keys(spec: Any) -> Sequence[Any] | None:
 
 
 def flatten(value: Any) -> tuple[list[Any], Tree]:
-    """The leaves of nested containers, in the tree's order, and the tree."""
+    """Return the leaves of nested containers, in the tree's order, and the tree."""
     leaves, spec = pytree.tree_flatten(value)
     tree, order = tree_of(spec)
     return [leaves[i] for i in order], tree
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same containers with each leaf replaced."""
+    """Return the same containers with each leaf replaced by `function(leaf)`."""
     return pytree.tree_map(function, value)

@@ -1,7 +1,8 @@
-"""Whether all devices of a group have the same value: what a branch or loop with a collective in it has to branch on.
+"""Agreement of devices: whether all devices of a group have the same value. A branch or loop around a collective needs
+a condition on which they agree.
 
-A collective waits for every device of its group. In a branch that one of them does not take, or an iteration that it
-does not run, the others wait forever, or meet another collective of it and exchange the wrong data (R8).
+A collective waits for every device of its group. If one of them does not take the branch, or ends the loop earlier, the
+others wait forever, or meet another of its collectives and exchange the wrong data (R8).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Groups = Sequence[Sequence[int]]
 
 
 class CommunicatingOp(TensorOp):
-    """An op in which all devices of a group take part."""
+    """An op in which all devices of a group participate."""
 
     SHARED: ClassVar[bool] = False
     "Whether all devices of a group get the same results."
@@ -40,23 +41,23 @@ class CommunicatingOp(TensorOp):
 
 
 def check_conditions(op: Operation, groups: Groups) -> None:
-    """Raises ValueError unless the devices of each group agree on every branch and loop around an op."""
-    around = op.parent_op()
-    while groups and isinstance(around, RegionOp):
-        what = "loop" if isinstance(around, WhileOp) else "branch"
-        condition = around.yielded(0)[0] if isinstance(around, WhileOp) else around.operands[0]
+    """Raise ValueError unless the devices of each group agree on every branch and loop around an op."""
+    parent = op.parent_op()
+    while groups and isinstance(parent, RegionOp):
+        kind = "loop" if isinstance(parent, WhileOp) else "branch"
+        condition = parent.yielded(0)[0] if isinstance(parent, WhileOp) else parent.operands[0]
         if not agree(condition, groups):
             raise ValueError(
-                f"this collective is in a {what} whose condition may differ between the devices of its group: some "
+                f"this collective is in a {kind} whose condition may differ between the devices of its group: some "
                 f"would wait in it for those that are not there. Compute the condition from constants and from results "
-                f"of all_reduce or all_gather over these devices, or move the collective out of the {what}"
+                f"of all_reduce or all_gather over these devices, or move the collective out of the {kind}"
             )
-        around = around.parent_op()
+        parent = parent.parent_op()
 
 
 def agree(value: SSAValue, groups: Groups) -> bool:
-    """Whether the devices of each group have the same value: it depends on constants, and on collectives whose result
-    all of them get, but on no argument of the function."""
+    """Whether the devices of each group have the same value. It may depend on constants and on collectives with the
+    same result on all of them, but on no argument of the function."""
     pending, seen = [value], {value}
     while pending:
         current = pending.pop()
@@ -69,16 +70,16 @@ def agree(value: SSAValue, groups: Groups) -> bool:
 
 
 def _sources(value: SSAValue, groups: Groups) -> Sequence[SSAValue] | None:
-    """The values that make this one the same on all devices if they are; None for one that may differ."""
+    """Return the values on which all devices must agree for them to agree on this one; None if they may differ."""
     if isinstance(value, BlockArgument):
-        around = value.block.parent_op()
-        if isinstance(around, FuncOp) and around.sym_visibility == StringAttr("private"):
-            return ()  # a part of a function, in which this was checked
-        if not isinstance(around, RegionOp):
-            return None  # each device has arguments of its own
-        first = around.entering[value.index]
-        carried = isinstance(around, WhileOp) and value.index < around.count
-        return (first, around.yielded(1)[value.index]) if carried else (first,)
+        parent = value.block.parent_op()
+        if isinstance(parent, FuncOp) and parent.sym_visibility == StringAttr("private"):
+            return ()  # a function outlined from another one, in which this was checked
+        if not isinstance(parent, RegionOp):
+            return None  # each device has its own arguments
+        first = parent.entering[value.index]
+        carried = isinstance(parent, WhileOp) and value.index < parent.count
+        return (first, parent.yielded(1)[value.index]) if carried else (first,)
     assert isinstance(value, OpResult)
     op, index = value.op, value.index
     if isinstance(op, CommunicatingOp):
@@ -90,7 +91,7 @@ def _sources(value: SSAValue, groups: Groups) -> Sequence[SSAValue] | None:
     return op.operands
 
 
-def _within(groups: Groups, others: Groups) -> bool:
-    """Whether the devices of each group are in one of the others."""
-    place = {device: i for i, other in enumerate(others) for device in other}
+def _within(groups: Groups, supersets: Groups) -> bool:
+    """Whether each group is a subset of one of the groups `supersets`."""
+    place = {device: i for i, superset in enumerate(supersets) for device in superset}
     return all(len({place.get(device, -1) for device in group}) == 1 for group in groups)

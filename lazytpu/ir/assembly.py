@@ -1,11 +1,11 @@
-"""The assembly format of ops: one op per line, in the same form for all ops.
+"""The assembly format of ops: one op per line, in one format for all ops.
 
     %3 = lazytpu.reduce add %2 dims = [1] : (tensor<4x8xf32>) -> tensor<4xf32> loc("train.py":41:0)
          name         head  operands, properties | types                       source line
 
 The head is a property that is a keyword (`add`, `LT`). One other property may be bare, printed without its name (a
-permutation). Properties with their default value are omitted. A type shared by all operands and the only result is
-printed once.
+permutation). Properties with their default value are omitted. If all operands and the only result have the same type,
+it is printed once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lazytpu.ir.types import canonical, int_array, ints, is_int_array
 
 
 class AssembledOp(IRDLOperation):
-    """An op that is printed and parsed in this form."""
+    """An op that is printed and parsed in this format."""
 
     HEAD: ClassVar[str | None] = None
     "The property printed before the operands, a word."
@@ -117,13 +117,13 @@ def parse_op(kind: type[_Op], parser: Parser) -> _Op:
     operands = parse_operands(parser)
     if kind.BARE is not None:
         properties[kind.BARE] = kind.parse_property(kind.BARE, parser)
-    known = kind.get_irdl_definition().properties
+    allowed = kind.get_irdl_definition().properties
     while (name := parser.parse_optional_identifier()) is not None:
-        if name not in known or name in properties:
-            parser.raise_error(f"{kind.name} has no further property {name}; its properties are {', '.join(known)}")
+        if name not in allowed or name in properties:
+            parser.raise_error(f"{kind.name} has no further property {name}; its properties are {', '.join(allowed)}")
         parser.parse_punctuation("=")
         properties[name] = kind.parse_property(name, parser)
-    for name, definition in known.items():
+    for name, definition in allowed.items():
         if name not in properties and definition.default_value is None:
             parser.raise_error(f"{kind.name} needs the property {name}")
     return parse_tail(kind, parser, operands, properties)

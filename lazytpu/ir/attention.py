@@ -132,11 +132,11 @@ class _AttentionOp(TensorOp):
             raise ValueError(
                 f"expected {expected} operands from the query on, for extra = {list(extra)}; got {len(operands)}"
             )
-        rest = list(operands[3:])
-        bias = rest.pop(0) if "bias" in extra else None
-        factor = rest.pop(0) if "scale" in extra else None
-        offset = rest.pop(0) if "offset" in extra else None
-        dropout = (rest[0], rest[1], rest[2], rest[3]) if "dropout" in extra else None
+        extras = list(operands[3:])
+        bias = extras.pop(0) if "bias" in extra else None
+        factor = extras.pop(0) if "scale" in extra else None
+        offset = extras.pop(0) if "offset" in extra else None
+        dropout = (extras[0], extras[1], extras[2], extras[3]) if "dropout" in extra else None
         scale = self.properties["scale"]
         assert isinstance(scale, FloatAttr)
         query, key, value = operands[:3]
@@ -234,9 +234,9 @@ def _check_extra(of: Attention) -> None:
         raise ValueError(f"offset must be tensor<i32>; got {of.offset.type}")
     scores_dtype = "f64" if dtype_of(of.query) == "f64" else "f32"
     numbers = (("f32", "keep probability"), (scores_dtype, "factor"), ("ui64", "seed"), ("ui64", "offset"))
-    for (dtype, what), x in zip(numbers, of.dropout or (), strict=False):
+    for (dtype, role), x in zip(numbers, of.dropout or (), strict=False):
         if x.type != tensor_type(dtype, ()):
-            raise ValueError(f"the {what} of dropout must be tensor<{dtype}>; got {x.type}")
+            raise ValueError(f"the {role} of dropout must be tensor<{dtype}>; got {x.type}")
     if of.window < 0:
         raise ValueError(f"window is {of.window}; expected a number of keys, or 0 for all")
 

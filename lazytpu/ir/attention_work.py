@@ -37,8 +37,8 @@ def padded(length: int) -> int:
 @dataclass(frozen=True, slots=True)
 class KernelWork:
     """The work of one kernel: operations of products (a multiply-add counts as two), exponentials, and bytes read and
-    written, with the blocks of the streamed side counted each time they are read. The forward kernel writes its sums to
-    every lane; the others read them, and the sums of output times gradient, once."""
+    written. Blocks of the streamed side count each time they are read. The forward kernel writes its sums to every
+    lane; the backward kernels read them, and the sums of output times gradient, once."""
 
     flops: int
     transcendentals: int

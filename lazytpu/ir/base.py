@@ -34,9 +34,9 @@ INT = IntegerAttr.constr(eq(i64))
 FLAG = IntegerAttr.constr(eq(i1))
 "A boolean property."
 INTS = DenseArrayBase.constr(eq(i64))
-"A property that is a list of integers which choose what the op does: dimensions, a permutation, strides of a window."
+"""A list of integers that determine the function of the op: dimensions, a permutation, strides of a window."""
 SIZE_LIST = DenseArrayBase.constr(eq(i64))
-"A property that is a list of integers which may be sizes: one program can have other ones in each run (`pad-sizes`)."
+"""A list of integers that may be sizes: one program may run with different values (`pad-sizes`)."""
 WORD = base(StringAttr)
 "A property that is a keyword or a name."
 NONE = int_array(())
@@ -55,7 +55,7 @@ class TensorOp(AssembledOp):
 
     @property
     def sized(self) -> AbstractSet[str]:
-        """The names of the integers of this op that may be sizes. All others are structure: with another one it is
+        """The names of this op's integers that may be sizes. All other integers are structure: a different value needs
         another program."""
         return _size_lists(type(self))
 

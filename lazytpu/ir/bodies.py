@@ -1,13 +1,13 @@
-"""The bodies of custom kernels: what a `lazytpu.jax_call` computes, for each platform that it was lowered for.
+"""The bodies of custom kernels: the computation of a `lazytpu.jax_call`, for each platform that it was lowered for.
 
-A body is found by its key, the kernel's name and a digest of its contents, so equal keys are equal bodies in every
-process. In the text of a module they are resources of the dialect, after the ops, each body once:
+The key of a body is the kernel's name and a digest of its contents, so equal keys mean equal bodies in every process.
+In the text of a module, bodies are resources of the dialect, after the ops, each one once:
 
     %1 = lazytpu.jax_call softmax_3fa9c1d2e4b5a697 %x : tensor<8x128xf32>
     {-# dialect_resources: { lazytpu: { softmax_3fa9c1d2e4b5a697: "0x789c…" } } #-}
 
-So a text is complete: it is lowered without the Python function. Where that function is known, the body for another
-platform is made from it.
+So a text is complete: it can be lowered without the Python function. Where that function is available, it provides the
+body for another platform.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MAKERS: dict[str, Callable[[str], bytes]] = {}
 
 
 def provide(key: str, platform: str, body: bytes, make: Callable[[str], bytes] | None = None) -> None:
-    """Make a body known. `make(platform)` gives it for others, and raises ValueError where it cannot."""
+    """Register a body. `make(platform)` returns the body for another platform, or raises ValueError."""
     _BODIES.setdefault(key, {}).setdefault(platform, body)
     if make is not None:
         _MAKERS.setdefault(key, make)
 
 
 def body(key: str, platform: str) -> bytes:
-    """The body of a kernel for a platform ("cpu", "tpu", "gpu"). Raises ValueError when there is none."""
-    known = _BODIES.get(key, {})
-    if platform not in known:
+    """Return the body of a kernel for a platform ("cpu", "tpu", "gpu"). Raises ValueError when there is none."""
+    bodies = _BODIES.get(key, {})
+    if platform not in bodies:
         make = _MAKERS.get(key)
         if make is None:
-            there = f"this text has it for {', '.join(known)}" if known else "the text that named it did not hold it"
+            hint = f"this text has it for {', '.join(bodies)}" if bodies else "the module text had no body for it"
             raise ValueError(
-                f"there is no body of the kernel {key} for {platform!r}: {there}. Dump the program in a process that "
+                f"there is no body of the kernel {key} for {platform!r}: {hint}. Dump the program in a process that "
                 f"calls the kernel and runs on, or reports for, {platform!r}"
             )
         provide(key, platform, make(platform))
@@ -62,10 +62,10 @@ class BodyResources(OpAsmDialectInterface):
             provide(key, platform, content)
 
     def lookup(self, key: str) -> str | None:
-        known = _BODIES.get(key)
-        if not known:
+        bodies = _BODIES.get(key)
+        if not bodies:
             return None
-        text = json.dumps({platform: known[platform].hex() for platform in sorted(known)})
+        text = json.dumps({platform: bodies[platform].hex() for platform in sorted(bodies)})
         return "0x" + zlib.compress(text.encode(), 9).hex()
 
     def build_resources(self, keys: Iterable[str]) -> dict[str, str]:

@@ -56,10 +56,11 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
     def if_(
         self, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue] = ()
     ) -> list[SSAValue]:
-        """What `then(b, *operands)` returns if the condition (0-d i1) is true, else what `orelse(b, *operands)` does.
+        """Return the results of `then(b, *operands)` if the condition (0-d i1) is true, else of `orelse(b, *operands)`.
 
-        Both get the builder of their region and return values of the same types, one or several. Only one of the
-        regions runs. They may also use values that are not among the operands."""
+        Each function receives the builder of its region. Both return one value or several, of the same types. Only one
+        of the regions runs. They may also use values that are not among the operands.
+        """
         return build_if(self, condition, then, orelse, operands)
 
     def while_(
@@ -130,7 +131,7 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         results: Sequence[tuple[str, Sequence[int]]],
         **params: template.Param,
     ) -> list[SSAValue]:
-        """A call of the template `name`; `results` are the (dtype, shape) that it returns for these arguments."""
+        """Call the template `name`; `results` are the (dtype, shape) that it returns for these arguments."""
         types = [tensor_type(dtype, shape) for dtype, shape in results]
         attributes = DictionaryAttr({key: template.to_attribute(value) for key, value in params.items()})
         props = {"name": string(name), "params": attributes}
@@ -145,14 +146,15 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         sharding: str = "",
         padding: str = "",
     ) -> list[SSAValue]:
-        """A call of the custom kernel whose body is known by the key `body`; `results` are the (dtype, shape) that it
-        returns, and `sharding` and `padding` are its rules."""
+        """Call the custom kernel whose body has the key `body`; `results` are the (dtype, shape) that it returns, and
+        `sharding` and `padding` are its rules."""
         types = [tensor_type(dtype, shape) for dtype, shape in results]
         props = {"body": string(body), "sharding": string(sharding), "padding": string(padding)}
         return list(self.op(jax_call.JaxCallOp, operands, types, props).results)
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
-        """Register a value check: unless all of `ok` (i1) is true, reading a value that depends on it raises `message`.
+        """Register a value check: unless all elements of `ok` (i1) are true, reading a value that depends on it raises
+        `message`.
 
         `error` names the exception: IndexError, RuntimeError, ValueError, ZeroDivisionError or torch's LinAlgError.
         """

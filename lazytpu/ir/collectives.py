@@ -1,7 +1,7 @@
-"""Collectives. Every device runs the same program on values of its own; device d is replica d of the program.
+"""Collectives. Every device runs the same program on its own values; device d is replica d of the program.
 
-`groups` partitions the devices: a device communicates within the one group it is in, and its place in that list is its
-rank. `mesh_groups` derives groups from the axes of a mesh.
+`groups` partitions the devices: a device communicates within its group, and its position in that list is its rank.
+`mesh_groups` derives groups from the axes of a mesh.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class GroupRankOp(CollectiveOp):
 
     @property
     def members(self) -> Groups:
-        return ()  # nobody waits for another
+        return ()  # no device waits for another one
 
     def infer(self) -> Sequence[AnyTensorType]:
         check_groups(lists_of(self.groups))
@@ -226,12 +226,12 @@ def all_gather_type(operand: AnyTensorType, dim: int, groups: Groups) -> AnyTens
 
 
 def _part(operand: AnyTensorType, dim: int, groups: Groups, what: str) -> list[int]:
-    """The shape of one part, when a group splits `operand` along `dim`."""
-    shape, parts = list(shape_of(operand)), check_groups(groups)
+    """Return the shape of one part, if a group splits `operand` along `dim`."""
+    shape, count = list(shape_of(operand)), check_groups(groups)
     size = shape[check_dim(dim, len(shape), what)]
-    if size % parts:
-        raise ValueError(f"dimension {dim} of {operand} cannot be split into {parts} equal parts, one per device")
-    shape[dim] = size // parts
+    if size % count:
+        raise ValueError(f"dimension {dim} of {operand} cannot be split into {count} equal parts, one per device")
+    shape[dim] = size // count
     return shape
 
 
@@ -249,7 +249,7 @@ def all_to_all_type(operand: AnyTensorType, split_dim: int, concat_dim: int, gro
 def collective_permute_type(operand: AnyTensorType, pairs: Groups) -> AnyTensorType:
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
         raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target] pair of devices")
-    for what, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
+    for role, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
         if len(set(devices)) != len(devices):
-            raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {what} at most once")
+            raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {role} at most once")
     return operand

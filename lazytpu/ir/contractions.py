@@ -115,23 +115,23 @@ def dot_general_type(
     rhs_contract: Sequence[int],
     dtype: str,
 ) -> AnyTensorType:
-    left, right = shape_of(lhs), shape_of(rhs)
+    lhs_shape, rhs_shape = shape_of(lhs), shape_of(rhs)
     if dtype_of(lhs) != dtype_of(rhs):
         raise ValueError(f"operands must have the same dtype; got {lhs} and {rhs}")
     check_dtype(dtype_of(lhs), NUMBERS, "operands")
     for what, shape, batch, contract in (
-        ("lhs", left, lhs_batch, lhs_contract),
-        ("rhs", right, rhs_batch, rhs_contract),
+        ("lhs", lhs_shape, lhs_batch, lhs_contract),
+        ("rhs", rhs_shape, rhs_batch, rhs_contract),
     ):
         check_dims((*batch, *contract), len(shape), f"batch and contracted dims of {what}")
     for what, of_left, of_right in (("batch", lhs_batch, rhs_batch), ("contracted", lhs_contract, rhs_contract)):
-        sizes = [left[d] for d in of_left], [right[d] for d in of_right]
+        sizes = [lhs_shape[d] for d in of_left], [rhs_shape[d] for d in of_right]
         if sizes[0] != sizes[1]:
             raise ValueError(f"{what} dims of {lhs} and {rhs} must have the same sizes; got {sizes[0]} and {sizes[1]}")
-    batch = [left[d] for d in lhs_batch]
-    rest = [size for d, size in enumerate(left) if d not in lhs_batch and d not in lhs_contract]
-    rest += [size for d, size in enumerate(right) if d not in rhs_batch and d not in rhs_contract]
-    return tensor_type(dtype, batch + rest)
+    batch = [lhs_shape[d] for d in lhs_batch]
+    free = [size for d, size in enumerate(lhs_shape) if d not in lhs_batch and d not in lhs_contract]
+    free += [size for d, size in enumerate(rhs_shape) if d not in rhs_batch and d not in rhs_contract]
+    return tensor_type(dtype, batch + free)
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ class ConvLayout:
 def conv_layout(text: str) -> ConvLayout:
     """Parse a layout such as "NC01,OI01,NC01": N and C are batch and feature, O and I output and input feature, digits
     the spatial dimensions. Raises ValueError when it is malformed."""
-    parts = text.split(",")
-    if len(parts) != 3:
+    operands = text.split(",")
+    if len(operands) != 3:
         raise ValueError(f'layout {text!r}: expected input, kernel and result, as in "NC01,OI01,NC01"')
-    digits = "".join(str(d) for d in range(len(parts[0]) - 2))
-    for part, letters in zip(parts, ("NC", "OI", "NC"), strict=True):
-        if sorted(part) != sorted(letters + digits):
-            raise ValueError(f"layout {text!r}: expected the characters {letters + digits} in {part!r}")
-    x, kernel, result = parts
-    x_spatial, kernel_spatial, result_spatial = (tuple(part.index(d) for d in digits) for part in parts)
+    digits = "".join(str(d) for d in range(len(operands[0]) - 2))
+    for operand, letters in zip(operands, ("NC", "OI", "NC"), strict=True):
+        if sorted(operand) != sorted(letters + digits):
+            raise ValueError(f"layout {text!r}: expected the characters {letters + digits} in {operand!r}")
+    x, kernel, result = operands
+    x_spatial, kernel_spatial, result_spatial = (tuple(operand.index(d) for d in digits) for operand in operands)
     return ConvLayout(
         *(x.index("N"), x.index("C"), x_spatial),
         *(kernel.index("O"), kernel.index("I"), kernel_spatial),

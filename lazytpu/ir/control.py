@@ -1,8 +1,8 @@
 """Branches and loops: ops with regions.
 
-Regions are isolated from above. A region is one block, which takes all that it reads as arguments and ends in
-`lazytpu.yield`. So a walk over one block sees each of its values defined in it, and an op with regions is, to whatever
-does not look inside, a pure op like any other: results of operands.
+Regions are isolated from above. A region is one block, which takes every value that it reads as an argument and ends in
+`lazytpu.yield`. So a walk over one block finds the definition of each of its values there. For a pass that does not
+look inside, an op with regions is a pure op like any other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class YieldOp(assembly.AssembledOp):
 
 
 class RegionOp(TensorOp):
-    """An op with regions. All of them take the same values, `entering`."""
+    """An op with regions, which all take the values `entering`."""
 
     KEYWORDS: ClassVar[tuple[str, ...]] = ()
     "The word before each region."
@@ -64,15 +64,15 @@ class RegionOp(TensorOp):
         raise NotImplementedError
 
     def yielded(self, region: int) -> Sequence[SSAValue]:
-        """The values that a region ends in."""
+        """Return the values that a region yields."""
         return self.end(region).operands
 
     def end(self, region: int) -> YieldOp:
-        """The terminator of a region."""
+        """Return the terminator of a region."""
         return end_of(self.regions[region].block, self.KEYWORDS[region])
 
     def check_regions(self) -> None:
-        """Raises ValueError unless each region takes the values of `entering`."""
+        """Raise ValueError unless each region takes the values of `entering`."""
         expected = [value.type for value in self.entering]
         for word, region in zip(self.KEYWORDS, self.regions, strict=True):
             actual = [argument.type for argument in region.block.args]
@@ -152,16 +152,16 @@ class WhileOp(RegionOp):
 
 
 def check_condition(value: SSAValue) -> None:
-    """Raises ValueError unless a value can be a condition."""
+    """Raise ValueError unless a value can be a condition."""
     if (dtype_of(value), shape_of(value)) != ("i1", ()):
         raise ValueError(f"a condition is a 0-d i1, tensor<i1>; got {value.type}")
 
 
 def if_types(then: Sequence[SSAValue], orelse: Sequence[SSAValue]) -> list[AnyTensorType]:
     """The result types of an `if` whose regions yield these values."""
-    types, others = [type_of(value) for value in then], [type_of(value) for value in orelse]
-    if types != others:
-        raise ValueError(f"both regions yield the same types; got {show(types)} and {show(others)}")
+    types, orelse_types = [type_of(value) for value in then], [type_of(value) for value in orelse]
+    if types != orelse_types:
+        raise ValueError(f"both regions yield the same types; got {show(types)} and {show(orelse_types)}")
     return types
 
 
@@ -170,9 +170,9 @@ def while_types(carried: Sequence[SSAValue], cond: Sequence[SSAValue], body: Seq
     if len(cond) != 1:
         raise ValueError(f"the region 'while' yields one condition; got {len(cond)} values")
     check_condition(cond[0])
-    types, others = [type_of(value) for value in carried], [type_of(value) for value in body]
-    if types != others:
-        raise ValueError(f"the region 'do' yields the types of the carried values, {show(types)}; got {show(others)}")
+    types, yielded = [type_of(value) for value in carried], [type_of(value) for value in body]
+    if types != yielded:
+        raise ValueError(f"the region 'do' yields the types of the carried values, {show(types)}; got {show(yielded)}")
     return types
 
 
@@ -192,7 +192,7 @@ def _parse_region(parser: Parser, word: str, types: Sequence[Attribute]) -> Regi
     names = names or []
     if len(names) != len(types):
         parser.raise_error(f"the region '{word}' has {len(names)} arguments; expected {len(types)}", position)
-    outer, parser.ssa_values = parser.ssa_values, {}  # isolated: names begin anew
+    outer, parser.ssa_values = parser.ssa_values, {}  # a new scope of names, since regions are isolated
     region = parser.parse_region([name.resolve(kind) for name, kind in zip(names, types, strict=True)])
     parser.ssa_values = outer
     return region

@@ -1,7 +1,10 @@
 """Checks that every value is defined before it is used, which xDSL's verifier does not.
 
-An op may use the arguments of its block and the results of earlier ops in it; values of the blocks that dominate its
-block; and, in a region of an op that is not isolated from above (as functions are), whatever that op may use.
+An op may use
+
+- the arguments of its block and the results of earlier ops in it,
+- values of the blocks that dominate its block, and
+- in a region of an op that is not isolated from above (functions are isolated), every value that this op may use.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 
 @dataclass(frozen=True)
 class Misplaced:
-    """A use of a value that is not defined there: operand `index` of `op`."""
+    """A use of a value that is not visible there: operand `index` of `op`."""
 
     op: Operation
     index: int
@@ -36,8 +39,8 @@ class Misplaced:
 
 
 def misplaced(module: Operation) -> Misplaced | None:
-    """The first use inside `module` of a value before its definition or outside its scope; None if there is none. Takes
-    1 us per op."""
+    """Return the first use inside `module` of a value before its definition or outside its scope; None if there is
+    none. Takes 1 us per op."""
     for region in module.regions:
         use = _in_region(region, set())
         if use is not None:
@@ -46,20 +49,20 @@ def misplaced(module: Operation) -> Misplaced | None:
 
 
 def verify_order(module: Operation) -> None:
-    """Raises VerifyException for the use that `misplaced` returns."""
+    """Raise VerifyException for the use that `misplaced` returns."""
     use = misplaced(module)
     if use is not None:
         raise VerifyException(str(use))
 
 
 def _in_region(region: Region, outer: set[int]) -> Misplaced | None:
-    """The first misplaced use in a region. `outer` are the ids of the values that it may use; the set is extended."""
+    """Return the first misplaced use in a region. `outer` has the ids of the values that it may use; it is extended."""
     blocks = list(region.blocks)
     if len(blocks) == 1:
         return _in_block(blocks[0], outer)
     dominance, defined = DominanceInfo(region), {block: _defined(block) for block in blocks}
     for block in blocks:
-        before = (defined[other] for other in blocks if dominance.strictly_dominates(other, block))
+        before = (defined[dominator] for dominator in blocks if dominance.strictly_dominates(dominator, block))
         use = _in_block(block, outer.union(*before))
         if use is not None:
             return use

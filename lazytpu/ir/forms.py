@@ -1,7 +1,8 @@
-"""Sizes that are known when a program runs: forms over size symbols, such as `n+1`, `4*n`, `b*n` and `(n+1)/2`.
+"""Forms: expressions over size symbols, such as `n+1`, `4*n`, `b*n` and `(n+1)/2`, which are evaluated when a program
+runs.
 
-A form is a polynomial with integer coefficients. Its atoms are symbols, and quotients rounded down, which windows and
-strides make. `str` writes what `parse` reads.
+A form is a polynomial with integer coefficients. Its atoms are symbols, and floor quotients, which come from windows
+and strides. `parse` reads the text of `str`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing import TypeAlias
 import numpy as np
 
 Range: TypeAlias = "tuple[int, int]"
-"The least and the greatest number."
+"""The least and the greatest number of an interval."""
 Symbols: TypeAlias = "Mapping[str, Range]"
-"Size symbols by name, with the sizes that each may have; the greatest is its bound."
+"""Size symbols: name -> the range of its sizes; the greatest is the bound."""
 
 _TOKEN = re.compile(r"\d+|[A-Za-z_]\w*|[-+*/()]")
 _EXHAUSTIVE = 1 << 16
-"The most sizes of a symbol that are tried one by one for the range of a form that is not affine."
+"""The most sizes of a symbol that are evaluated one by one for the range of a form that is not affine."""
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """`form` / `by`, rounded down."""
+    """`form` // `by`."""
 
     form: Form
     by: int
@@ -42,20 +43,20 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 @dataclass(frozen=True)
 class Form:
-    """A sum of products of atoms; `terms` are (atoms, coefficient), sorted, with no coefficient of 0."""
+    """A sum of products of atoms; `terms` are (atoms, coefficient), sorted, without coefficients of 0."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
     def __hash__(self) -> int:
-        """The hash of the terms, computed once: forms are the keys of many tables."""
-        known = self.__dict__.get("hash")
-        if known is None:
-            known = self.__dict__["hash"] = hash(self.terms)
-        return known
+        """Return the hash of the terms, computed once: forms are the keys of many tables."""
+        value = self.__dict__.get("hash")
+        if value is None:
+            value = self.__dict__["hash"] = hash(self.terms)
+        return value
 
     @classmethod
     def of(cls, terms: Iterable[tuple[Monomial, int]]) -> Form:
-        """The sum of these terms."""
+        """Return the sum of these terms."""
         total: dict[Monomial, int] = {}
         for atoms, factor in terms:
             key = tuple(sorted(atoms, key=str))
@@ -64,26 +65,26 @@ class Form:
 
     @property
     def number(self) -> int | None:
-        """The number that the form is at all sizes; None for one that varies."""
+        """The value of a constant form; None for a form that varies."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names of the symbols in it."""
-        found: set[str] = set()
+        """The names of the symbols in the form."""
+        names: set[str] = set()
         for atoms, _ in self.terms:
             for atom in atoms:
-                found |= {atom} if isinstance(atom, str) else atom.form.symbols
-        return frozenset(found)
+                names |= {atom} if isinstance(atom, str) else atom.form.symbols
+        return frozenset(names)
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The number at these sizes of the symbols."""
+        """Return the value at these sizes of the symbols."""
         return sum(factor * prod(_at(atom, sizes) for atom in atoms) for atoms, factor in self.terms)
 
     def where(self, forms: Mapping[str, Form]) -> Form:
-        """The form with other ones in the place of its symbols."""
+        """Return the form with other forms substituted for its symbols."""
         total = form(0)
         for atoms, factor in self.terms:
             term = form(factor)
@@ -93,15 +94,15 @@ class Form:
         return total
 
     def range(self, symbols: Symbols) -> Range:
-        """The least and greatest numbers over all sizes; exact for affine forms and those of one symbol, and otherwise
-        never too narrow."""
+        """Return the least and greatest values over all sizes. Exact for affine forms and forms of one symbol;
+        otherwise the range may be too wide, but never too narrow."""
         names = self.symbols
         if len(names) == 1 and any(len(atoms) > 1 or isinstance(a, Quotient) for atoms, _ in self.terms for a in atoms):
             (name,) = names
             low, high = symbols[name]
             if high - low < _EXHAUSTIVE:
-                tried = np.broadcast_to(self.at_all({name: np.arange(low, high + 1)}), (high - low + 1,))
-                return int(tried.min()), int(tried.max())
+                values = np.broadcast_to(self.at_all({name: np.arange(low, high + 1)}), (high - low + 1,))
+                return int(values.min()), int(values.max())
         least = most = 0
         for atoms, factor in self.terms:
             low, high = factor, factor
@@ -113,7 +114,7 @@ class Form:
         return least, most
 
     def at_all(self, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The numbers at rows of sizes: i64[n]."""
+        """Return the values at rows of sizes: i64[n]."""
         total = np.zeros_like(next(iter(sizes.values())))
         for atoms, factor in self.terms:
             term = np.full_like(total, factor)
@@ -132,42 +133,42 @@ class Form:
         return _multiplied(self, other)
 
     def __floordiv__(self, by: int) -> Form:
-        """The quotient, rounded down; a quotient atom where `by` does not divide all coefficients."""
-        rest = Form.of((atoms, factor % by) for atoms, factor in self.terms)
-        whole = Form.of((atoms, factor // by) for atoms, factor in self.terms)
-        if rest.number is not None:  # it is less than `by`
-            return whole
-        (atoms, factor), *number = rest.terms
+        """Return the floor quotient; it has a quotient atom if `by` does not divide all coefficients."""
+        remainder = Form.of((atoms, factor % by) for atoms, factor in self.terms)
+        quotient = Form.of((atoms, factor // by) for atoms, factor in self.terms)
+        if remainder.number is not None:  # a constant remainder is less than `by`
+            return quotient
+        (atoms, factor), *number = remainder.terms
         if len(number) < 2 and not (number and number[0][0]) and factor == 1 and len(atoms) == 1:
             (atom,) = atoms
-            if isinstance(atom, Quotient):  # what is rounded down twice is so at once
-                more = number[0][1] if number else 0
-                return whole + (atom.form + more * atom.by) // (atom.by * by)
-        return whole + Form.of([((Quotient(rest, by),), 1)])
+            if isinstance(atom, Quotient):  # ((f // a) + m) // b == (f + m*a) // (a*b)
+                addend = number[0][1] if number else 0
+                return quotient + (atom.form + addend * atom.by) // (atom.by * by)
+        return quotient + Form.of([((Quotient(remainder, by),), 1)])
 
     @property
     def period(self) -> int:
-        """After how many sizes of a symbol what is left over of all quotients comes again; 1 where there are none."""
+        """The number of sizes of a symbol after which the remainders of all quotients repeat; 1 without quotients."""
         quotients = [atom for atoms, _ in self.terms for atom in atoms if isinstance(atom, Quotient)]
-        return lcm(*(each.by * each.form.period for each in quotients))
+        return lcm(*(quotient.by * quotient.form.period for quotient in quotients))
 
     @property
     def degree(self) -> int:
-        """The most symbols that are multiplied."""
+        """The largest number of symbols in a product."""
         return max([0, *(sum(1 if isinstance(a, str) else a.form.degree for a in atoms) for atoms, _ in self.terms)])
 
     def same(self, other: Form) -> bool:
-        """Whether both are one number at all sizes: n-(n)/2 is (n+1)/2. Of several symbols only those of one spelling
-        are known to be."""
-        rest = self - other
-        if not rest.terms or len(rest.symbols) != 1:
-            return not rest.terms
-        # At sizes a period apart it is a polynomial, which is 0 if it is so at one size more than its degree.
-        (name,), sizes = rest.symbols, rest.period * (rest.degree + 1)
-        return sizes <= _EXHAUSTIVE and not rest.at_all({name: np.arange(sizes)}).any()
+        """Whether two forms are equal at all sizes: n-(n)/2 is (n+1)/2. With several symbols, only structurally equal
+        forms are recognized."""
+        difference = self - other
+        if not difference.terms or len(difference.symbols) != 1:
+            return not difference.terms
+        # On sizes a period apart, the difference is a polynomial. It is 0 if it has more zeros than its degree.
+        (name,), sizes = difference.symbols, difference.period * (difference.degree + 1)
+        return sizes <= _EXHAUSTIVE and not difference.at_all({name: np.arange(sizes)}).any()
 
     def divided(self, by: int) -> Form | None:
-        """The form divided by a number; None unless it divides every coefficient."""
+        """Return the form divided by a number; None unless the number divides every coefficient."""
         if any(factor % by for _, factor in self.terms):
             return None
         return Form(tuple((atoms, factor // by) for atoms, factor in self.terms))
@@ -181,19 +182,19 @@ class Form:
         return text or "0"
 
 
-# A trace has few forms, which are added and multiplied again and again.
+# A trace has few distinct forms, which are added and multiplied many times.
 @lru_cache(maxsize=1 << 14)
-def _added(one: Form, other: Form | int) -> Form:
-    return Form.of((*one.terms, *form(other).terms))
+def _added(left: Form, right: Form | int) -> Form:
+    return Form.of((*left.terms, *form(right).terms))
 
 
 @lru_cache(maxsize=1 << 14)
-def _multiplied(one: Form, other: Form | int) -> Form:
-    return Form.of(((*a, *b), x * y) for a, x in one.terms for b, y in form(other).terms)
+def _multiplied(left: Form, right: Form | int) -> Form:
+    return Form.of(((*a, *b), x * y) for a, x in left.terms for b, y in form(right).terms)
 
 
 def form(value: Form | int) -> Form:
-    """A number as a form; a form as it is."""
+    """Return an int as a constant form, and a form unchanged."""
     return value if isinstance(value, Form) else Form.of([((), value)])
 
 
@@ -204,7 +205,7 @@ def symbol(name: str) -> Form:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Form:
-    """The form of a text without spaces. Raises ValueError for one that is malformed."""
+    """Return the form of a text without spaces. Raises ValueError for a malformed text."""
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text or not text:
         raise ValueError(f"{text!r} is not a size; expected a form such as 32, n+1, 4*n, b*n or (n+1)/2")

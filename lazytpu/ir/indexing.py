@@ -189,8 +189,8 @@ def gather_type(
     check_length(offset_dims, len(offsets), "offset_dims")
     check_dims(offset_dims, len(batch) + len(offsets), "offset_dims")
     window = dict(zip(offset_dims, offsets, strict=True))
-    rest = iter(batch)
-    result = [window[d] if d in window else next(rest) for d in range(len(batch) + len(offsets))]
+    batch_sizes = iter(batch)
+    result = [window[d] if d in window else next(batch_sizes) for d in range(len(batch) + len(offsets))]
     return tensor_type(dtype_of(operand), result)
 
 

@@ -23,11 +23,10 @@ _KEY = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{16}")
 
 @irdl_op_definition
 class JaxCallOp(TensorOp):
-    """A call of the custom kernel `body`: its name, and 16 digits of a digest of what it computes. The body itself is a
-    resource of the module. The result types are those that the kernel returns. `sharding` says how operands and results
-    may be divided (`lazytpu.ir.sharding`), and `padding` which sizes may have padding behind them
-    (`lazytpu.ir.padding_rule`); empty if nobody does. Passes see no further into it: it is pure, and equal
-    calls are merged."""
+    """A call of the custom kernel `body`: its name, and 16 digits of a digest of its contents. The body itself is a
+    resource of the module. The kernel determines the result types. `sharding` says how operands and results may be
+    divided (`lazytpu.ir.sharding`), and `padding` which sizes may have padding behind them (`lazytpu.ir.padding_rule`);
+    both may be empty. Passes do not look inside: a call is pure, and equal calls are merged."""
 
     name = "lazytpu.jax_call"
     HEAD: ClassVar = "body"

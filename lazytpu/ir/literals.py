@@ -19,7 +19,7 @@ from lazytpu.ir.symbolic import Derivation, LostSize, Reciprocal, Size
 from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
 LARGEST_SIZE = 1 << 31
-"Sizes are i32 in programs for many of them."
+"""Sizes are i32 in programs for many sizes."""
 Number: TypeAlias = bool | int | float | complex
 Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
 "A parsed number: an int where a float is expected is the bits of the float; a pair is a complex number."
@@ -32,9 +32,9 @@ def scalar(value: Number, dtype: str) -> Attribute:
     if isinstance(value, Size | Reciprocal):
         return _symbolic(value, dtype)
     element = element_type(dtype)
-    if (part := part_type(element)) is not None:
+    if (component := part_type(element)) is not None:
         number = complex(value)
-        return ArrayAttr([_float(number.real, part), _float(number.imag, part)])
+        return ArrayAttr([_float(number.real, component), _float(number.imag, component)])
     if isinstance(value, complex):
         if value.imag != 0:
             raise ValueError(f"{value} has an imaginary part; expected a real number for {dtype}")
@@ -46,8 +46,8 @@ def scalar(value: Number, dtype: str) -> Attribute:
 
 
 def _symbolic(value: Size | Reciprocal, dtype: str) -> Attribute:
-    """The attribute of the number at the bound, to which the symbolic one is attached. Raises LostSize for a dtype that
-    does not hold it at all sizes."""
+    """Return the attribute of the number at the bound, with the symbolic one attached. Raises LostSize for a dtype that
+    cannot hold the number at all sizes."""
     if dtype == "i1":
         return scalar(bool(value), dtype)
     attribute = scalar(value.value, dtype)
@@ -82,9 +82,9 @@ def part_type(element: Attribute) -> AnyFloat | None:
     """The type of the real and imaginary parts of a complex element type; None for any other."""
     if not isinstance(element, ComplexType):
         return None
-    part = cast(ComplexType, element).element_type
-    assert isinstance(part, AnyFloat)
-    return part
+    element_type_of_parts = cast(ComplexType, element).element_type
+    assert isinstance(element_type_of_parts, AnyFloat)
+    return element_type_of_parts
 
 
 def _integer(value: int | float, kind: IntegerType) -> IntegerAttr:
@@ -120,18 +120,18 @@ def number_of(value: Attribute) -> Number:
         return value.value.data
     if is_integer_attr(value):
         return bool(value.value.data) if value.type == i1 else value.value.data
-    if (parts := parts_of(value)) is not None:
-        return complex(parts[0].value.data, parts[1].value.data)
+    if (components := parts_of(value)) is not None:
+        return complex(components[0].value.data, components[1].value.data)
     raise ValueError(f"{value} is not a scalar constant")
 
 
 def check_scalar(value: Attribute, dtype: str) -> None:
     """Raises ValueError unless `value` is an attribute that `scalar` returns for `dtype`."""
     element = element_type(dtype)
-    part = part_type(element)
-    if part is not None:
-        parts = parts_of(value)
-        fits = parts is not None and all(value_part.type == part for value_part in parts)
+    component = part_type(element)
+    if component is not None:
+        pair = parts_of(value)
+        fits = pair is not None and all(value_part.type == component for value_part in pair)
     else:
         fits = (is_float_attr(value) or is_integer_attr(value)) and value.type == element
     if not fits:
@@ -144,8 +144,8 @@ def to_text(value: Attribute) -> str:
         return _float_text(value.value.data, value.type)
     if is_integer_attr(value):
         return str(number_of(value)).lower()
-    if (parts := parts_of(value)) is not None:
-        return f"({to_text(parts[0])}, {to_text(parts[1])})"
+    if (components := parts_of(value)) is not None:
+        return f"({to_text(components[0])}, {to_text(components[1])})"
     raise ValueError(f"{value} is not a scalar constant")
 
 
@@ -199,7 +199,7 @@ def from_literal(literal: Literal, dtype: str) -> Attribute:
     if dtype in REAL_OF:
         if not isinstance(literal, tuple):
             raise ValueError(f"expected a pair (real, imaginary) for {dtype}, got {literal}")
-        return ArrayAttr([from_literal(part, REAL_OF[dtype]) for part in literal])
+        return ArrayAttr([from_literal(component, REAL_OF[dtype]) for component in literal])
     if isinstance(literal, tuple) or isinstance(literal, bool) != (dtype == "i1"):
         raise ValueError(f"{literal} is not a number of dtype {dtype}")
     if isinstance(element, AnyFloat) and isinstance(literal, int):
@@ -220,8 +220,8 @@ def to_bytes(value: Attribute) -> bytes:
     if is_integer_attr(value):
         number = abs(value.value.data) if value.type == i1 else value.value.data  # xDSL stores a true i1 as -1
         return (number % (1 << 8 * value.type.size)).to_bytes(value.type.size, "little")
-    if (parts := parts_of(value)) is not None:
-        return to_bytes(parts[0]) + to_bytes(parts[1])
+    if (components := parts_of(value)) is not None:
+        return to_bytes(components[0]) + to_bytes(components[1])
     raise ValueError(f"{value} is not a scalar constant")
 
 
@@ -229,8 +229,8 @@ def from_bytes(raw: bytes, dtype: str) -> list[Attribute]:
     """The scalar attributes of a table, from its bytes."""
     element = element_type(dtype)
     if dtype in REAL_OF:
-        parts = from_bytes(raw, REAL_OF[dtype])
-        return [ArrayAttr(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        components = from_bytes(raw, REAL_OF[dtype])
+        return [ArrayAttr(components[i : i + 2]) for i in range(0, len(components), 2)]
     size = numpy_dtype(dtype).itemsize
     chunks = [raw[i : i + size] for i in range(0, len(raw), size)]
     if isinstance(element, AnyFloat):

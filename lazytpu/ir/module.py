@@ -14,10 +14,10 @@ from lazytpu.ir.template import Param, from_attribute, to_attribute
 from lazytpu.ir.types import int_array, ints
 
 REPLICAS = "lazytpu.replicas"
-"Attribute of a module: the number of devices that it runs on, each with values of its own; absent for one."
+"""Attribute of a module: the number of devices that it runs on, each with its own values; absent for one."""
 
 MEMBERS = "lazytpu.members"
-"Attribute of a module: the process that each of its devices belongs to; absent where that is not known yet."
+"""Attribute of a module: the process that each of its devices belongs to; absent while it is unknown."""
 
 OPTIONS = "lazytpu.compile_options"
 "Attribute of a module: options by name, which are passed to XLA when it is compiled."
@@ -37,7 +37,7 @@ def set_replicas(module: ModuleOp, replicas: int) -> None:
 
 
 def members_of(module: ModuleOp) -> tuple[int, ...]:
-    """The process that each device of a module belongs to; empty where that is not known."""
+    """Return the process that each device of a module belongs to; empty while it is unknown."""
     members = module.attributes.get(MEMBERS)
     return () if members is None else ints(members)
 

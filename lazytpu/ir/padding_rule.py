@@ -1,9 +1,9 @@
 """Padding rules of kernels: which dimensions of operands may have padding behind their true elements.
 
 `"rows columns=-inf, columns=0 -> rows columns"` has a word for each dimension of each operand and each result. A name
-is a dimension that may be padded, `_` one that may not. Dimensions of one name have the same size. What padding holds
-must not reach a true element of a result; where the kernel needs a number there, as 0 in what it sums, the rule says
-so. In results padding holds anything.
+is a dimension that may be padded, and `_` is one that may not. Dimensions of one name have the same size. Padding must
+not affect a true element of a result. Where the kernel needs a certain number in padding, as 0 in a sum, the rule gives
+it. Padding in results has unspecified contents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LACKING = "_"
 
 @dataclass(frozen=True, slots=True)
 class DimRule:
-    """A dimension: the name of its size, None for one without padding, and what padding holds, None for anything."""
+    """A dimension: the name of its size (None: no padding), and the required value of padding (None: any)."""
 
     name: str | None
     fill: float | None = None
@@ -40,29 +40,29 @@ class PaddingRule:
 
     @classmethod
     def parse(cls, text: str) -> PaddingRule:
-        """The rule of a text. Raises ValueError for one that is malformed."""
+        """Parse a rule. Raises ValueError for a malformed text."""
         sides = text.split("->")
         if len(sides) != 2:
             raise ValueError(f"padding {text!r} has {len(sides) - 1} arrows; expected operands -> results")
         rule = cls(*(_side(text, side) for side in sides))
-        known = {dim.name for dims in rule.operands for dim in dims}
+        names = {dim.name for dims in rule.operands for dim in dims}
         for dim in (dim for dims in rule.results for dim in dims):
-            if dim.name not in known and dim.name is not None:
+            if dim.name not in names and dim.name is not None:
                 raise ValueError(f"padding {text!r} has {dim.name!r} in a result, which is a size of no operand")
             if dim.fill is not None:
                 raise ValueError(f"padding {text!r} says what padding of a result holds; nothing relies on that: {dim}")
         return rule
 
     def check(self, operands: Sequence[Sequence[int]], results: Sequence[Sequence[int]]) -> None:
-        """Raises ValueError unless the rule is one for operands and results of these shapes."""
+        """Raise ValueError unless the rule fits operands and results of these shapes."""
         sizes: dict[str, int] = {}
-        for what, rules, shapes in (("operand", self.operands, operands), ("result", self.results, results)):
+        for role, rules, shapes in (("operand", self.operands, operands), ("result", self.results, results)):
             if len(rules) != len(shapes):
-                raise ValueError(f"padding '{self}' is for {len(rules)} {what}s; there are {len(shapes)}")
+                raise ValueError(f"padding '{self}' is for {len(rules)} {role}s; there are {len(shapes)}")
             for i, (dims, shape) in enumerate(zip(rules, shapes, strict=True)):
                 if len(dims) != len(shape):
                     raise ValueError(
-                        f"padding '{self}' names {len(dims)} dimensions of {what} {i}, whose shape is {list(shape)}"
+                        f"padding '{self}' names {len(dims)} dimensions of {role} {i}, whose shape is {list(shape)}"
                     )
                 for dim, size in zip(dims, shape, strict=True):
                     if dim.name is not None and sizes.setdefault(dim.name, size) != size:
@@ -77,7 +77,7 @@ class PaddingRule:
 
 
 def _side(text: str, side: str) -> Dims:
-    return tuple([tuple(_dims(text, part)) for part in side.split(",")]) if side.strip() else ()
+    return tuple([tuple(_dims(text, array)) for array in side.split(",")]) if side.strip() else ()
 
 
 def _dims(text: str, part: str) -> Iterator[DimRule]:

@@ -1,4 +1,4 @@
-"""Elementwise ops: those on one operand (unary.py), those on two (binary.py), and the others, defined here."""
+"""Elementwise ops: on one operand (unary.py), on two operands (binary.py), and the others, defined here."""
 
 from __future__ import annotations
 
@@ -181,9 +181,9 @@ def select_type(pred: AnyTensorType, on_true: AnyTensorType, on_false: AnyTensor
 
 def clamp_type(low: AnyTensorType, operand: AnyTensorType, high: AnyTensorType) -> AnyTensorType:
     check_dtype(dtype_of(operand), FLOATS | INTEGERS | BOOL)
-    for what, bound in (("low", low), ("high", high)):
+    for name, bound in (("low", low), ("high", high)):
         if dtype_of(bound) != dtype_of(operand) or shape_of(bound) not in ((), shape_of(operand)):
-            raise ValueError(f"{what} must be 0-d or shaped as the operand, with its dtype: {operand}; got {bound}")
+            raise ValueError(f"{name} must be 0-d or shaped as the operand, with its dtype: {operand}; got {bound}")
     return operand
 
 

@@ -33,9 +33,9 @@ class RandomBitsOp(TensorOp):
 def random_bits_type(
     seed: AnyTensorType, offset: AnyTensorType, shape: Sequence[int], dtype: str, index: AnyTensorType | None = None
 ) -> AnyTensorType:
-    for what, operand in (("seed", seed), ("offset", offset)):
+    for name, operand in (("seed", seed), ("offset", offset)):
         if operand != tensor_type("ui64", ()):
-            raise ValueError(f"{what} must be tensor<ui64>; got {operand}")
+            raise ValueError(f"{name} must be tensor<ui64>; got {operand}")
     if index is not None and index != tensor_type("ui32", shape):
         raise ValueError(f"index must be ui32 with the shape of the result, {list(shape)}; got {index}")
     check_dtype(dtype, frozenset(("ui32", "ui64")), "a result")

@@ -33,8 +33,9 @@ KINDS: dict[str, frozenset[str]] = {
     "or": INTEGERS | BOOL,
     "peak": FLOATS,
 }
-"""The kinds of reduction, with the dtypes that each is defined for. `peak` is a max that beside NaN is any number, for
-users that give NaN then whatever it is: exp(x - peak) of a softmax. It takes a third of the time on XLA:CPU."""
+"""The kinds of reduction, with the dtypes that each is defined for. `peak` is a max that is unspecified if an element
+is NaN, for uses whose result is NaN then in any case: exp(x - peak) of a softmax. It takes a third of the time on
+XLA:CPU."""
 ORDERED = ("max", "min")
 SCANS = ("add", "mul", "max", "min")
 
@@ -137,8 +138,8 @@ def argreduce_types(kind: str, operand: AnyTensorType, dim: int) -> tuple[AnyTen
     check_dim(dim, len(shape))
     if shape[dim] == 0:
         raise ValueError(f"dimension {dim} of {operand} is empty: it has no {kind}")
-    rest = shape[:dim] + shape[dim + 1 :]
-    return tensor_type(dtype_of(operand), rest), tensor_type("i64", rest)
+    reduced = shape[:dim] + shape[dim + 1 :]
+    return tensor_type(dtype_of(operand), reduced), tensor_type("i64", reduced)
 
 
 def reduce_window_type(
@@ -169,10 +170,10 @@ def windowed_shape(
     rank = len(shape)
     named = {"window": window, "strides": strides, "low": low, "high": high}
     named |= {"base dilations": base_dilations, "window dilations": window_dilations}
-    for what, values in named.items():
-        check_length(values, rank, what)
-        if what not in ("low", "high") and any(value < 1 for value in values):
-            raise ValueError(f"{what} is {list(values)}; expected numbers >= 1")
+    for name, values in named.items():
+        check_length(values, rank, name)
+        if name not in ("low", "high") and any(value < 1 for value in values):
+            raise ValueError(f"{name} is {list(values)}; expected numbers >= 1")
     positions: list[int] = []
     for dim in range(rank):
         base = (shape[dim] - 1) * base_dilations[dim] + 1 if shape[dim] else 0

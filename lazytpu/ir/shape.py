@@ -158,8 +158,8 @@ def slice_type(
     operand: AnyTensorType, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]
 ) -> AnyTensorType:
     shape = shape_of(operand)
-    for what, values in (("starts", starts), ("limits", limits), ("strides", strides)):
-        check_length(values, len(shape), what)
+    for name, values in (("starts", starts), ("limits", limits), ("strides", strides)):
+        check_length(values, len(shape), name)
     result: list[int] = []
     for dim, (size, start, limit, stride) in enumerate(zip(shape, starts, limits, strides, strict=True)):
         if not 0 <= start <= limit <= size or stride < 1:
@@ -177,8 +177,8 @@ def pad_type(
     shape = shape_of(operand)
     if value != tensor_type(dtype_of(operand), ()):
         raise ValueError(f"the padding value must be 0-d with dtype {dtype_of(operand)}; got {value}")
-    for what, values in (("low", low), ("high", high), ("interior", interior)):
-        check_length(values, len(shape), what)
+    for name, values in (("low", low), ("high", high), ("interior", interior)):
+        check_length(values, len(shape), name)
     result: list[int] = []
     for dim, (size, before, after, between) in enumerate(zip(shape, low, high, interior, strict=True)):
         padded = size + max(size - 1, 0) * between + before + after

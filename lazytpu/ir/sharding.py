@@ -1,8 +1,9 @@
 """Sharding rules of kernels: which dimensions of operands and results may be divided among devices together.
 
 `"rows k, k columns -> rows columns"` has a list of names for each operand and each result, one for each dimension, as
-an einsum does. Dimensions of one name are divided alike. One that is in no result is summed over, or reduced otherwise,
-so its parts have to be combined. (The notation is that of Shardy's rules in JAX, without compound dimensions.)
+in einsum. Dimensions of one name are divided identically. A name that is in no result is summed over, or otherwise
+reduced, so partial results have to be combined. (The notation is that of Shardy's rules in JAX, without compound
+dimensions.)
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ class ShardingRule:
 
     @classmethod
     def parse(cls, text: str) -> ShardingRule:
-        """The rule of a text. Raises ValueError for one that is malformed."""
+        """Parse a rule. Raises ValueError for a malformed text."""
         sides = text.split("->")
         if len(sides) != 2:
             raise ValueError(f"sharding rule {text!r} has {len(sides) - 1} arrows; expected operands -> results")
         return cls(*(_side(text, side) for side in sides))
 
     def check(self, operands: Sequence[Sequence[int]], results: Sequence[Sequence[int]]) -> None:
-        """Raises ValueError unless the rule is one for operands and results of these shapes."""
+        """Raise ValueError unless the rule fits operands and results of these shapes."""
         sizes: dict[str, int] = {}
-        for what, names, shapes in (("operand", self.operands, operands), ("result", self.results, results)):
+        for role, names, shapes in (("operand", self.operands, operands), ("result", self.results, results)):
             if len(names) != len(shapes):
-                raise ValueError(f"sharding rule '{self}' is for {len(names)} {what}s; there are {len(shapes)}")
+                raise ValueError(f"sharding rule '{self}' is for {len(names)} {role}s; there are {len(shapes)}")
             for i, (dims, shape) in enumerate(zip(names, shapes, strict=True)):
                 if len(dims) != len(shape):
                     raise ValueError(
-                        f"sharding rule '{self}' names {len(dims)} dimensions of {what} {i}, whose shape is "
+                        f"sharding rule '{self}' names {len(dims)} dimensions of {role} {i}, whose shape is "
                         f"{list(shape)}"
                     )
                 for name, size in zip(dims, shape, strict=True):
@@ -55,7 +56,7 @@ class ShardingRule:
 
 
 def _side(text: str, side: str) -> Names:
-    lists = tuple(tuple(part.split()) for part in side.split(",")) if side.strip() else ()
+    lists = tuple(tuple(array.split()) for array in side.split(",")) if side.strip() else ()
     for dims in lists:
         for name in dims:
             if not _NAME.fullmatch(name):

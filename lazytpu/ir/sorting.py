@@ -30,7 +30,7 @@ def sort_types(inputs: Sequence[AnyTensorType], dim: int) -> list[AnyTensorType]
         raise ValueError("sort needs at least one operand")
     check_dtype(dtype_of(inputs[0]), FLOATS | INTEGERS | BOOL, "a first operand")
     check_dim(dim, len(shape_of(inputs[0])))
-    for other in inputs:
-        if shape_of(other) != shape_of(inputs[0]):
-            raise ValueError(f"operands must have the same shape; got {inputs[0]} and {other}")
+    for operand in inputs:
+        if shape_of(operand) != shape_of(inputs[0]):
+            raise ValueError(f"operands must have the same shape; got {inputs[0]} and {operand}")
     return list(inputs)

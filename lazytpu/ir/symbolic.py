@@ -1,16 +1,17 @@
-"""Sizes that carry the expression they were computed by, so that one import of a trace gives the program of many sizes.
+"""Symbolic sizes: numbers that carry the form they were computed by, so that one import of a trace gives a program for
+many sizes.
 
 A `Size` is a number at the bound of a bucket together with its form over the size symbols (`lazytpu.ir.forms`). It is
 no subclass of `int`: C code calls no method of an int subclass for `range(n)`, `[0] * n`, `sequence[n]` or
-`operator.index`, and the expression would be lost in silence. Every operation does one of three things:
+`operator.index`, so the form would be lost silently. Every operation does one of three things:
 
 1. It computes a form: `+`, `-`, `*`, negation, `//`, `%` and `divmod`, and a power with a small exponent.
 2. It answers for the bound, and the `Derivation` keeps a `Guard` unless the answer is the same at all sizes: all
    comparisons and `bool`, and through them `min`, `max`, `sorted`, `abs` and `in`.
-3. It raises `LostSize`: `range(n)`, an index, `int`, `float`, `hash`, formatting, and whatever is not listed here.
+3. It raises `LostSize`: `range(n)`, an index, `int`, `float`, `hash`, formatting, and any operation not listed here.
 
-At every size at which all guards hold, code that computes with these sizes takes the same path as at the bound, so that
-each of its results is what its form says.
+At every size at which all guards hold, code that computes with these sizes takes the same path as at the bound. So each
+of its results equals its form.
 
     with Derivation({"n": (2, 64)}) as derivation:
         n = derivation.size(symbol("n"))
@@ -30,39 +31,39 @@ from typing import Any, ClassVar, NoReturn, Self
 from lazytpu.ir.forms import Form, Monomial, Range, form, parse
 
 MAX_TERMS = 32
-"The most terms of the rest of a division."
+"""The most terms of the remainder of a division."""
 _SPELLED = re.compile("⟦([^⟦⟧]*)⟧")
 MAX_POWER = 4
-"The greatest exponent that becomes a product."
+"""The greatest exponent for which a power becomes a product."""
 
 
 class LostSize(Exception):
-    """Code asked a symbolic size for its number. The message names the operation and the form of the size."""
+    """An operation needs the number of a symbolic size. The message names the operation and the form of the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Whether `form` is `relation` 0, `==` or `<`, which decided the path of an import. `holds` is the answer at the
-    bound."""
+    """A comparison, `form` `relation` 0 with `==` or `<`, that decided the path of an import. `holds` is its result at
+    the bound."""
 
     form: Form
     relation: str
     holds: bool
 
     def at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the answer at these sizes is that at the bound."""
+        """Whether the result at these sizes equals the result at the bound."""
         number = self.form.at(sizes)
         return (number == 0 if self.relation == "==" else number < 0) == self.holds
 
     @classmethod
     def parse(cls, fields: tuple[str, str, bool]) -> Guard:
-        """The guard that `fields` gives."""
+        """Return the guard from its `fields`."""
         text, relation, holds = fields
         return cls(parse(text), relation, holds)
 
     @property
     def fields(self) -> tuple[str, str, bool]:
-        """The guard as plain values."""
+        """The guard as plain values, for serialization."""
         return str(self.form), self.relation, self.holds
 
     def __str__(self) -> str:
@@ -71,9 +72,9 @@ class Guard:
 
 
 class Derivation:
-    """The symbols of a computation with sizes, with their ranges, and the guards that it keeps. It answers for the
-    sizes `at`, by default the bound. As a context manager, the derivation of this process: imports run one at a
-    time."""
+    """The symbols of a computation with sizes, with their ranges, and its guards. Comparisons are answered for the
+    sizes `at`, by default the bound. As a context manager, it is the active derivation of this process: imports run one
+    at a time."""
 
     active: ClassVar[Derivation | None] = None
 
@@ -82,7 +83,7 @@ class Derivation:
         self.bound = {name: high for name, (_, high) in symbols.items()} if at is None else dict(at)
         self.guards: dict[Guard, None] = {}
         self.types: dict[Any, Any] = {}
-        "The symbolic types of the import, by dtype and forms."
+        """The symbolic types of the import: (dtype, forms) -> type."""
         self._attached: dict[int, tuple[Any, Any]] = {}
         self._signs: dict[Form, Range] = {}
 
@@ -95,24 +96,24 @@ class Derivation:
         Derivation.active = None
 
     def size(self, of: Form) -> Any:
-        """A form as a size: an int where it is one number at all sizes."""
+        """Return a form as a size, or as an int if it is constant."""
         number = of.number
         return Size(of.at(self.bound), of, self) if number is None else number
 
     def form_of(self, number: Any) -> Form:
-        """The form of a size or an int."""
+        """Return the form of a size or an int."""
         return _form(number)
 
     def attach(self, attribute: Any, symbolic: Any) -> Any:
-        """Keep what an attribute, whose numbers are those of the bound, is in terms of sizes. Returns the attribute,
-        which must be no other's."""
+        """Attach a symbolic value to an attribute, whose numbers are the ones at the bound. Return the attribute, which
+        must not be shared."""
         self._attached[id(attribute)] = attribute, symbolic
         return attribute
 
     def attached(self, attribute: object) -> Any:
-        """What was attached to an attribute, or None."""
-        found = self._attached.get(id(attribute))
-        return None if found is None else found[1]
+        """Return the symbolic value attached to an attribute, or None."""
+        entry = self._attached.get(id(attribute))
+        return None if entry is None else entry[1]
 
     def is_zero(self, of: Form) -> bool:
         """Whether a form is 0, at all sizes or by a guard."""
@@ -135,11 +136,11 @@ class Derivation:
         return self._guarded(of, "<")
 
     def range_of(self, of: Form) -> Range:
-        """The least and the greatest number of a form, as `Form.range`."""
-        known = self._signs.get(of)
-        if known is None:
-            known = self._signs[of] = of.range(self.symbols)
-        return known
+        """Return the range of a form, as `Form.range`, cached."""
+        bounds = self._signs.get(of)
+        if bounds is None:
+            bounds = self._signs[of] = of.range(self.symbols)
+        return bounds
 
     def _guarded(self, of: Form, relation: str) -> bool:
         number = of.at(self.bound)
@@ -210,7 +211,7 @@ class Size:
         return self._lost(f"/ {other!r}")
 
     def __rtruediv__(self, other: Any) -> Any:
-        """1 / n and 2 / n, as gradients of means have them."""
+        """Compute 1 / n or 2 / n, which occur in gradients of means."""
         if other in (1, 2):
             return Reciprocal(other / self.value, self.form * (2 // int(other)), self.of)
         return self._lost(f"as a divisor of {other!r}")
@@ -222,24 +223,25 @@ class Size:
         return self.of.size(result)
 
     def _divided(self, left: Form, by: Any) -> tuple[Any, Any]:
-        """The quotient, rounded down, and the rest of a division."""
+        """Return the floor quotient and the remainder of a division."""
         right = _form(by)
         if right.number is None:
             quotient, bound = _quotient(left, right), self.of.bound
-            there = right.at(bound)
-            if there <= 0:
+            divisor = right.at(bound)
+            if divisor <= 0:
                 return self._lost(f"in ({left}) // ({right})")
-            less = left.at(bound) // there - quotient.at(bound)
-            quotient = quotient + less if abs(less) <= 1 else form(left.at(bound) // there)  # or that of the bound
-            rest = left - quotient * right  # it is the quotient wherever 0 <= rest < right
-            negative, below = self.of.is_negative(rest), self.of.is_negative(rest - right)
+            less = left.at(bound) // divisor - quotient.at(bound)
+            # the polynomial quotient, off by at most 1 at the bound, or the constant one
+            quotient = quotient + less if abs(less) <= 1 else form(left.at(bound) // divisor)
+            remainder = left - quotient * right  # the quotient is right wherever 0 <= remainder < right
+            negative, below = self.of.is_negative(remainder), self.of.is_negative(remainder - right)
             assert below and not negative
         elif right.number == 0:
             raise ZeroDivisionError("integer division or modulo by zero")
         else:
             quotient = left // right.number if right.number > 0 else (left * -1) // -right.number
-            rest = left - quotient * right
-        return self._computed(quotient), self._computed(rest)
+            remainder = left - quotient * right
+        return self._computed(quotient), self._computed(remainder)
 
     # -- operations that answer for the bound
 
@@ -303,14 +305,14 @@ class Size:
         raise LostSize(f"the size {self.form} is used {where}, where it would be the number {self.value} at all sizes")
 
     def __repr__(self) -> str:
-        """A text for debugging, which is no number."""
+        """A text for debugging, not a number."""
         return f"<size {self.form} = {self.value}>"
 
 
 @dataclass(frozen=True, slots=True)
 class Reciprocal:
-    """2 divided by a size, the one number that is no integer and that annotations have: `value` is that at the bound,
-    `form` the divisor."""
+    """2 divided by a size, the only non-integer that annotations support: `value` is its value at the bound, `form` the
+    divisor."""
 
     value: float
     form: Form
@@ -318,18 +320,18 @@ class Reciprocal:
 
 
 def number_at_bound(size: Any) -> Any:
-    """The number of a size or a reciprocal at the bound; any other number as it is."""
+    """Return the number of a size or a reciprocal at the bound, and any other number unchanged."""
     return size.value if isinstance(size, Size | Reciprocal) else size
 
 
 def spelled(size: Any) -> str:
-    """A size in the message of a check: a symbolic one as its form in brackets, for which `respelled` puts the
-    number."""
+    """Return the text of a size for the message of a check. A symbolic size becomes its form in brackets, which
+    `respelled` replaces by the number."""
     return f"⟦{size.form}⟧" if isinstance(size, Size) else str(size)
 
 
 def respelled(message: str, sizes: Mapping[str, int]) -> str:
-    """The message of a check at these sizes."""
+    """Return the message of a check at these sizes."""
     return _SPELLED.sub(lambda match: str(parse(match[1]).at(sizes)), message) if "⟦" in message else message
 
 
@@ -347,18 +349,18 @@ def _form(value: Any) -> Form:
 
 
 def _quotient(left: Form, right: Form) -> Form:
-    """A candidate for left // right, by long division of polynomials: the rest tells whether it is that."""
+    """Return a candidate for left // right, by long division of polynomials. The caller checks the remainder."""
     lead, factor = max(right.terms, key=lambda term: len(term[0]))
-    quotient, rest = form(0), left
-    while (step := next(filter(None, (_step(*term, lead, factor) for term in rest.terms)), None)) is not None:
-        quotient, rest = quotient + step, rest - step * right
-        if len(rest.terms) > MAX_TERMS:
+    quotient, remainder = form(0), left
+    while (step := next(filter(None, (_step(*term, lead, factor) for term in remainder.terms)), None)) is not None:
+        quotient, remainder = quotient + step, remainder - step * right
+        if len(remainder.terms) > MAX_TERMS:
             break
     return quotient
 
 
 def _step(atoms: Monomial, count: int, lead: Monomial, factor: int) -> Form | None:
-    """A term divided by the leading term of a divisor, the coefficient towards 0; None where nothing is left."""
+    """Divide a term by the leading term of a divisor, the coefficient toward 0; None if the quotient is 0."""
     missing = list(atoms)
     for atom in lead:
         if atom not in missing:

@@ -33,8 +33,8 @@ SIZED_PARAMS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("max_pool", "max_pool_backward", "window_sum"), frozenset({"high"})),
     "pivots_to_permutation": frozenset({"size"}),
 }
-"""By template, the parameters that may be sizes: of a window, how far the last one reaches behind the end. All others
-are the same at all sizes."""
+"""Template -> its parameters that may be sizes: for a window, its extent beyond the end. All others are the same at all
+sizes."""
 
 
 @irdl_op_definition

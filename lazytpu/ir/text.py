@@ -49,7 +49,7 @@ def parse_module(text: str, name: str = "<module>") -> ModuleOp:
 
 
 class _Printer(Printer):
-    """Prints locations where they are known; xDSL prints all or none."""
+    """Prints known locations only; xDSL prints all or none."""
 
     def print_op(self, op: Operation) -> None:
         outer = self.print_debuginfo

@@ -122,21 +122,21 @@ def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
 
 
 def _symbolic_type(derivation: Derivation, dtype: str, shape: Shape) -> AnyTensorType:
-    """The type of the bound as an object of its own, of which `shape_of` gives the symbolic shape."""
+    """Return a new type object with the sizes at the bound, for which `shape_of` returns the symbolic shape."""
     key = dtype, tuple([derivation.form_of(size) for size in shape])
     if key not in derivation.types:
         if any(size < 0 for size in shape):
             raise ValueError(f"shape {list(shape)} has a negative size; sizes must be at least 0")
         bound = tuple(map(number_at_bound, shape))
         check_size(dtype, bound)
-        made: AnyTensorType = TensorType(element_type(dtype), bound)
-        derivation.types[key] = made
-        derivation.attach(made, (dtype, shape))
+        bound_type: AnyTensorType = TensorType(element_type(dtype), bound)
+        derivation.types[key] = bound_type
+        derivation.attach(bound_type, (dtype, shape))
     return derivation.types[key]
 
 
 def same_type(x: AnyTensorType, y: AnyTensorType) -> bool:
-    """Whether two types are equal, of symbolic sizes too."""
+    """Whether two types are equal, including symbolic sizes."""
     return x is y or _describe(x) == _describe(y)
 
 
@@ -185,9 +185,9 @@ def type_of(value: SSAValue | Attribute) -> AnyTensorType:
 def _describe(value: SSAValue | Attribute) -> tuple[str, Shape]:
     # getattr, because isinstance of SSAValue, an abstract class, takes longer than everything else here.
     attribute = getattr(value, "type", value)
-    known = _KNOWN.get(id(attribute))
-    if known is not None:
-        return known[1], known[2]
+    interned = _KNOWN.get(id(attribute))
+    if interned is not None:
+        return interned[1], interned[2]
     if Derivation.active is not None and (symbolic := Derivation.active.attached(attribute)) is not None:
         return symbolic
     tensor = type_of(value)
@@ -252,7 +252,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def array_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype of arrays on the device; uint8 for 8-bit floats, which programs take as bits."""
+    """Return the numpy dtype of arrays on the device; uint8 for 8-bit floats, which programs take as bits."""
     return np.dtype(np.uint8) if dtype in FLOATS8 else numpy_dtype(dtype)
 
 

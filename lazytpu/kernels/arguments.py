@@ -1,4 +1,4 @@
-"""The arguments of a kernel: tensors are its operands, everything else is part of it."""
+"""The arguments of a kernel: tensors are its operands, and everything else is part of the kernel."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ _ARRAYS = ("Array", "ArrayLike", "ndarray", "Tensor")  # jax.Array, jax.typing.A
 
 @dataclass(frozen=True)
 class Static:
-    """A leaf that is part of the kernel. Its `key` tells apart what is equal in Python alone: True, 1 and 1.0."""
+    """A leaf that is part of the kernel. Its `key` distinguishes values that are equal only in Python: True, 1
+    and 1.0."""
 
     value: Any
     key: Any
 
 
 def static(value: Any, name: str, where: Callable[[], str]) -> Static:
-    """A leaf that is part of the kernel `name`. Raises TypeError, which says `where` it is, unless it is hashable."""
-    if isinstance(value, tuple(_SYMBOLIC)):  # in a graph of Dynamo, which is then one for this number
+    """Return a non-tensor leaf as part of the kernel `name`. Raises TypeError with its place, from `where`, unless it
+    is hashable."""
+    if isinstance(value, tuple(_SYMBOLIC)):  # of a graph of Dynamo, which is then specialized to this number
         value = _SYMBOLIC[type(value)](value)
     if isinstance(value, torch.dtype):
         value = numpy_dtype(dtypes.name(value))
@@ -38,9 +40,9 @@ def static(value: Any, name: str, where: Callable[[], str]) -> Static:
     except TypeError:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TypeError(
-            f"{name}: {where()} is a {kind}, which is neither a tensor nor hashable. What is no tensor is part of the "
-            "kernel, so it has to be hashable: pass data as a tensor (torch.as_tensor(x).to('tpu')), and settings as "
-            "numbers, strings, tuples or frozen dataclasses"
+            f"{name}: {where()} is a {kind}, which is neither a tensor nor hashable. An argument that is no tensor is "
+            "part of the kernel, so it has to be hashable: pass data as a tensor (torch.as_tensor(x).to('tpu')), and "
+            "settings as numbers, strings, tuples or frozen dataclasses"
         ) from None
     return Static(value, key)
 
@@ -52,13 +54,13 @@ class Parameters:
         self.name = name
         try:
             self.signature: inspect.Signature | None = inspect.signature(function)
-        except (TypeError, ValueError):  # a callable in C
+        except (TypeError, ValueError):  # a callable implemented in C
             self.signature = None
         parameters = {} if self.signature is None else self.signature.parameters
         self.arrays = frozenset(p for p, kind in parameters.items() if _is_array(kind.annotation))
 
     def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Raises TypeError when the function does not take these arguments."""
+        """Raise TypeError when the function does not take these arguments."""
         if self.signature is None:
             return
         try:
@@ -69,22 +71,22 @@ class Parameters:
     def numbers(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
-        """The arguments, with a number for a parameter that is annotated as an array as a tensor: its value is then no
-        part of the kernel, so another one compiles nothing. With these tensors."""
-        made: list[torch.Tensor] = []
+        """Convert numbers for parameters annotated as arrays to tensors. Such a value is then no part of the kernel, so
+        another number compiles nothing. Return (args, kwargs, the new tensors)."""
+        converted: list[torch.Tensor] = []
         if not self.arrays or self.signature is None:
-            return args, kwargs, made
+            return args, kwargs, converted
         self.check(args, kwargs)
         bound = self.signature.bind(*args, **kwargs)
         for parameter in self.arrays & bound.arguments.keys():
             value = bound.arguments[parameter]
             if type(value) in (bool, int, float, complex, *_SYMBOLIC):
                 bound.arguments[parameter] = tensor = _number(value)
-                made.append(tensor)
-        return bound.args, bound.kwargs, made
+                converted.append(tensor)
+        return bound.args, bound.kwargs, converted
 
     def place(self, args: Sequence[Any], kwargs: dict[str, Any], leaf: Any) -> str:
-        """How an error names a leaf of the arguments."""
+        """Return the name of a leaf of the arguments for an error message."""
         if self.signature is None:
             return "an argument"
         for parameter, value in self.signature.bind(*args, **kwargs).arguments.items():
@@ -99,8 +101,8 @@ _OF_SYMBOLS = {torch.SymInt: torch.int32, torch.SymFloat: torch.float32}
 
 
 def _number(value: Any) -> torch.Tensor:
-    """A number as a 0-d CPU tensor, which recording takes as a run-time number. An integer has 64 bits if it needs
-    them."""
+    """Convert a number to a 0-d CPU tensor, which recording takes as a run-time number. An integer has 64 bits if it
+    needs them."""
     if type(value) in _OF_SYMBOLS:
         return torch.scalar_tensor(value, dtype=_OF_SYMBOLS[type(value)])
     if isinstance(value, torch.SymBool):
@@ -115,7 +117,7 @@ def _is_array(annotation: Any) -> bool:
 
 
 def check_declared(out_shape: Any, args: Any, kwargs: Any, results: Any) -> None:
-    """Raise ValueError when a function returned something else than `out_shape` declares."""
+    """Raise ValueError when the results of a function differ from the declaration by `out_shape`."""
     declared = out_shape(*args, **kwargs) if callable(out_shape) else out_shape
     expected, actual = (jax.tree.structure(tree) for tree in (declared, results))
     if expected != actual:

@@ -1,4 +1,4 @@
-"""Recording a program with its derivatives: torch's autograd on the outside, JAX's on the inside."""
+"""Recording a program with its derivatives: torch's autograd outside, JAX's inside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
-    """The results of a program, in its own order, with their derivatives."""
+    """Return the results of a program, in its own order, with their derivatives."""
     if is_transformed():
         _refuse_aliases(program, "a transform of torch.func or a forward-mode derivative")
         return _as_tuple(_Transformed.apply(program, *tensors))
@@ -27,7 +27,7 @@ def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
 
 
 def differentiates(tensors: Tensors) -> bool:
-    """Whether a call with these operands takes part in a derivative or a transform."""
+    """Whether a call with these operands needs a derivative, or is under a transform."""
     if torch.is_grad_enabled():
         for t in tensors:
             if t.requires_grad:
@@ -36,7 +36,7 @@ def differentiates(tensors: Tensors) -> bool:
 
 
 def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
-    """The results of a program without derivatives."""
+    """Return the results of a program without derivatives."""
     call = program.call(tensors)
     fresh = iter(call(tensors))
     written = {result: tensors[operand] for operand, result in program.aliases}
@@ -45,10 +45,10 @@ def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     return tuple([written[i] if i in written else next(fresh) for i in range(len(call.results))])
 
 
-def _refuse_aliases(program: Program, what: str) -> None:
+def _refuse_aliases(program: Program, context: str) -> None:
     if program.aliases:
         raise RuntimeError(
-            f"{program.name} writes into its operands (input_output_aliases), which {what} cannot follow. Call it "
+            f"{program.name} writes into its operands (input_output_aliases), which {context} cannot follow. Call it "
             "under torch.no_grad(), on detached tensors, or without input_output_aliases"
         )
 
@@ -58,12 +58,12 @@ def _as_tuple(results: Any) -> tuple[Any, ...]:
 
 
 def gradients(program: Program, tensors: Tensors, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
-    """The gradients of `tensors`, None for those that are not wanted. They can be differentiated again."""
-    given = tuple(c is not None for c in cotangents)
-    if not any(given) or not any(wanted):
+    """Return the gradients of `tensors`, None where `wanted` is False. They can be differentiated again."""
+    has_cotangent = tuple(c is not None for c in cotangents)
+    if not any(has_cotangent) or not any(wanted):
         return [None] * len(wanted)
-    found = iter(apply(program.vjp(wanted, given), [*tensors, *(c for c in cotangents if c is not None)]))
-    return [next(found) if want else None for want in wanted]
+    results = iter(apply(program.vjp(wanted, has_cotangent), [*tensors, *(c for c in cotangents if c is not None)]))
+    return [next(results) if want else None for want in wanted]
 
 
 def _mark(ctx: Any, outputs: Sequence[Any]) -> None:
@@ -72,8 +72,8 @@ def _mark(ctx: Any, outputs: Sequence[Any]) -> None:
 
 
 def _differentiable(forward: Residuals, tensors: Tensors) -> Call:
-    """The call of a forward pass. Raises RuntimeError when JAX has no gradient of the function."""
-    forward.of.call(tensors)  # what is wrong with the function itself
+    """Return the call of a forward pass. Raises RuntimeError when JAX has no gradient of the function."""
+    forward.of.call(tensors)  # raises the errors of the function itself
     try:
         return forward.call(tensors)
     except Exception as error:
@@ -84,8 +84,8 @@ def _differentiable(forward: Residuals, tensors: Tensors) -> Call:
 
 
 class _Recorded(torch.autograd.Function):
-    """A program whose backward pass uses what the forward pass has computed. Gradients of gradients are those of the
-    function that computes the gradients from the operands."""
+    """A program whose backward pass uses values of the forward pass. A second derivative differentiates the function
+    that computes the gradients from the operands."""
 
     @staticmethod
     def forward(ctx: Any, program: Program, *tensors: torch.Tensor) -> Any:
@@ -107,12 +107,12 @@ class _Recorded(torch.autograd.Function):
         saved, operands = ctx.saved_tensors, len(ctx.wanted)
         if torch.is_grad_enabled():
             return None, *gradients(ctx.program, saved[:operands], ctx.wanted, cotangents)
-        given = tuple(c is not None for c in cotangents)
-        if not any(given):
+        has_cotangent = tuple(c is not None for c in cotangents)
+        if not any(has_cotangent):
             return None, *[None] * operands
-        backward = ctx.forward.backward(ctx.call, given)
-        found = iter(recorded(backward, [*saved, *(c for c in cotangents if c is not None)]))
-        return None, *[next(found) if want else None for want in ctx.wanted]
+        backward = ctx.forward.backward(ctx.call, has_cotangent)
+        results = iter(recorded(backward, [*saved, *(c for c in cotangents if c is not None)]))
+        return None, *[next(results) if want else None for want in ctx.wanted]
 
 
 class _Transformed(torch.autograd.Function):
@@ -137,10 +137,10 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
-        given = tuple(t is not None and want for t, want in zip(tangents, ctx.wanted, strict=True))
-        chosen = [t for t, give in zip(tangents, given, strict=True) if give]
-        found = iter(apply(ctx.program.jvp(given), [*ctx.saved_tensors, *chosen]))
-        return tuple([next(found) if is_float else None for is_float in ctx.floats])
+        has_tangent = tuple(t is not None and want for t, want in zip(tangents, ctx.wanted, strict=True))
+        chosen = [t for t, give in zip(tangents, has_tangent, strict=True) if give]
+        results = iter(apply(ctx.program.jvp(has_tangent), [*ctx.saved_tensors, *chosen]))
+        return tuple([next(results) if is_float else None for is_float in ctx.floats])
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, program: Program, *tensors: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""The walk through what a function captures; `lazytpu.kernels.captured` has its rules."""
+"""The walk through the variables that a function captures; `lazytpu.kernels.captured` has its rules."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ _PLAIN = frozenset(PLAIN)
 _SEQUENCES = (list, tuple, deque)
 _BYTES = (bytearray, memoryview, array)
 _CONTENTS = (*PLAIN, *_BYTES, *_SEQUENCES, dict, set, frozenset, MappingProxyType, np.ndarray, np.generic)
-"What counts wherever it is held."
+"""Classes whose objects count by contents, wherever they are held."""
 _EXACT = frozenset((*_CONTENTS, OrderedDict, defaultdict))
-"Classes whose objects hold nothing else."
+"""Classes whose objects have no other state than their contents."""
 _BOUND = BuiltinFunctionType, MethodWrapperType
-"Methods in C, whose object may change."
+"""Methods implemented in C, whose object may change."""
 _SETTINGS = (defaultdict, attrgetter("default_factory")), (deque, attrgetter("maxlen"))
 _STABLE = (
     *(range, slice, type(Ellipsis), type(NotImplemented), CodeType, property, staticmethod, classmethod),
     *(functools.cached_property, type(threading.Lock()), type(threading.RLock()), type(datetime.datetime_CAPI)),
     *(WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType),
 )
-"What does not change."
+"""Classes whose objects do not change."""
 _SHOWING = (
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, Decimal, re.Pattern, re.Match),
     *(MethodDescriptorType, ClassMethodDescriptorType, GenericAlias, UnionType, functools.partial, threading.local),
 )
-"Classes of the standard library in C whose objects do not change, or show their attributes."
+"""Classes of the standard library in C whose objects do not change, or show their attributes."""
 _LIBRARIES = frozenset(("jax", "jaxlib", "numpy", "ml_dtypes", "torch", "lazytpu"))
 _COMPUTED = frozenset(("getattr", "vars", "__dict__", "attrgetter", "eval", "exec", "__getattribute__"))
 "Names that read attributes whose names the code need not list."
 _MAKING = frozenset(("__init__", "__new__", "__del__", "__repr__", "__str__", "__init_subclass__", "__class_getitem__"))
-"Special methods that nothing calls of an object that is there."
+"""Special methods that are never called on an existing object."""
 _CALLING = FunctionType, MethodType, functools.partial
 _FUNCTION = [attrgetter(name) for name in ("__code__", "__defaults__", "__kwdefaults__")]
 _PARTIAL = [attrgetter(name) for name in ("func", "args", "keywords")]
@@ -78,7 +78,8 @@ UNREAD, MAY_READ, READ = range(3)
 
 class Walk:
     """Collects the `variables` that a function captures: (identity of the holder, name) -> (value, key). `listed` are
-    the names known so far; `names` are those of the code that was met, and `reads` all that another walk would read."""
+    the names known so far, `names` the names in the code of this walk, and `reads` all reads that another walk would
+    repeat."""
 
     def __init__(self, listed: frozenset[str], same: Callable[[Any], Any], refuse: Callable[[str], Exception]) -> None:
         self.listed = listed
@@ -90,7 +91,7 @@ class Walk:
         self._seen: dict[int, Any] = {}  # by id, kept alive
 
     def function(self, function: Any, path: str = "") -> None:
-        """Note what a callable captures."""
+        """Note the variables that a callable captures."""
         if id(function) in self._seen or (path and _leads_nowhere(function)):
             return
         self._seen[id(function)] = function
@@ -126,24 +127,24 @@ class Walk:
     def note(self, holder: int, name: str, value: Any) -> None:
         """Add a variable that the code may read."""
         if (holder, name) not in self.variables:
-            self.variables[holder, name] = value, None  # it may lead to itself
+            self.variables[holder, name] = value, None  # before the recursion, since the value may lead to itself
             self.variables[holder, name] = value, self._key(value, name, READ)
 
     def _key(self, value: Any, path: str, read: int) -> Any:
-        """What tells a value from another one."""
+        """Return a key that distinguishes a value from others."""
         kind = type(value)
         if kind in _PLAIN:
             return exact(value)
         if isinstance(value, _STABLE) or id(value) in self._seen:
             return self._same(value)
         if isinstance(value, _BOUND):
-            held = isinstance(value.__self__, type | ModuleType | None)
-            return self._same(value), None if held else self._key(value.__self__, path, read)
+            instance_key = isinstance(value.__self__, type | ModuleType | None)
+            return self._same(value), None if instance_key else self._key(value.__self__, path, read)
         if not isinstance(value, _CONTENTS):
             if read:
                 self._inside(value, path, read)
-            held = self.reads.contents(_of_tensor, value) if read and isinstance(value, torch.Tensor) else None
-            return self._same(value), held
+            instance_key = self.reads.contents(_of_tensor, value) if read and isinstance(value, torch.Tensor) else None
+            return self._same(value), instance_key
         if kind not in _EXACT and not issubclass(kind, np.generic):
             self._seen[id(value)] = value
             self.reads.read(type, value)
@@ -158,7 +159,7 @@ class Walk:
                 return form, self.reads.contents(_array_bytes, value)
             if value.dtype != object:
                 raise self._refuse(f"{path}, an array of {value.dtype}")
-            return form, tuple([self._key(each, f"{path}[...]", read) for each in self.reads.items(value)])
+            return form, tuple([self._key(item, f"{path}[...]", read) for item in self.reads.items(value)])
         if isinstance(value, _BYTES):
             return self.reads.contents(_of_bytes, value)
         if isinstance(value, PLAIN):
@@ -171,17 +172,17 @@ class Walk:
         if isinstance(value, dict | MappingProxyType):
             pairs = self.reads.pairs(value)
             return tuple([(self._key(k, path, read), self._key(v, f"{path}[{k!r}]", read)) for k, v in pairs])
-        keys = [self._key(each, f"{path}[...]", read) for each in self.reads.items(value)]
+        keys = [self._key(item, f"{path}[...]", read) for item in self.reads.items(value)]
         return frozenset(keys) if isinstance(value, set | frozenset) else tuple(keys)
 
     def _inside(self, value: Any, path: str, read: int) -> None:
-        """Note the variables in an object, a function, a class or a module. Raises TypeError when the code reads one
-        that does not show its state."""
+        """Note the variables in an object, a function, a class or a module. Raises TypeError when the code reads an
+        object that does not show its state."""
         if isinstance(value, ModuleType):
             self._seen[id(value)] = value
             names = self.listed if _is_library(value.__name__) else self.listed | {"__getattr__"}
-            for name, each in self.reads.named(vars(value), names):
-                self.note(id(value), f"{path}.{name}", each)
+            for name, attribute in self.reads.named(vars(value), names):
+                self.note(id(value), f"{path}.{name}", attribute)
         elif isinstance(value, type):
             self._class(value)
             if type(value) is not type:
@@ -214,7 +215,7 @@ class Walk:
             self.variables[holder, path] = value, self._key(value, path, read)
 
     def _class(self, kind: type) -> None:
-        """Note what the classes of an object say that are not Python's or another library's."""
+        """Note the attributes of an object's classes, except Python's own and other libraries' classes."""
         for base in self.reads.bases(kind) if not _is_library(kind.__module__) else ():
             if id(base) in self._seen or _is_library(base.__module__):
                 continue
@@ -236,7 +237,7 @@ def _wrapped(value: Any) -> Any:
 
 
 def _leads_nowhere(function: Any) -> bool:
-    """Whether a function is one of a library, jitted or not, and holds none of others."""
+    """Whether a function belongs to a library, jitted or not, and holds no function of others."""
     inner = _wrapped(function)
     if not isinstance(function, FunctionType) and _is_library(type(function).__module__):
         function, inner = inner, _wrapped(inner)
@@ -244,7 +245,7 @@ def _leads_nowhere(function: Any) -> bool:
 
 
 def _of_library(function: FunctionType) -> bool:
-    return _is_library(function.__globals__.get("__name__"))  # its `__module__` may be copied from what it wraps
+    return _is_library(function.__globals__.get("__name__"))  # its `__module__` may be copied from the wrapped function
 
 
 def _form(array: Any) -> tuple[Any, ...]:
@@ -256,12 +257,13 @@ def _array_bytes(array: Any) -> bytes:
 
 
 def _of_tensor(tensor: torch.Tensor) -> Any:
-    """What a tensor holds: its numbers on the CPU; on the device those of its values, which a write replaces."""
-    held = tuple([_NUMBERS.setdefault(value, next(_numbers)) for _, value in values_of(tensor)])
+    """Return a key of a tensor's contents: its bytes on the CPU; on the device, numbers of its values, which every
+    write replaces."""
+    value_numbers = tuple([_NUMBERS.setdefault(value, next(_numbers)) for _, value in values_of(tensor)])
     strided = tensor.layout is torch.strided
     form = (tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()) if strided else tensor.layout
-    if held:
-        return form, held
+    if value_numbers:
+        return form, value_numbers
     if not strided or tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return form, None if tensor.is_inference() else tensor._version
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
@@ -270,7 +272,7 @@ def _of_tensor(tensor: torch.Tensor) -> Any:
 
 _numbers = itertools.count()
 _NUMBERS: WeakKeyDictionary[Value, int] = WeakKeyDictionary()
-"""The number of each value that was met: a key that held values would keep their memory."""
+"""The number of each device value seen so far: a key with the value itself would keep its memory alive."""
 
 
 def _of_bytes(value: Any) -> tuple[Any, ...]:
@@ -279,7 +281,7 @@ def _of_bytes(value: Any) -> tuple[Any, ...]:
 
 
 def _functions(value: Any) -> list[Any]:
-    """The functions in a class's attribute: a method, a property, a cached one."""
+    """Return the functions in a class's attribute: a method, a property, or a cached property."""
     if isinstance(value, FunctionType):
         return [value]
     if isinstance(value, staticmethod | classmethod):
@@ -305,11 +307,11 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def _in_python(kind: type) -> bool:
-    """Whether class statements made a class and its bases, but for those that hold nothing or are containers."""
-    known = _IN_PYTHON.get(kind)
-    if known is None:
-        known = _IN_PYTHON[kind] = all(base in _SHOWN or _is_statement(base) for base in kind.__mro__)
-    return known
+    """Whether class statements created a class and its bases, except bases without state and containers."""
+    in_python = _IN_PYTHON.get(kind)
+    if in_python is None:
+        in_python = _IN_PYTHON[kind] = all(base in _SHOWN or _is_statement(base) for base in kind.__mro__)
+    return in_python
 
 
 def _is_statement(base: type) -> bool:
@@ -326,11 +328,12 @@ _NAMES: dict[int, tuple[CodeType, frozenset[str]]] = {}
 
 
 def _names(code: CodeType) -> frozenset[str]:
-    """The names that code, and the functions in it, load of globals and of objects, and texts that may be names."""
-    known = _NAMES.get(id(code))
-    if known is None:
-        known = _NAMES[id(code)] = code, frozenset(_all_names(code))
-    return known[1]
+    """Return the names of globals and attributes that code, and the functions in it, load, and strings that may be
+    names."""
+    entry = _NAMES.get(id(code))
+    if entry is None:
+        entry = _NAMES[id(code)] = code, frozenset(_all_names(code))
+    return entry[1]
 
 
 def _all_names(code: CodeType) -> Iterable[str]:

@@ -1,22 +1,22 @@
-"""What a function captures: the variables of its closure, the globals that it reads, its defaults, the object it is
-bound to, and what those hold.
+"""The captured state of a function: the variables of its closure, the globals that it reads, its defaults, the object
+it is bound to, and their contents.
 
-They are part of a kernel like its static arguments: a changed one is another kernel. A function that changes them while
-it is traced has a side effect.
+Captured state is part of a kernel like its static arguments: a change makes another kernel. A function that changes it
+while it is traced has a side effect.
 
-No bytecode is read. A code object lists the names that it loads, of globals and of attributes alike. So the capture is
-larger than what one call reads, which costs a trace more at worst:
+No bytecode is analyzed. A code object lists the names that it loads, globals and attributes together. So the capture is
+larger than the reads of one call, which costs at worst an additional trace:
 
 1. A function captures its cells, its defaults, and the globals with a listed name. So do the functions it captures.
-2. Of an object, every attribute counts that is plain or a container, recursively; another object in it counts where its
-   name is listed, or where the code reads attributes by computed names.
-3. Of a class the same holds, and its functions count where their name is listed or special; of a module only what is
-   listed. Python's own library, jax, numpy and torch do not change.
+2. Of an object, every attribute counts that is plain or a container, recursively. Another object in it counts if its
+   name is listed, or if the code reads attributes by computed names.
+3. Of a class, attributes count by the same rule, and functions count if their name is listed or special. Of a module,
+   only listed names count. Python's own library, jax, numpy and torch do not change.
 4. An object whose state Python does not show (an iterator, a generator of random numbers, a weak reference) refuses the
    kernel.
 
-The walk is dear. So it lists its reads, and the next call repeats these alone: while each returns the same object, the
-key is the last one.
+The walk is slow. So it records its reads, and the next call repeats only these: while each returns the same object, the
+key is unchanged.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Captured:
         self._last: tuple[Reads, tuple[Any, ...]] | None = None
 
     def now(self, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """Their values, as part of a key: numbers, texts, containers and numpy arrays by what they hold, objects by
-        identity and by what they hold, and so what `arguments` hold. Raises TypeError for what it cannot compare."""
+        """Return the current captured values as part of a key. Numbers, strings, containers and numpy arrays count by
+        contents; objects count by identity and by contents. The contents of `arguments` count as well. Raises TypeError
+        for a value that cannot be compared."""
         last = self._last
         if last is not None and not arguments and last[0].same():
             return last[1]
@@ -55,7 +56,7 @@ class Captured:
 
     @contextmanager
     def unchanged(self, name: str) -> Generator[None]:
-        """Raise RuntimeError when the block assigns one. What it adds to a container is not noticed."""
+        """Raise RuntimeError when the block assigns a captured variable. Additions to a container go unnoticed."""
         before = self._assigned()
         yield
         after = self._assigned()
@@ -68,9 +69,9 @@ class Captured:
         return {where: exact(value) if isinstance(value, PLAIN) else Same(value) for where, (value, _) in pairs}
 
     def _walk(self, arguments: Sequence[Any] = ()) -> Walk:
-        """A walk that knows all names that the code lists."""
+        """Walk until all names that the code lists are known."""
         while True:
-            walk = Walk(self._names, Same, lambda what: errors.opaque(self.name, what))
+            walk = Walk(self._names, Same, lambda description: errors.opaque(self.name, description))
             try:
                 walk.function(self.function)
                 for index, argument in enumerate(arguments):
@@ -79,12 +80,12 @@ class Captured:
                 raise errors.opaque(self.name, "objects that are nested too deep") from None
             if walk.names <= self._names:
                 return walk
-            self._names |= walk.names  # which may lead to more
+            self._names |= walk.names  # the new names may lead to further variables
 
 
 @dataclass(frozen=True, eq=False)
 class Same:
-    """An object, equal to itself only. It is kept, so that no other object gets its address."""
+    """An object that is equal only to itself. It is kept alive, so that no other object gets its address."""
 
     value: Any
 

@@ -1,9 +1,9 @@
 """Derivatives of functions with Pallas kernels in them.
 
-JAX has no reverse-mode derivative of a Pallas kernel. Here the kernel runs as it is, and its derivative is that of the
-interpreter's form: the body's ordinary ops, block by block, as a scan over the grid. It costs what these ops cost in
-XLA; a kernel that trains often deserves a hand-written one (`jax.custom_vjp`, or `defvjp` of the op), which is used
-wherever there is one.
+JAX has no reverse-mode derivative of a Pallas kernel. Here the kernel runs unchanged, and its derivative is computed
+from the interpreter's form: the body's ordinary ops, block by block, as a scan over the grid. It costs as much as these
+ops in XLA. A kernel that trains often deserves a hand-written derivative (`jax.custom_vjp`, or `defvjp` of the op),
+which has precedence.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ _OWN_RULE = ("custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
 def reversible(function: Function) -> Function:
-    """`function`, differentiable in reverse mode: its kernels run as they are, with the derivatives of their
+    """Return `function`, differentiable in reverse mode: its kernels run unchanged, with the derivatives of their
     interpreted form."""
     return _substituted(function, _with_gradient, lambda equation: equation.primitive.name not in _OWN_RULE)
 
 
 def scanned(function: Function) -> Function:
-    """`function` with its kernels in their interpreted form, which is differentiable in both modes."""
+    """Return `function` with its kernels in their interpreted form, which is differentiable in both modes."""
     return _substituted(function, _as_scan, lambda equation: True)
 
 
 def with_gradient(
     name: str, function: Function, forward: Function, backward: Function, arguments: Callable[[Sequence[Any]], Any]
 ) -> Function:
-    """`function` of arrays with a gradient written by hand; `arguments(arrays)` are the (args, kwargs) that `forward`
-    takes, and `backward` returns a gradient for each of them that holds arrays."""
+    """Return `function` of arrays with a gradient written by hand. `arguments(arrays)` returns the (args, kwargs) for
+    `forward`. `backward` returns a gradient for each argument that holds arrays."""
 
     def pulled(count: int, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
         args, kwargs = arguments([_Index(i) for i in range(count)])
         groups = [[leaf for leaf in jax.tree.leaves(a) if isinstance(leaf, _Index)] for a in (*args, *kwargs.values())]
         groups = [group for group in groups if group]
-        given = backward(residuals, cotangents)
-        if not isinstance(given, tuple) or len(given) != len(groups):
+        returned = backward(residuals, cotangents)
+        if not isinstance(returned, tuple) or len(returned) != len(groups):
             raise TypeError(
                 f"{name}: backward has to return a tuple of {len(groups)} gradients, one for each argument that holds "
-                f"tensors (None for none); it returned {given!r}"
+                f"tensors (None for none); it returned {returned!r}"
             )
-        found: list[Any] = [None] * count
-        for group, gradient in zip(groups, given, strict=True):
+        gradients_of: list[Any] = [None] * count
+        for group, gradient in zip(groups, returned, strict=True):
             leaves = jax.tree.leaves(gradient, is_leaf=lambda x: x is None)
             leaves = leaves * len(group) if gradient is None else leaves
             if len(leaves) != len(group):
                 raise TypeError(f"{name}: a gradient of backward has {len(leaves)} arrays, its argument {len(group)}")
             for index, leaf in zip(group, leaves, strict=True):
-                found[index.place] = leaf
-        return tuple(found)
+                gradients_of[index.place] = leaf
+        return tuple(gradients_of)
 
     def run(*arrays: Any) -> tuple[Any, Any]:
         args, kwargs = arguments(arrays)
@@ -78,7 +78,7 @@ def with_gradient(
 
 @dataclass(frozen=True)
 class _Index:
-    """In place of array `place` of a call, to see which argument holds it."""
+    """Takes the place of array `place` in a call, to find the argument that holds it."""
 
     place: int
 
@@ -109,19 +109,19 @@ def _evaluate(closed: Any, arrays: Sequence[Any], kernel: Callable[[Any], Functi
 
 
 def _jaxprs(equation: Any) -> list[Any]:
-    """The jaxprs of an equation, closed."""
-    found: list[Any] = []
+    """Return the jaxprs of an equation, closed."""
+    closed: list[Any] = []
     for value in equation.params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):
-                found.append(item)
+                closed.append(item)
             elif isinstance(item, core.Jaxpr):
-                found.append(core.ClosedJaxpr(item, ()))
-    return found
+                closed.append(core.ClosedJaxpr(item, ()))
+    return closed
 
 
 def _changed(value: Any, kernel: Callable[[Any], Function], into: Any) -> Any:
-    """A parameter of a loop or branch, with the kernels in its jaxprs substituted."""
+    """Return a parameter of a loop or branch, with the kernels in its jaxprs substituted."""
     if isinstance(value, core.Jaxpr):
         return _changed(core.ClosedJaxpr(value, ()), kernel, into).jaxpr
     if isinstance(value, core.ClosedJaxpr):
@@ -138,25 +138,25 @@ def _as_scan(call: Any) -> Function:
 
 
 def _with_gradient(call: Any) -> Function:
-    """A Pallas kernel with a derivative. Operands that are not floats (tables of indices) have none."""
+    """Return a Pallas kernel with a derivative. Operands that are not floats (tables of indices) have none."""
 
     def run(*arrays: Any) -> Any:
         floating = [jnp.issubdtype(a.dtype, jnp.inexact) for a in arrays]
 
-        def merged(differentiated: Sequence[Any], rest: Sequence[Any]) -> list[Any]:
-            one, other = iter(differentiated), iter(rest)
-            return [next(one) if is_float else next(other) for is_float in floating]
+        def merged(differentiated: Sequence[Any], integers: Sequence[Any]) -> list[Any]:
+            float_operands, integer_operands = iter(differentiated), iter(integers)
+            return [next(float_operands) if is_float else next(integer_operands) for is_float in floating]
 
         @jax.custom_vjp
-        def kernel(differentiated: Any, rest: Any) -> Any:
-            return bind(call, merged(differentiated, rest))
+        def kernel(differentiated: Any, integers: Any) -> Any:
+            return bind(call, merged(differentiated, integers))
 
-        def forward(differentiated: Any, rest: Any) -> Any:
-            return kernel(differentiated, rest), (differentiated, rest)
+        def forward(differentiated: Any, integers: Any) -> Any:
+            return kernel(differentiated, integers), (differentiated, integers)
 
         def backward(saved: Any, cotangents: Any) -> Any:
-            differentiated, rest = saved
-            _, pull = jax.vjp(lambda *xs: _scan(call, merged(xs, rest)), *differentiated)
+            differentiated, integers = saved
+            _, pull = jax.vjp(lambda *xs: _scan(call, merged(xs, integers)), *differentiated)
             return list(pull(list(cotangents))), None
 
         kernel.defvjp(forward, backward)
@@ -168,8 +168,8 @@ def _with_gradient(call: Any) -> Function:
 
 
 def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
-    """The results of a kernel by a scan over its grid. jax's interpreter loops with `while`, which has no reverse-mode
-    derivative, and carries the operands along, which would keep a copy of them for each step."""
+    """Return the results of a kernel by a scan over its grid. jax's interpreter loops with `while`, which has no
+    reverse-mode derivative. It also carries the operands, which would keep a copy of them for each step."""
     grid, outputs = call.params["grid_mapping"].grid, len(call.outvars)
     if not all(isinstance(n, int) for n in grid):
         raise NotImplementedError("a Pallas kernel whose grid is known only at run time has no default gradient")
@@ -180,14 +180,14 @@ def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
         if equation.primitive.name != "while":
             return None
         skipped, consts = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-        held, start = operands[skipped : skipped + consts], operands[skipped + consts :]
+        loop_constants, start = operands[skipped : skipped + consts], operands[skipped + consts :]
         body = core.jaxpr_as_fun(equation.params["body_jaxpr"])
         first = 1 + len(grid)  # the step, and its indices in the grid
         last = first + len(start) - first - outputs - _scratch(call)
         fixed = start[first:last]  # operands: the kernel reads them
 
         def step(carry: Any, _: Any) -> Any:
-            after = body(*held, *carry[:first], *fixed, *carry[first:])
+            after = body(*loop_constants, *carry[:first], *fixed, *carry[first:])
             return [*after[:first], *after[last:]], None
 
         ended, _ = jax.lax.scan(step, [*start[:first], *start[last:]], None, length=steps)

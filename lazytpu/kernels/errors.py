@@ -1,4 +1,4 @@
-"""What a function may do wrong as a custom kernel, each with what to do instead. All of it is found at the call."""
+"""Errors for functions that cannot be custom kernels, each with advice. All are raised at the call."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import jax
 
 
 class SideEffectError(RuntimeError):
-    """A function does something besides computing its results."""
+    """A function has an effect besides computing its results."""
 
 
 def untraceable(name: str, error: Exception) -> Exception:
-    """The error for a function that JAX could not trace."""
+    """Return the error for a function that JAX could not trace."""
     if isinstance(error, SideEffectError):
         return error
     text = re.split(r"\n\n|\nThe error occurred while tracing|\nSee https", str(error).strip())[0]
@@ -38,7 +38,7 @@ def untraceable(name: str, error: Exception) -> Exception:
 
 
 def _again(name: str, error: Exception) -> Exception:
-    """An error of the same kind, where its class can be made of a text, that names the kernel."""
+    """Return an error that names the kernel, of the same class where that takes a message."""
     text = f"{name}: {error}"
     kind = type(error) if type(error) in (TypeError, ValueError, NotImplementedError, IndexError, KeyError) else None
     return (kind or RuntimeError)(text)
@@ -50,7 +50,7 @@ def _speaks_of_torch(error: Exception) -> bool:
 
 
 def foreign_result(name: str, value: Any) -> TypeError:
-    """The error for a result that is no array."""
+    """Return the error for a result that is no array."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     advice = (
         "it is computed by torch, not by JAX: write the function with jax.numpy"
@@ -61,7 +61,7 @@ def foreign_result(name: str, value: Any) -> TypeError:
 
 
 def side_effect(name: str, effect: str) -> SideEffectError:
-    """The error for a function that does something besides computing its results."""
+    """Return the error for a function with a side effect."""
     return SideEffectError(
         f"{name} has a side effect ({effect}), and a kernel is part of a program that is compiled once, cached "
         "on disk, and may run any number of times. Remove it from the function, and "
@@ -70,7 +70,7 @@ def side_effect(name: str, effect: str) -> SideEffectError:
 
 
 def opaque(name: str, what: str) -> TypeError:
-    """The error for a function that captures something whose changes cannot be noticed."""
+    """Return the error for a function that captures an object whose changes cannot be noticed."""
     return TypeError(
         f"{name} may read {what}, which it captures. A captured object is part of the kernel, and Python does not show "
         "whether this one has changed. Pass what the function needs of it as an argument"
@@ -78,7 +78,7 @@ def opaque(name: str, what: str) -> TypeError:
 
 
 def escaped(name: str) -> RuntimeError:
-    """The error for a function that uses an array of another trace."""
+    """Return the error for a function that uses an array of another trace."""
     return RuntimeError(
         f"{name} uses an array that an earlier call of it, or of another traced function, kept in a global, a closure "
         "or an object. It has no values there. Return what is needed later as a result"
@@ -86,7 +86,7 @@ def escaped(name: str) -> RuntimeError:
 
 
 def leaked(name: str) -> RuntimeError:
-    """The error for a function that keeps an array."""
+    """Return the error for a function that keeps a traced array."""
     return RuntimeError(
         f"{name} keeps an array that is traced in a global, a closure or an object, where it outlives the call; it has "
         "no values there. Return it as a result instead"

@@ -1,4 +1,4 @@
-"""Tensors as JAX arrays and back, in the same memory where both lie on this device."""
+"""Conversion of tensors to JAX arrays and back, without a copy if both are on this device."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lazytpu.runtime.xla import client
 from lazytpu.trace.value import EMPTY, resident, row_major
 
 TORCH_DTYPES = {numpy_dtype(name): dtype for dtype, name in dtypes.NAMES.items()}
-"By the dtype of an array, that of its tensor."
+"""The dtype of an array -> the dtype of its tensor."""
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """A JAX array of a tensor; see `lazytpu.interop.to_jax`."""
+    """Return a JAX array of a tensor; see `lazytpu.interop.to_jax`."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"to_jax takes a tensor; got a {type(tensor).__name__}")
     if tensor.requires_grad:
@@ -51,7 +51,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 
 
 def from_jax(array: Any) -> torch.Tensor:
-    """A tensor of a JAX array; see `lazytpu.interop.from_jax`."""
+    """Return a tensor of a JAX array; see `lazytpu.interop.from_jax`."""
     if isinstance(array, Tracer):
         raise TypeError(
             "from_jax got an array that is traced (inside of jax.jit, grad or vmap) and has no values. To call torch "
@@ -72,6 +72,6 @@ def from_jax(array: Any) -> torch.Tensor:
         with jax.enable_x64(True):
             bits = array.view(np.uint8) if dtype in dtypes.FLOATS8 else array
         return tensors.wrap(resident(kind, activation.engine().adopt(bits, call_site())))
-    host = np.array(array)  # in memory of its own
+    host = np.array(array)  # a copy in new memory
     flat = from_numpy(host.view(np.uint8) if dtype in dtypes.FLOATS8 else host, dtype)
     return flat.reshape(tuple(array.shape)).to("tpu")

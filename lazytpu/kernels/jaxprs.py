@@ -1,4 +1,4 @@
-"""Walking and rewriting jaxprs, what JAX traces functions into."""
+"""Walking and rewriting jaxprs, JAX's traces of functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PALLAS_CALL = "pallas_call"
 
 
 def inner_jaxprs(equation: Any) -> Iterator[Any]:
-    """The jaxprs among an equation's parameters."""
+    """Yield the jaxprs among an equation's parameters."""
     for value in equation.params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):
@@ -21,7 +21,7 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
 
 
 def equations(jaxpr: Any, into: Callable[[Any], bool] = lambda equation: True) -> Iterator[Any]:
-    """All equations of a jaxpr, and of those inside of the equations that `into` says to look into."""
+    """Yield all equations of a jaxpr, and of its inner jaxprs where `into(equation)` is true."""
     for equation in jaxpr.eqns:
         yield equation
         if into(equation):
@@ -30,7 +30,7 @@ def equations(jaxpr: Any, into: Callable[[Any], bool] = lambda equation: True) -
 
 
 def rewritten(closed: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
-    """A closed jaxpr with the parameters `change(equation)` in each call of a Pallas kernel."""
+    """Return a closed jaxpr with the parameters `change(equation)` in each call of a Pallas kernel."""
     return closed.replace(jaxpr=_rewritten(closed.jaxpr, change))
 
 
@@ -54,8 +54,7 @@ def _inside(value: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
 
 
 def evaluate(closed: Any, arguments: Sequence[Any], apply: Callable[[Any, list[Any]], Sequence[Any] | None]) -> Any:
-    """The results of a closed jaxpr, with `apply(equation, operands)` in place of the equations for which that gives
-    results, and not None."""
+    """Evaluate a closed jaxpr. `apply(equation, operands)` replaces an equation's results unless it returns None."""
     values: dict[Any, Any] = {}
     jaxpr = closed.jaxpr
     values.update(zip(jaxpr.constvars, closed.consts, strict=True))
@@ -74,7 +73,7 @@ def evaluate(closed: Any, arguments: Sequence[Any], apply: Callable[[Any, list[A
 
 
 def bind(equation: Any, operands: Sequence[Any], **params: Any) -> Sequence[Any]:
-    """The results of an equation, with other parameters where `params` say so."""
+    """Evaluate an equation, with some of its parameters replaced by `params`."""
     primitive = equation.primitive
     results = primitive.bind(*operands, **primitive.get_bind_params({**equation.params, **params}))
     return results if primitive.multiple_results else [results]

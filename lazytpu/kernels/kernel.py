@@ -21,11 +21,11 @@ from lazytpu.kernels.programs import Program, describe
 
 
 class CustomKernel:
-    """A JAX or Pallas function as an op on tensors; `lazytpu.pallas.custom_jax_kernel` makes it.
+    """A JAX or Pallas function as an op on tensors; `lazytpu.pallas.custom_jax_kernel` creates it.
 
-    A call is one record of the trace. Tensors among the arguments, also in tuples, lists, dicts and pytrees that JAX
-    knows, are its operands; all other arguments are part of it. What the function returns is returned with tensors in
-    place of arrays.
+    A call is one record of the trace. Tensors among the arguments, including those in tuples, lists, dicts and pytrees
+    that JAX knows, are its operands; all other arguments are part of it. The results of the function are returned with
+    tensors in place of arrays.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CustomKernel:
         return str(self.__dict__["__qualname__"])  # pickled by name, like a function
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Use these for gradients. `forward`, called as the function is, returns (results, residuals).
+        """Set the gradient. `forward` takes the function's arguments and returns (results, residuals).
         `backward(residuals, cotangents)` returns a tuple with the gradient of each argument that holds tensors, in
         order: a tree like the argument, or None for no gradient."""
         self._own_gradient = forward, backward
@@ -82,8 +82,9 @@ class CustomKernel:
         self._known.clear()
 
     def check_padding(self, *args: Any, **kwargs: Any) -> None:
-        """Call it with these arguments, and with tensors that have padding as `padding` says, of NaN or the largest
-        number where it asks for nothing else. Raises ValueError where a result depends on that."""
+        """Check the rule `padding`: call the kernel with these arguments, and with padded tensors. Padding has the
+        values that the rule requires, and NaN or the largest number elsewhere. Raises ValueError if a result depends on
+        it."""
         if self.padding is None:
             raise ValueError(f"{self.name} says nothing of padding")
         args, kwargs, _ = self._parameters.numbers(args, kwargs)
@@ -92,7 +93,7 @@ class CustomKernel:
     # -- a call
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose signature is looked up in full."""
+        """Call the kernel, with a full look-up of the signature."""
         plain = not kwargs
         args, kwargs, numbers = self._parameters.numbers(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -112,29 +113,29 @@ class CustomKernel:
     def _find(
         self, leaves: Sequence[Any], tree: Any, numbers: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Program]:
-        """The program for what is no tensor among the arguments, and its key but for what is captured."""
+        """Return the program for the non-tensor arguments, and its key without the captured state."""
 
-        def part(leaf: Any) -> Static | None:
+        def static_leaf(leaf: Any) -> Static | None:
             if isinstance(leaf, torch.Tensor):
                 return None
             return static(leaf, self.name, lambda: self._parameters.place(args, kwargs, leaf))
 
-        parts = [part(leaf) for leaf in leaves]
+        statics = [static_leaf(leaf) for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         weak = frozenset(i for i, t in enumerate(tensors) if any(t is n for n in numbers))
-        objects = [part.value for part in parts if part is not None and not isinstance(part.value, captured.PLAIN)]
-        held = self._captured.now(objects) if objects else ()
-        key = (tree, tuple([None if p is None else p.key for p in parts]), weak, held)
+        objects = [s.value for s in statics if s is not None and not isinstance(s.value, captured.PLAIN)]
+        contents = self._captured.now(objects) if objects else ()
+        key = (tree, tuple([None if s is None else s.key for s in statics]), weak, contents)
         program = self._programs.get((*key, self._captured.now()))
         if program is None:
             self._parameters.check(args, kwargs)
-            program = self._program(tree, parts, weak)
+            program = self._program(tree, statics, weak)
         return key, program
 
-    def _program(self, tree: Any, parts: Sequence[Static | None], weak: frozenset[int]) -> Program:
+    def _program(self, tree: Any, statics: Sequence[Static | None], weak: frozenset[int]) -> Program:
         def arguments(arrays: Sequence[Any]) -> Any:
             remaining = iter(arrays)
-            return jax.tree.unflatten(tree, [next(remaining) if part is None else part.value for part in parts])
+            return jax.tree.unflatten(tree, [next(remaining) if part is None else part.value for part in statics])
 
         def function(*arrays: Any) -> Any:
             args, kwargs = arguments(arrays)
@@ -153,17 +154,17 @@ class CustomKernel:
         return program
 
     def _check_device(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU beside others. Raise
-        TypeError for one that is not dense."""
+        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU besides others. Raise
+        TypeError for a tensor that is not dense."""
         sparse = next((t for t in tensors if t.layout is not torch.strided), None)
         if sparse is not None:
             raise TypeError(
                 f"{self.name}: {self._parameters.place(args, kwargs, sparse)} is a tensor of {sparse.layout}; kernels "
                 "take dense ones: x.to_dense(), or its indices and values"
             )
-        elsewhere = [t for t in tensors if t.device.type != "tpu" and (t.device.type != "cpu" or t.dim())]
-        if elsewhere or (tensors and all(t.device.type != "tpu" for t in tensors)):
-            t = (elsewhere or tensors)[0]
+        misplaced = [t for t in tensors if t.device.type != "tpu" and (t.device.type != "cpu" or t.dim())]
+        if misplaced or (tensors and all(t.device.type != "tpu" for t in tensors)):
+            t = (misplaced or tensors)[0]
             raise RuntimeError(
                 f"{self.name}: expected all tensors on 'tpu', but {self._parameters.place(args, kwargs, t)}, a "
                 f"{describe(t.dtype, t.shape)}, is on '{t.device}'. Move it there (x.to('tpu')); only 0-d tensors, as "
@@ -176,7 +177,7 @@ _SINGLE = jax.tree.structure(0)
 
 
 class _Known:
-    """A call that was made before: its program, the tree of its results, and its op once it was recorded plainly."""
+    """A repeated call: its program, the tree of its results, and its op once it was recorded without derivatives."""
 
     __slots__ = ("key", "op", "program", "single", "tree")
 
@@ -188,10 +189,10 @@ class _Known:
         self.key = ""
 
     def run(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The results for tensors of this signature."""
+        """Return the results for tensors of this signature."""
         if differentiates(tensors):
             results = apply(self.program, tensors)
-        elif self.op is not None:  # it returns one array
+        elif self.op is not None:  # only if it returns one array
             return self.op(*tensors, self.key)
         else:
             results = recorded(self.program, tensors)
@@ -207,7 +208,7 @@ _R = TypeVar("_R")
 
 
 def _parsed(parse: Callable[[str], _R], name: str, option: str, rule: Any, example: str) -> _R | None:
-    """The rule of a text that is an option; None for none."""
+    """Parse a rule given as an option; None for no rule."""
     if rule is None:
         return None
     if not isinstance(rule, str):
@@ -219,18 +220,18 @@ def _parsed(parse: Callable[[str], _R], name: str, option: str, rule: Any, examp
 
 
 def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a kernel. One with plain tensors alone that was made before is one look-up, and then its op."""
+    """Call a kernel. A repeated call with plain tensors alone takes one look-up, and then runs its op."""
     captured = kernel._captured.now()
     if captured:
         guard_graph(kernel._captured.now, f"what the kernel {kernel.name} captures")
     if not kwargs:
         try:
-            known = kernel._known.get((*[(t.shape, t.dtype) for t in args], captured))
+            repeated = kernel._known.get((*[(t.shape, t.dtype) for t in args], captured))
         except (AttributeError, TypeError):
-            known = None
-        if known is not None:
-            return known.run(args)
-    dynamo = set_frame_callback(None)  # after a graph break it would look into what JAX traces
+            repeated = None
+        if repeated is not None:
+            return repeated.run(args)
+    dynamo = set_frame_callback(None)  # after a graph break it would compile the code that JAX traces
     try:
         return kernel._call(args, kwargs)
     finally:

@@ -1,8 +1,7 @@
-"""The ops of torch that record custom kernels.
+"""The torch ops that record custom kernels.
 
 A kernel's op is `lazytpu_kernels::softmax`, with an overload for each number of operands and results and each set of
-operands that are written. Its last argument is the key of the body, which says what it computes: two functions of one
-name share the op, and nothing else.
+written operands. Its last argument is the key of the body. Two functions of one name share only the op.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ Results = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 Aliases = tuple[tuple[int, int], ...]
 
 _RESULTS: dict[str, Results] = {}
-"By key, what a kernel returns."
+"""Key -> the results of a kernel."""
 _RULES: dict[str, tuple[str, str]] = {}
-"By key, the rules of a kernel that has some: of sharding and of padding."
+"""Key -> the sharding and padding rules of a kernel that has any."""
 _OPS: dict[tuple[str, int, int, Aliases], Any] = {}
 _declaring = threading.RLock()
 
 
 def declare(name: str, operands: int, aliases: Aliases, key: str, results: Results, rules: tuple[str, str]) -> Any:
-    """The op that records the kernel `key`, defined at first use. Results in `aliases`, of (operand, result), are
-    written into operands and not returned. `rules` are those of the kernel, of sharding and of padding."""
+    """Return the op that records the kernel `key`, defined at first use. Results in `aliases`, pairs of (operand,
+    result), are written into operands and not returned. `rules` are the kernel's sharding and padding rules."""
     word = identifier(name)
     with _declaring:
         _RESULTS[key] = results
@@ -66,7 +65,7 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(fresh), lib=LIBRARY)
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(full, _refuse(name), key)
-    if not operands:  # nothing says where such a call belongs, so its shape is not asked of the dispatcher
+    if not operands:  # no operand determines the device, so the dispatcher cannot infer the shape
         override(str(op))(lambda key: _empty(key, fresh, torch.device("meta")))
     activation.activate()
     LIBRARY.impl(full, kernel(op).call, "PrivateUse1" if operands else "CompositeExplicitAutograd")
@@ -74,23 +73,23 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
 
 
 def _rule(order: Sequence[int], fresh: int, written: Sequence[int]) -> Callable[..., Any]:
-    """The op in the dialect: one call, whose results are returned in this order. The first ones are `fresh`, with the
-    shapes that torch expects; the others have those of the operands that they are `written` to."""
+    """Return the op's import rule: one call, whose results are returned in `order`. The first ones are `fresh`, with
+    the shapes that torch expects. The others have the shapes of the operands that they are `written` to."""
 
     def imported(b: Builder, key: str, **operands: SSAValue) -> tuple[SSAValue, ...]:
         kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
-        given = list(operands.values())
-        shapes = [*(shape for _, shape in b.out[:fresh]), *(shape_of(given[i]) for i in written)]
+        values = list(operands.values())
+        shapes = [*(shape for _, shape in b.out[:fresh]), *(shape_of(values[i]) for i in written)]
         for i, shape in zip(order, shapes, strict=True):
             kinds[i] = kinds[i][0], shape
-        results = b.jax_call(key, given, kinds, *_RULES.get(key, ()))
+        results = b.jax_call(key, values, kinds, *_RULES.get(key, ()))
         return tuple(results[i] for i in order)
 
     return imported
 
 
 def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
-    """What the op returns, by shape and dtype alone."""
+    """Return a function that creates the op's results by shape and dtype alone."""
 
     def fake(*arguments: Any) -> Any:
         *operands, key = arguments

@@ -1,4 +1,4 @@
-"""A look at what a kernel says of padding: it is called with padding that spoils whatever depends on it."""
+"""A check of a kernel's padding rule: call it with padding that changes any result that depends on it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import torch
 from lazytpu.ir.padding_rule import DimRule, PaddingRule
 
 MORE = (1, 7)
-"Elements of padding behind each size."
+"""The numbers of padding elements to add to each size."""
 
 
 def check(name: str, call: Callable[..., Any], rule: PaddingRule, args: Any, kwargs: Any) -> None:
-    """Raises ValueError where a true element of a result is another one with padding than without."""
+    """Raise ValueError if a true element of a result differs with padding."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     plain = jax.tree.leaves(call(*args, **kwargs))
-    for more in MORE:
+    for count in MORE:
         dims = iter(rule.operands)
-        padded = [_padded(leaf, next(dims), more) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        padded = [_padded(leaf, next(dims), count) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         args, kwargs = jax.tree.unflatten(tree, padded)
         for i, (want, got) in enumerate(zip(plain, jax.tree.leaves(call(*args, **kwargs)), strict=True)):
             sizes = zip(want.shape, rule.results[i], strict=True)
-            expected = tuple([size if dim.name is None else size + more for size, dim in sizes])
+            expected = tuple([size if dim.name is None else size + count for size, dim in sizes])
             if got.shape != expected:
                 raise ValueError(f"{name}: result {i} has sizes {list(got.shape)} with padding, not {list(expected)}")
             true = got[tuple([slice(size) for size in want.shape])]
@@ -34,19 +34,19 @@ def check(name: str, call: Callable[..., Any], rule: PaddingRule, args: Any, kwa
             except AssertionError as error:
                 raise ValueError(
                     f"{name}: result {i} depends on padding, which holds NaN or the largest number where {str(rule)!r} "
-                    f"asks for nothing else; {more} elements of it were added to each size. {error}"
+                    f"asks for nothing else; {count} elements of it were added to each size. {error}"
                 ) from None
 
 
 def _padded(tensor: torch.Tensor, dims: Sequence[DimRule], more: int) -> torch.Tensor:
-    """A copy with padding along the named dims: what the rule asks for, or poison."""
-    made = tensor.detach().cpu()
+    """Return a copy with padding along the named dims, filled with the value that the rule requires, or with poison."""
+    padded = tensor.detach().cpu()
     for k, dim in enumerate(dims):
         if dim.name is not None:
-            shape = [*made.shape[:k], more, *made.shape[k + 1 :]]
-            fill = _poison(made.dtype) if dim.fill is None else _number(dim.fill, made.dtype)
-            made = torch.cat([made, torch.full(shape, fill, dtype=made.dtype)], k)
-    return made.to(tensor.device)
+            shape = [*padded.shape[:k], more, *padded.shape[k + 1 :]]
+            fill = _poison(padded.dtype) if dim.fill is None else _number(dim.fill, padded.dtype)
+            padded = torch.cat([padded, torch.full(shape, fill, dtype=padded.dtype)], k)
+    return padded.to(tensor.device)
 
 
 def _poison(dtype: torch.dtype) -> Any:

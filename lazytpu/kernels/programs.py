@@ -1,4 +1,4 @@
-"""JAX functions of arrays and what is derived from them: derivatives, batched forms, and the op of each signature."""
+"""JAX functions of arrays and functions derived from them: derivatives, batched forms, and the op of each signature."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Mask = tuple[bool, ...]
 class Call:
     """A function for operands of given shapes and dtypes: the op that records it, its key, and its results.
 
-    Of the forward pass of a derivative, `pull` is what its backward pass needs to know, and `kept` the number of
-    residuals among the results; `backward` are backward passes, by the results that have gradients.
+    For the forward pass of a derivative, `pull` describes its backward pass, and `kept` is the number of residuals
+    among the results. `backward` maps the results that have gradients to backward passes.
     """
 
     op: Any
@@ -41,18 +41,18 @@ class Call:
     backward: dict[Mask, Program] = field(default_factory=dict[Mask, "Program"])
 
     def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Record it. An operand that a result is written into is not among what is returned."""
+        """Record the call. A result that is written into an operand is not returned."""
         returned = self.op(*tensors, self.key)
         return returned if type(returned) is tuple else () if returned is None else (returned,)
 
 
 class Program:
     """A JAX function of arrays that returns a tree of arrays. `aliases` are (operand, result): the result is written
-    into the operand. `weak` are the operands that are numbers of Python, `sharding` says how arrays may be divided, and
-    `padding` which sizes may vary. `same` says whether the function still computes what it did."""
+    into the operand. `weak` are the operands that are Python numbers, `sharding` says how arrays may be divided, and
+    `padding` which sizes may vary. `same` checks that the function's captured state is unchanged."""
 
     users = False
-    "Whether the function is the user's own, and not derived from it."
+    """Whether the function is the user's own, and not derived from it."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Program:
         self._derived: dict[Any, Program] = {}
 
     def call(self, tensors: Sequence[torch.Tensor]) -> Call:
-        """The op for operands like these. Traces the function when their shapes and dtypes are new."""
+        """Return the op for operands like these. Traces the function when their shapes and dtypes are new."""
         signature = tuple([(t.shape, t.dtype) for t in tensors])
         try:
-            known = self._calls.get(signature)
-        except TypeError:  # symbolic sizes: a kernel is made for the sizes that they have
+            cached = self._calls.get(signature)
+        except TypeError:  # symbolic sizes: specialize the kernel to their current values
             signature = tuple([(tuple(map(int, t.shape)), t.dtype) for t in tensors])
-            known = self._calls.get(signature)
-        if known is None:
-            known = self._calls[signature] = self._trace(tensors)
-        return known
+            cached = self._calls.get(signature)
+        if cached is None:
+            cached = self._calls[signature] = self._trace(tensors)
+        return cached
 
     def _trace(self, tensors: Sequence[torch.Tensor]) -> Call:
         operands: list[Operand] = [
@@ -102,7 +102,7 @@ class Program:
                 raise ValueError(f"{self.name}: {error}") from None
         sharding, padding = ("" if rule is None else str(rule) for rule in (self.sharding, self.padding))
         op = declare(self.name, len(tensors), self.aliases, traced.key, results, (sharding, padding))
-        if traced.key not in MEMBERS:  # of two families that are equal here, the first
+        if traced.key not in MEMBERS:  # of two equal families, keep the first
             kinds = tuple([(t.dtype, tuple(map(int, t.shape))) for t in tensors])
             MEMBERS[traced.key] = AtSizes(self, kinds, traced.key, results)
         return Call(op, traced.key, results)
@@ -121,45 +121,46 @@ class Program:
                     f"{describe(*mine)}, but it is {describe(*its)}: they have to be the same"
                 )
 
-    # -- what is derived
+    # -- derived programs
 
     def derived(self, key: Any, make: Callable[[], Function]) -> Program:
-        """The program of the function `make` gives, made once for each key."""
-        known = self._derived.get(key)
-        if known is None:
-            known = self._derived[key] = Program(f"{self.name}_{key[0]}", make(), (), self.weak)
-        return known
+        """Return the program of the function that `make` returns, created once for each key."""
+        program = self._derived.get(key)
+        if program is None:
+            program = self._derived[key] = Program(f"{self.name}_{key[0]}", make(), (), self.weak)
+        return program
 
     def vjp(self, wanted: Mask, given: Mask) -> Program:
-        """(*operands, *cotangents of the results `given`) -> gradients of the operands `wanted`."""
+        """Return the program (*operands, *cotangents of the results `given`) -> gradients of the operands `wanted`."""
         return self.derived(("vjp", wanted, given), lambda: _vjp(self.leaves, wanted, given))
 
     def jvp(self, given: Mask) -> Program:
-        """(*operands, *tangents of the operands `given`) -> tangents of the results that are floats."""
+        """Return the program (*operands, *tangents of the operands `given`) -> tangents of the results that are
+        floats."""
         return self.derived(("jvp", given), lambda: _jvp(self.leaves, given))
 
     def vmap(self, dims: tuple[int | None, ...], size: int) -> Program:
-        """The function over a batch, along these dims of its operands, and the first of its results."""
+        """Return the function over a batch, along these dims of its operands, and the first dim of its results."""
         return self.derived(
             ("vmap", dims, size), lambda: jax.vmap(self.leaves, in_axes=dims, out_axes=0, axis_size=size)
         )
 
     def residuals(self, wanted: Mask) -> Residuals:
-        """The function, with what the gradients of the operands `wanted` need of it."""
-        known = self._derived.get(("forward", wanted))
-        if known is None:
-            known = self._derived["forward", wanted] = Residuals(self, wanted)
-        assert isinstance(known, Residuals)
-        return known
+        """Return the function with the residuals for the gradients of the operands `wanted`."""
+        program = self._derived.get(("forward", wanted))
+        if program is None:
+            program = self._derived["forward", wanted] = Residuals(self, wanted)
+        assert isinstance(program, Residuals)
+        return program
 
     def leaves(self, *arrays: Any) -> list[Any]:
-        """The results as a list. Their tree is noted: it may depend on the shapes."""
+        """Return the results as a list. Record their tree, which may depend on the shapes."""
         results, tree = jax.tree.flatten(self.function(*arrays))
         self._trees[tuple([(tuple(a.shape), str(a.dtype)) for a in arrays])] = tree
         return results
 
     def tree(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The tree of the results for operands like these, for which the function was traced."""
+        """Return the tree of the results for operands like these, for which the function was traced."""
         return self._trees[tuple([(tuple(t.shape), str(numpy_dtype(dtypes.name(t.dtype)))) for t in tensors])]
 
 
@@ -179,12 +180,12 @@ class AtSizes:
             return self.key, self.results
         if self.family.padding is None:
             raise NotImplementedError(
-                f"the kernel {self.family.name!r} does not say what padding it bears: "
+                f"the kernel {self.family.name!r} does not state which padding it supports: "
                 "lazytpu.pallas.custom_jax_kernel takes it as padding='rows columns=0 -> rows'"
             )
         if not self.family.same():
-            raise RuntimeError("what the function captures is not what it was when it was called")
-        dynamo = set_frame_callback(None)  # it would look into what JAX traces
+            raise RuntimeError("the state that the function captures has changed since its call")
+        dynamo = set_frame_callback(None)  # it would compile the code that JAX traces
         try:
             call = self.family.call([torch.empty(shape, dtype=dtype, device="meta") for dtype, shape in kinds])
         finally:
@@ -210,15 +211,16 @@ class Residuals(Program):
 
         _, pull, results = jax.vjp(floats, *differentiated, has_aux=True)
         leaves, tree = jax.tree.flatten(pull)
-        known = [*arrays, *results]
+        arrays_seen = [*arrays, *results]
         kept: list[Any] = []
-        places: list[Any] = []  # of each residual: an index among operands, results and residuals, or a constant
+        places: list[Any] = []  # for each residual: an index among operands, results and residuals, or a constant
         for leaf in leaves:
             if not isinstance(leaf, Tracer):
                 places.append(_Constant(leaf))
                 continue
-            index = next((i for i, array in enumerate([*known, *kept]) if array is leaf), len(known) + len(kept))
-            if index == len(known) + len(kept):
+            total = len(arrays_seen) + len(kept)
+            index = next((i for i, array in enumerate([*arrays_seen, *kept]) if array is leaf), total)
+            if index == total:
                 kept.append(leaf)
             places.append(index)
         floats_of = [_is_float(r) for r in results]
@@ -232,35 +234,36 @@ class Residuals(Program):
         return call
 
     def backward(self, call: Call, given: Mask) -> Program:
-        """(*operands, *results and residuals, *cotangents of the results `given`) -> the gradients."""
-        known = call.backward.get(given)
-        if known is None:
+        """Return the program (*operands, *results and residuals, *cotangents of the results `given`) -> the
+        gradients."""
+        program = call.backward.get(given)
+        if program is None:
             tree, places, floats, floats_of = call.pull
             count = len(self.wanted) + len(call.results)
 
             def gradients(*arrays: Any) -> list[Any]:
-                held, cotangents = arrays[:count], iter(arrays[count:])
-                leaves = [place.value if isinstance(place, _Constant) else held[place] for place in places]
-                given_floats = [give for give, is_one in zip(given, floats_of, strict=True) if is_one]
+                saved, cotangents = arrays[:count], iter(arrays[count:])
+                leaves = [place.value if isinstance(place, _Constant) else saved[place] for place in places]
+                given_floats = [give for give, is_float in zip(given, floats_of, strict=True) if is_float]
                 complete = [
                     _conjugate(next(cotangents)).astype(dtype) if give else jnp.zeros(shape, dtype)
                     for give, (dtype, shape) in zip(given_floats, floats, strict=True)
                 ]
                 return [_conjugate(g) for g in jax.tree.unflatten(tree, leaves)(complete)]
 
-            known = call.backward[given] = Program(f"{self.of.name}_backward", gradients)
-        return known
+            program = call.backward[given] = Program(f"{self.of.name}_backward", gradients)
+        return program
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """A residual that is the same in every run."""
+    """A residual with the same value in every run."""
 
     value: Any
 
 
 def describe(dtype: torch.dtype, shape: Sequence[int]) -> str:
-    """`float32[8, 128]`."""
+    """Return `float32[8, 128]`."""
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
@@ -278,12 +281,12 @@ def _is_float(array: Any) -> bool:
 
 
 def _conjugate(array: Any) -> Any:
-    """JAX's cotangents of complex numbers are the conjugates of torch's gradients."""
+    """Return the conjugate of a complex array: JAX's cotangents are the conjugates of torch's gradients."""
     return jnp.conj(array) if jnp.issubdtype(array.dtype, jnp.complexfloating) else array
 
 
 def _merged(arrays: Sequence[Any], mask: Mask, chosen: Sequence[Any]) -> list[Any]:
-    """`arrays`, with the elements of `chosen` where the mask is set."""
+    """Return `arrays`, with the elements of `chosen` where the mask is set."""
     replacements = iter(chosen)
     return [next(replacements) if set_ else array for array, set_ in zip(arrays, mask, strict=True)]
 

@@ -1,8 +1,8 @@
 """Torch functions inside of JAX: recorded for the shapes that JAX traces, and called as StableHLO.
 
-A call records the function, in a trie of its own, on tensors without values. The trace goes through the importer and
-the passes, once for each state it ends in, and JAX's program calls the module. So a call may stand in jax.jit and in
-loops; jax.grad gets the gradients of torch's autograd, and jax.vmap those of torch.func.vmap.
+A call records the function, in its own trie, on tensors without values. The trace goes through the importer and the
+passes, once for each final state, and JAX's program calls the module. So a call may occur in jax.jit and in loops;
+jax.grad gets the gradients of torch's autograd, and jax.vmap uses torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lazytpu.trace.value import resident, row_major
 
 
 class TorchFunction:
-    """A torch function as a function of JAX arrays; `lazytpu.interop.torch_function` makes it."""
+    """A torch function as a function of JAX arrays; `lazytpu.interop.torch_function` creates it."""
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         self.function = function
@@ -66,7 +66,7 @@ class TorchFunction:
         return jax.tree.unflatten(trees[0], results)
 
     def run(self, function: Callable[..., list[torch.Tensor]], arrays: Sequence[Any]) -> list[Any]:
-        """The results of a torch function of a list of tensors, for arrays with or without values."""
+        """Return the results of a torch function of a list of tensors, for arrays with or without values."""
         recorded = _record(self, function, arrays)
         key = (recorded.state, recorded.live, tuple(map(repr, recorded.numbers)), recorded.order)
         call = self._modules.get(key)
@@ -78,14 +78,14 @@ class TorchFunction:
 
 
 def to_jax_of(buffer: Buffer) -> Any:
-    """The array of a captured tensor's buffer, in memory order."""
+    """Return the array of a captured tensor's buffer, in memory order."""
     return activation.engine().share(buffer)
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded function: the trace's state, the slots of its results, their shapes, its numbers, and its inputs, each
-    the index of an array or the buffer of a captured tensor. `order` are the indices alone."""
+    """A recorded function: the trace's state, the slots of its results, their shapes, its numbers, and its inputs. An
+    input is the index of an array, or the buffer of a captured tensor; `order` has the indices alone."""
 
     state: State
     live: tuple[int, ...]
@@ -99,7 +99,7 @@ class _Recorded:
 
 
 class _Placeholder(Buffer):
-    """In place of the memory of array `index` of a call."""
+    """Takes the place of the memory of array `index` of a call."""
 
     __slots__ = ("index", "name")
 
@@ -130,10 +130,10 @@ def _record(of: TorchFunction, function: Callable[..., Any], arrays: Sequence[An
     inner = Recorder(of._root, refuse, CutPlan.of)
     inner.choose_mode("lazy")
     operands = [_placeholder(of.name, index, array) for index, array in enumerate(arrays)]
-    held = [tensors.value_of(t) for t in operands]
+    values = [tensors.value_of(t) for t in operands]
     with _recording(inner, outer):
         returned = [_result(of.name, value) for value in function(*operands)]
-        for operand, value in zip(operands, held, strict=True):
+        for operand, value in zip(operands, values, strict=True):
             if tensors.value_of(operand) is not value:
                 raise RuntimeError(
                     f"{of.name} writes into its argument, which a function of JAX cannot: write into x.clone()"
@@ -177,7 +177,7 @@ def _result(name: str, value: Any) -> torch.Tensor:
 
 
 def _slot(inner: Recorder, tensor: torch.Tensor) -> int:
-    """The slot of a result; an argument or captured tensor that is returned as it is is copied."""
+    """Return the slot of a result. An argument or captured tensor that is returned unchanged is copied."""
     value = tensors.value_of(tensor)
     if value.epoch != inner.epoch or value.buffer is not None:
         tensor = tensor + 0 if tensor.dtype is not torch.bool else tensor | tensor
@@ -186,7 +186,7 @@ def _slot(inner: Recorder, tensor: torch.Tensor) -> int:
 
 
 def _module(name: str, recorded: _Recorded, operands: Sequence[Any]) -> Callable[..., Any]:
-    """A function of JAX that calls the module of a trace."""
+    """Return a function of JAX that calls the module of a trace."""
     imported = import_trace(recorded.state.records(), recorded.live, (), bounds_checks=False)
     _settle(imported.module, imported.packer(recorded.numbers))
     run_pipeline(imported.module, passes=for_target(target()), verify=options.verify)
@@ -220,7 +220,7 @@ def _settle(module: ModuleOp, packs: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 def _differentiable(of: TorchFunction, function: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:
-    """`function` of arrays, with gradients by torch's autograd."""
+    """Return `function` of arrays, with gradients by torch's autograd."""
 
     @jax.custom_vjp
     def call(*arrays: Any) -> Any:
@@ -231,11 +231,11 @@ def _differentiable(of: TorchFunction, function: Callable[..., list[torch.Tensor
 
     def backward(arrays: Any, cotangents: Any) -> Any:
         floating = [jnp.issubdtype(a.dtype, jnp.inexact) for a in arrays]
-        given = [c.dtype != jax.dtypes.float0 for c in cotangents]
-        directions = [c for c, give in zip(cotangents, given, strict=True) if give]
-        found = iter(_differentiable(of, _gradients(function, floating, given))(*arrays, *directions))
+        is_differentiable = [c.dtype != jax.dtypes.float0 for c in cotangents]
+        directions = [c for c, give in zip(cotangents, is_differentiable, strict=True) if give]
+        gradients = iter(_differentiable(of, _gradients(function, floating, is_differentiable))(*arrays, *directions))
         return tuple(
-            next(found) if is_float else np.zeros(a.shape, jax.dtypes.float0)
+            next(gradients) if is_float else np.zeros(a.shape, jax.dtypes.float0)
             for a, is_float in zip(arrays, floating, strict=True)
         )
 
@@ -246,7 +246,8 @@ def _differentiable(of: TorchFunction, function: Callable[..., list[torch.Tensor
 def _gradients(
     function: Callable[..., list[torch.Tensor]], floating: Sequence[bool], given: Sequence[bool]
 ) -> Callable[..., list[torch.Tensor]]:
-    """(*operands, *cotangents of the results `given`) -> the gradients of the operands that are `floating`."""
+    """Return the function (*operands, *cotangents of the results `given`) -> the gradients of the `floating`
+    operands."""
 
     def gradients(*values: torch.Tensor) -> list[torch.Tensor]:
         operands, directions = values[: len(floating)], values[len(floating) :]
@@ -263,7 +264,7 @@ def _gradients(
 
 
 def _batched(of: TorchFunction, function: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:
-    """`function` of arrays, with jax.vmap by torch.func.vmap."""
+    """Return `function` of arrays, with jax.vmap by torch.func.vmap."""
 
     @jax.custom_batching.custom_vmap
     def call(*arrays: Any) -> Any:

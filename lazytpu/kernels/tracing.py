@@ -1,8 +1,8 @@
 """Tracing a JAX function once for the shapes and dtypes of its operands: its results, its body, and its key.
 
-The key is the function's name and a digest of what it computes: its jaxpr, and the StableHLO it is lowered to, captured
-values included. Neither the name nor an address tells two functions apart, so a changed function is another kernel in
-every cache, and the same one is found again by every process.
+The key is the function's name and a digest of its jaxpr and of the StableHLO it is lowered to, including captured
+values. Names and addresses do not identify a function. So a changed function is another kernel in every cache, and
+every process finds an unchanged one again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lazytpu.runtime.xla import client, jax_private
 from lazytpu.runtime.xla.jax_functions import lower_jax_function
 
 Operand = tuple[np.dtype[Any], tuple[int, ...], bool]
-"""dtype, shape, and whether it is a number of Python, whose type gives way to that of arrays."""
+"""dtype, shape, and whether it is a Python number, whose type yields to the arrays' types."""
 
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -46,12 +46,12 @@ class Traced:
 def trace(
     name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True, rules: str = ""
 ) -> Traced:
-    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any. `rules` are
-    part of the key.
+    """Trace a function of arrays that returns a list of arrays; with `check`, verify that it keeps no array. `rules`
+    are part of the key.
 
-    64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise as jax is configured.
-    Raises TypeError, ValueError or RuntimeError for what is not a pure JAX function, and NotImplementedError for what
-    cannot be lowered.
+    64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise jax's configuration
+    decides. Raises TypeError, ValueError or RuntimeError for a function that is not a pure JAX function, and
+    NotImplementedError if it cannot be lowered.
     """
     wide = bool(jax.config.read("jax_enable_x64")) or any(dtype in WIDE for dtype, _, _ in operands)
     with jax.enable_x64(wide):
@@ -68,7 +68,8 @@ def trace(
 
 
 def identifier(name: str) -> str:
-    """A name as part of the names of ops and functions: `<lambda>` becomes `anonymous`, as `lambda` is Python's own."""
+    """Return a name as part of the names of ops and functions: `<lambda>` becomes `anonymous`, since `lambda` is a
+    keyword."""
     word = re.sub(r"\W+", "_", name.replace("<lambda>", "anonymous"), flags=re.ASCII).strip("_")
     word = f"{word}_" if keyword.iskeyword(word) else word
     return word if word[:1].isalpha() else f"kernel_{word}".rstrip("_")
@@ -94,14 +95,14 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
     except _Foreign as error:
         raise errors.foreign_result(name, error.value) from None
     except _Nothing:
-        raise TypeError(f"{name} returned no array: a kernel returns what it computes") from None
+        raise TypeError(f"{name} returned no array: a kernel has to return its results") from None
     except Exception as error:
         raise errors.untraceable(name, error) from error
     if _is_open(traced.jaxpr, len(operands)):
         raise errors.escaped(name)
     _check_effects(name, traced)
-    # The rules of custom derivatives refer to the trace as long as the jaxpr lives. What such a function keeps is told
-    # when it is used.
+    # The rules of custom derivatives refer to the trace as long as the jaxpr lives. An array that such a function keeps
+    # is reported at its first use.
     if check and not any(e.primitive.name.startswith("custom_") for e in equations(traced.jaxpr.jaxpr)):
         _check_leaks(name, traces)
     return jax_private.without_dead_code(traced.jaxpr)
@@ -120,8 +121,8 @@ class _Foreign(Exception):
 
 
 def _is_open(closed: Any, operands: int) -> bool:
-    """Whether a jaxpr uses a tracer of another trace: it then has more parameters than operands, or variables that
-    nothing in it defines."""
+    """Whether a jaxpr uses a tracer of another trace: it then has more parameters than operands, or undefined
+    variables."""
     jaxpr = closed.jaxpr
     if len(jaxpr.invars) != operands or len(closed.consts) != len(jaxpr.constvars):
         return True
@@ -143,8 +144,8 @@ def _check_effects(name: str, traced: Any) -> None:
 
 
 def _check_leaks(name: str, traces: Sequence[weakref.ref[Any]]) -> None:
-    """Raise RuntimeError if a tracer outlives the function's trace. Most traces die at once; a collection (0.1 s) tells
-    a leak from a circle."""
+    """Raise RuntimeError if a tracer outlives the function's trace. Most traces die at once; a collection (0.1 s)
+    distinguishes a leak from a reference cycle."""
     if any(trace() is not None for trace in traces):
         gc.collect()
         if any(trace() is not None for trace in traces):
@@ -152,7 +153,7 @@ def _check_leaks(name: str, traces: Sequence[weakref.ref[Any]]) -> None:
 
 
 def _lowered(name: str, closed: Any, operands: list[Any], wide: bool, platform: str) -> bytes:
-    """The body for a platform. Raises ValueError when the function cannot be lowered for it."""
+    """Return the body for a platform. Raises ValueError when the function cannot be lowered for it."""
     with jax.enable_x64(wide):
         if platform == "tpu" and is_wide(closed):
             raise ValueError(

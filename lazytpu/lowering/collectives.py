@@ -1,6 +1,6 @@
 """Collectives. Device d is XLA's replica d.
 
-It is not partition d: partitions run one program on parts of the same values. XLA's partitioner would have to be told
+It is not partition d: partitions run one program on parts of the same values. XLA's partitioner would need annotations
 to leave every op alone, and it rejects an all_reduce of several operands (jaxlib 0.10.2). The TPU compiler generates
 the same code for both.
 """
@@ -79,8 +79,8 @@ def reduce_scatter(e: Emission, op: ops.ReduceScatterOp, x: ir.Value) -> ir.Valu
 
 @lowers(ops.AllToAllOp)
 def all_to_all(e: Emission, op: ops.AllToAllOp, x: ir.Value) -> ir.Value:
-    parts = len(lists_of(op.groups)[0])
-    exchanged = hlo.AllToAllOp([x], integer(op.split_dim), integer(op.concat_dim), parts, _table(e, op.groups))
+    count = len(lists_of(op.groups)[0])
+    exchanged = hlo.AllToAllOp([x], integer(op.split_dim), integer(op.concat_dim), count, _table(e, op.groups))
     return exchanged.results[0]
 
 

@@ -35,15 +35,15 @@ def _accumulator(dtype: str) -> str:
 @lowers(ops.DotGeneralOp)
 def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     dtype = dtype_of(op.result_type())
-    left, right = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
+    lhs_dims, rhs_dims = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
     if dtype in ("i64", "ui64") and e.target == "tpu":
-        return _summed(e, op, (lhs, *left), (rhs, *right))
+        return _summed(e, op, (lhs, *lhs_dims), (rhs, *rhs_dims))
     narrow = dtype_of(op.lhs.type) in _NARROW
     if narrow:
-        lhs, left = _batch_first(lhs, *left)
-        rhs, right = _batch_first(rhs, *right)
+        lhs, lhs_dims = _batch_first(lhs, *lhs_dims)
+        rhs, rhs_dims = _batch_first(rhs, *rhs_dims)
         lhs, rhs = _as_it_is(e, lhs), _as_it_is(e, rhs)
-    numbers = hlo.DotDimensionNumbers.get(left[0], right[0], left[1], right[1])
+    numbers = hlo.DotDimensionNumbers.get(lhs_dims[0], rhs_dims[0], lhs_dims[1], rhs_dims[1])
     product = hlo.dot_general(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
         lhs,
@@ -68,12 +68,12 @@ def _summed(
         moved.append(hlo.transpose(e.convert(x, dtype), [*batch, *free, *contract]))
     batches, contracted = len(left[1]), len(left[2])
     shapes = [tuple(ir.RankedTensorType(x.type).shape) for x in moved]
-    whole = [*result_shape, *shapes[0][len(shapes[0]) - contracted :]]
-    ends = range(len(result_shape), len(whole))
+    full_shape = [*result_shape, *shapes[0][len(shapes[0]) - contracted :]]
+    ends = range(len(result_shape), len(full_shape))
     starts = batches, len(shapes[0]) - contracted  # of the free dims of each operand
     factors = [
         hlo.broadcast_in_dim(
-            e.tensor(dtype, whole),
+            e.tensor(dtype, full_shape),
             x,
             [*range(batches), *range(start, start + len(shape) - batches - contracted), *ends],
         )
@@ -102,10 +102,10 @@ def _batch_first(
 
 
 def _as_it_is(e: Emission, x: ir.Value) -> ir.Value:
-    """An operand or the result of a narrow product, behind a barrier where programs run on the CPU.
+    """Put a barrier behind an operand or the result of a narrow product, on the CPU.
 
-    XLA:CPU (jaxlib 0.10.2) decides early which products of bf16 a library computes. A transpose next to it becomes
-    part of it, the library refuses what that makes, and the product fails at run time, like those of `_batch_first`.
+    XLA:CPU (jaxlib 0.10.2) decides early which products of bf16 a library computes. It then fuses an adjacent transpose
+    into the product, the library refuses the fused product, and the run fails, like the products of `_batch_first`.
     """
     return e.create("stablehlo.optimization_barrier", [x], x.type) if e.target == "cpu" else x
 
@@ -115,9 +115,9 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
     dtype, layout = dtype_of(op.result_type()), ops.conv_layout(op.layout.data)
     flipped = [layout.kernel_spatial[i] for i, flag in enumerate(ints(op.window_reversal)) if flag]
     shape, size, taps = (shape_of(t) for t in (op.result_type(), op.input.type, op.kernel.type))
-    given = ConvWindow(*map(ints, (op.strides, op.low, op.high, op.lhs_dilation, op.rhs_dilation)))
+    window_of_op = ConvWindow(*map(ints, (op.strides, op.low, op.high, op.lhs_dilation, op.rhs_dilation)))
     spatial = [size[d] for d in layout.input_spatial], [taps[d] for d in layout.kernel_spatial]
-    window = without_groups(given, *spatial)
+    window = without_groups(window_of_op, *spatial)
     computed = list(shape)
     for dim, places in zip(layout.output_spatial, windowed_shape(*spatial, *window), strict=True):
         computed[dim] = places
@@ -148,6 +148,6 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         rhs_dilation=window.rhs_dilation,
         precision_config=_precision(e, op.precision.data),
     )
-    if window is not given:
+    if window is not window_of_op:
         product = hlo.slice(product, [0] * len(shape), shape, [1] * len(shape))
     return e.convert(product, dtype)

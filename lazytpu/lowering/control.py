@@ -15,7 +15,8 @@ from lazytpu.runtime.xla.mlir import stablehlo as hlo
 def _fill(
     e: Emission, op: ops.RegionOp, number: int, block: ir.Block, arguments: Sequence[ir.Value], kept: int
 ) -> None:
-    """Emit a region of `op` into a block, which returns what the region yields and the last `kept` arguments."""
+    """Emit a region of `op` into a block, which returns the values that the region yields and the last `kept`
+    arguments."""
     source = op.regions[number].block
     with ir.InsertionPoint(block):
         values = Values(zip(source.args, arguments, strict=True))

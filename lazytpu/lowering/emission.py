@@ -49,7 +49,7 @@ class Emission:
     def __init__(self, module: ir.Module, platform: str | None = None, replicas: int = 1) -> None:
         self.module = module
         self.platform = platform
-        "The platform that templates are lowered for; None for the one that programs of this process run on."
+        """The platform that templates are lowered for; None for the platform of this process."""
         self.replicas = replicas
         # xDSL types are looked up by id (hashing one costs 5 us), and kept alive so that ids are not reused.
         self._types: dict[int, tuple[Attribute, ir.RankedTensorType]] = {}
@@ -139,13 +139,14 @@ class Emission:
         return self.create("stablehlo.convert", [self.settled(x)], self.tensor(dtype, kind.shape))
 
     def settled(self, x: ir.Value) -> ir.Value:
-        """x, protected from being recomputed with other rounding by its users.
+        """Return x, protected from being recomputed with other rounding by its users.
 
         XLA:CPU offloads a reduction, together with the arithmetic before it, to a library (YNNPACK) that computes
-        bfloat16 and 8-bit values in float32: intermediate values are not rounded, integers do not wrap around, and the
-        result differs from that of the ops one by one. The library takes only ops that it supports. The ops used here
-        are not supported, change no element, and cost nothing beside a reduction (docs/modes.md). Arguments need no
-        protection."""
+        bfloat16 and 8-bit values in float32. Intermediate values are not rounded, integers do not wrap around, and the
+        result differs from single ops. The library takes only ops that it supports. The ops used here are not
+        supported, change no element, and cost nothing besides a reduction (docs/modes.md). Arguments need no
+        protection.
+        """
         element = ir.RankedTensorType(x.type).element_type
         if element not in (self.element(dtype) for dtype in ("bf16", "i8", "ui8")) or _is_argument(x):
             return x
@@ -158,11 +159,12 @@ class Emission:
         return hlo.clamp(low, x, high)
 
     def binary(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
-        """The StableHLO op `name` ("add", "multiply", ...) on two operands of the same type, that of the result."""
+        """Build the StableHLO op `name` ("add", "multiply", ...) on two operands of one type, which the result has,
+        too."""
         return self.create(f"stablehlo.{name}", [x, y], x.type)
 
     def compare(self, direction: str, x: ir.Value, y: ir.Value, dtype: str) -> ir.Value:
-        """x `direction` y (EQ, LT, ...) as i1; `dtype` is that of the operands."""
+        """Build x `direction` y (EQ, LT, ...) as i1; `dtype` is the operands' dtype."""
         order = "FLOAT" if is_float(dtype) or is_complex(dtype) else "SIGNED"
         if is_unsigned(dtype) or dtype == "i1":
             order = "UNSIGNED"
@@ -174,10 +176,12 @@ class Emission:
         )
 
     def extreme(self, kind: str, x: ir.Value, y: ir.Value, dtype: str) -> ir.Value:
-        """The greater of x and y for "max", the lesser for "min"; of floats, NaN if either is NaN, and x of two zeros.
+        """Build the greater of x and y for "max", the lesser for "min"; of floats, NaN if either is NaN, and x of two
+        zeros.
 
-        Floats are compared and selected. XLA:CPU hands `maximum`, `minimum` and `clamp` before a reduction, and the
-        reduction by one of them, to YNNPACK, which loses NaN; and backends differ in the zero that they keep."""
+        Floats are compared and selected. XLA:CPU offloads `maximum`, `minimum` and `clamp` before a reduction, and the
+        reduction by one of them, to YNNPACK, which loses NaN. Backends also differ in the zero that they keep.
+        """
         if not is_float(dtype):
             return self.binary("maximum" if kind == "max" else "minimum", x, y)
         beyond = self.compare("GT" if kind == "max" else "LT", y, x, dtype)
@@ -197,9 +201,9 @@ class Emission:
         ]
 
     def combiner(self, region: ir.Region, kind: str, dtype: str, one_op: bool = False) -> None:
-        """Fill the body of a reduction or scatter, which combines two 0-d values of `dtype`. `set` returns the
-        second. On the CPU max and min are `extreme`, unless XLA has to know the body by its only op (`one_op`), as it
-        does in collectives, in windows and scatters of accelerators, and in a reduction by `peak`."""
+        """Fill the body of a reduction or scatter, which combines two 0-d values of `dtype`. `set` returns the second.
+        On the CPU max and min are `extreme`, unless XLA has to recognize the body by its only op (`one_op`): in
+        collectives, in windows and scatters of accelerators, and in a reduction by `peak`."""
         scalar = self.tensor(dtype)
         block = region.blocks.append(scalar, scalar, arg_locs=[ir.Location.current] * 2)
         with ir.InsertionPoint(block):
@@ -233,10 +237,10 @@ class Emission:
         return chosen
 
     def call(self, symbol: str, operands: Sequence[ir.Value], results: Sequence[ir.Type]) -> list[ir.Value]:
-        """A call of a function of the module. XLA inlines it; inlined ops without a source line get that of the call,
-        if the location of the call has a name."""
-        here: Any = ir.Location.current
-        named = here if isinstance(here, ir.NameLoc) else ir.Location.name(symbol, childLoc=here)
+        """Call a function of the module. XLA inlines it. If the location of the call has a name, inlined ops without a
+        source line get the call's line."""
+        location: Any = ir.Location.current
+        named = location if isinstance(location, ir.NameLoc) else ir.Location.name(symbol, childLoc=location)
         return list(func.CallOp(list(results), symbol, list(operands), loc=named).results)
 
 

@@ -105,7 +105,7 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
         target = func.FuncOp(
             name, ir.FunctionType.get(inputs, outputs), visibility="public" if name == MAIN else "private"
         )
-    if name == MAIN:  # XLA decides what calls may overwrite
+    if name == MAIN:  # XLA decides which arguments a private function may overwrite
         argument_attrs = [
             {**_argument_attributes(a, results), **_layout_attribute(a, len(kind.shape))}
             for a, kind in zip(arguments, inputs, strict=True)

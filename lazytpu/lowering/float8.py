@@ -128,7 +128,7 @@ def _rounded(b: _Bits, bits: ir.Value, format: Format) -> ir.Value:
 def _power(b: _Bits, bits: ir.Value) -> ir.Value:
     """The exponent, rounded up from one half on; the sign is dropped."""
     exponent = b.op("and", b.op("shift_right_logical", bits, 23), 0xFF)
-    more = b.e.binary("or", b.compare("NE", b.op("and", bits, _QUIET - 1), 0), b.compare("GT", exponent, 0))
-    up = b.e.binary("and", b.compare("NE", b.op("and", bits, _QUIET), 0), more)
+    carries = b.e.binary("or", b.compare("NE", b.op("and", bits, _QUIET - 1), 0), b.compare("GT", exponent, 0))
+    up = b.e.binary("and", b.compare("NE", b.op("and", bits, _QUIET), 0), carries)
     rounded = b.select(up, b.op("add", exponent, 1), exponent)
     return b.select(b.compare("EQ", exponent, 0xFF), exponent, rounded)

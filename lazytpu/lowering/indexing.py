@@ -1,7 +1,7 @@
 """Reads and writes at run-time indices.
 
 Out of bounds, `gather`, `dynamic_slice` and `dynamic_update_slice` clamp the start of a slice so that all of it is in
-bounds; `scatter` skips a slice of which any part is out of bounds.
+bounds; `scatter` skips a slice if any part of it is out of bounds.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _FLOAT8 = {
 
 @lru_cache(maxsize=1024)
 def _instance(key: str, platform: str, results: Types) -> Instance:
-    """The same object for the same body, by which a module splices it once."""
+    """Return the same object for the same body, so that a module splices it once."""
     return Instance(key, results, bodies.body(key, platform))
 
 
@@ -41,7 +41,7 @@ def jax_call(e: Emission, op: ops.JaxCallOp, *operands: ir.Value) -> list[ir.Val
 
 
 def _own_type(e: Emission, dtype: str, shape: tuple[int, ...]) -> ir.RankedTensorType:
-    """The type that a body has for it: 8-bit floats are floats in JAX, and their bits in programs."""
+    """Return the type in a body: 8-bit floats are floats in JAX, and their bits in programs."""
     return ir.RankedTensorType.get(shape, _FLOAT8[dtype]()) if dtype in FLOATS8 else e.tensor(dtype, shape)
 
 

@@ -107,9 +107,9 @@ def _log1p(e: Emission, x: ir.Value) -> ir.Value:
     sum, and a correction by the rounding error."""
     one = e.constant(1, "f64", ir.RankedTensorType(x.type).shape)
     total = hidden(e, hlo.add(one, x), "f64")
-    left = hlo.subtract(x, hlo.subtract(total, one))
-    result = hlo.add(hlo.log(total), hlo.divide(left, total))
-    exact = e.compare("EQ", left, left, "f64")  # not where x is infinite or NaN
+    error = hlo.subtract(x, hlo.subtract(total, one))
+    result = hlo.add(hlo.log(total), hlo.divide(error, total))
+    exact = e.compare("EQ", error, error, "f64")  # not where x is infinite or NaN
     small = e.compare("EQ", total, one, "f64")  # keeps the sign of zero
     positive = e.compare("GT", total, hlo.subtract(one, one), "f64")
     return hlo.select(small, x, hlo.select(hlo.and_(exact, positive), result, hlo.log(total)))

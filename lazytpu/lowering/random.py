@@ -58,9 +58,9 @@ def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...], indexed:
 
 
 def derive_keys(e: Emission, block: Block, values: Mapping[SSAValue, ir.Value]) -> None:
-    """Emit the keys of the streams of a function, before its ops: `e.keys`. `values` has its arguments.
+    """Emit the keys of the streams of a function, before its ops, into `e.keys`. `values` has its arguments.
 
-    A key takes a hundred ops. Computed as the elements of one tensor, those of all streams take no more: a training
+    A key takes a hundred ops. Computed as the elements of one tensor, the keys of all streams take no more: a training
     step with eight dropouts compiles in three quarters of the time.
     """
     draws = [op for op in block.ops if isinstance(op, ops.RandomBitsOp) and all(map(_given, (op.seed, op.offset)))]
@@ -70,7 +70,7 @@ def derive_keys(e: Emission, block: Block, values: Mapping[SSAValue, ir.Value]) 
     seeds = _gathered(e, [op.seed for op in draws], values)
     offsets = _gathered(e, [op.offset for op in draws], values)
     words = threefry(e, _halves(e, seeds, shape), _halves(e, offsets, shape), shape)
-    # XLA:CPU would compute them again in each fusion with random bits, wherever it keeps barriers (bound-fusions).
+    # XLA:CPU would recompute the keys in each fusion with random bits, wherever it keeps barriers (bound-fusions).
     words = [e.create("stablehlo.optimization_barrier", [word], word.type) for word in words]
     for i, op in enumerate(draws):
         high, low = (_element(e, word, i) for word in words)
@@ -84,23 +84,23 @@ def _given(value: SSAValue) -> bool:
     )
 
 
-def _gathered(e: Emission, given: Sequence[SSAValue], values: Mapping[SSAValue, ir.Value]) -> ir.Value:
+def _gathered(e: Emission, scalars: Sequence[SSAValue], values: Mapping[SSAValue, ir.Value]) -> ir.Value:
     """The 0-d ui64 values as one tensor; evenly spaced numbers of one argument are a slice of it."""
-    numbers = [value.owner for value in given if isinstance(value.owner, NumberOp)]
+    numbers = [value.owner for value in scalars if isinstance(value.owner, NumberOp)]
     places = [integer(number.index) for number in numbers]
     steps = {after - before for before, after in pairwise(places)}
     packs = {number.pack for number in numbers}
-    if len(numbers) == len(given) and len(packs) == 1 and len(steps) == 1 and (step := steps.pop()) > 0:
+    if len(numbers) == len(scalars) and len(packs) == 1 and len(steps) == 1 and (step := steps.pop()) > 0:
         return hlo.slice(values[packs.pop()], [places[0]], [places[-1] + 1], [step])
     one = e.tensor("ui64", (1,))
-    parts: list[ir.Value] = []
-    for value in given:
+    pieces: list[ir.Value] = []
+    for value in scalars:
         if isinstance(value.owner, NumberOp):
             place = integer(value.owner.index)
-            parts.append(hlo.slice(values[value.owner.pack], [place], [place + 1], [1]))
+            pieces.append(hlo.slice(values[value.owner.pack], [place], [place + 1], [1]))
         else:
-            parts.append(hlo.reshape(one, values[value]))
-    return hlo.concatenate(parts, 0)
+            pieces.append(hlo.reshape(one, values[value]))
+    return hlo.concatenate(pieces, 0)
 
 
 def _element(e: Emission, word: ir.Value, i: int) -> ir.Value:
@@ -108,23 +108,23 @@ def _element(e: Emission, word: ir.Value, i: int) -> ir.Value:
 
 
 def _key(e: Emission, seed: ir.Value, offset: ir.Value) -> Words:
-    """The 0-d key of a stream. It is computed as one element of two, the other being the key of the next offset: on a
-    TPU, XLA does not fuse scalars, and would schedule each of these hundred ops on the scalar unit (three dropouts: 389
-    scheduled ops; in this way 43)."""
+    """Build the 0-d key of a stream. It is computed as one element of two, the other being the key of the next offset.
+    On a TPU, XLA does not fuse scalars, and would schedule each of these hundred ops on the scalar unit (three
+    dropouts: 389 scheduled ops; as pairs 43)."""
     symbol = e.function(("random_key",), "random_key", lambda name: _define_key(e, name))
     high, low = e.call(symbol, [seed, offset], [e.tensor("ui32")] * 2)
     return high, low
 
 
 def _define_key(e: Emission, name: str) -> None:
-    given, word = e.tensor("ui64"), e.tensor("ui32")
-    function = func.FuncOp(name, ir.FunctionType.get([given, given], [word, word]), visibility="private")
+    seed_type, word = e.tensor("ui64"), e.tensor("ui32")
+    function = func.FuncOp(name, ir.FunctionType.get([seed_type, seed_type], [word, word]), visibility="private")
     block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        both = e.tensor("ui32", (2,))
+        pair_type = e.tensor("ui32", (2,))
         key = _halves(e, block.arguments[0], ())
-        high, low = (hlo.broadcast_in_dim(both, word, []) for word in _halves(e, block.arguments[1], ()))
-        low = e.binary("add", low, hlo.iota(both, 0))
+        high, low = (hlo.broadcast_in_dim(pair_type, word, []) for word in _halves(e, block.arguments[1], ()))
+        low = e.binary("add", low, hlo.iota(pair_type, 0))
         func.ReturnOp([_element(e, word, 0) for word in threefry(e, key, (high, low), (2,))])
 
 

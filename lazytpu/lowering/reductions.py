@@ -3,7 +3,7 @@
 Sums and products of f16 and bf16 are accumulated in f32 and rounded once. On i1, add and max are "or", mul and min are
 "and", as in StableHLO.
 
-max and min of floats give NaN for any NaN, whatever the backend makes of `maximum`. XLA:CPU hands a reduction by it to
+max and min of floats give NaN for any NaN, for any behaviour of `maximum`. XLA:CPU offloads a reduction by it to
 YNNPACK, which returns the maximum of the other numbers. So they are reduced by comparisons there, and elsewhere in
 pairs (number, is it NaN). `peak` is the reduction by `maximum`. Microseconds for f32 on XLA:CPU (2 cores, least of 7
 runs), and by libtpu's estimates for v6e; "two" has a second reduction that finds NaN, "bits" reduces ordered integers:
@@ -15,7 +15,7 @@ runs), and by libtpu's estimates for v6e; "two" has a second reduction that find
 | 64 columns of 16384 | 67 | 153 | 248 | 141 | 172 | 2.9 | 2.9 | 3.2 |
 | 512 rows of 50304 | | | | | | 62.9 | 63.2 | 126.1 |
 
-Comparisons are no form for a TPU: libtpu 0.0.42 fails to compile one between conversions from and to bf16.
+Comparisons are no option for a TPU: libtpu 0.0.42 fails to compile one between conversions from and to bf16.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
     counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
     value = _reduce(e, kind, x, dtype, [dim])
-    rest = [d for d in range(len(shape)) if d != dim]
-    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, rest), dtype)
+    other_dims = [d for d in range(len(shape)) if d != dim]
+    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, other_dims), dtype)
     if is_float(dtype):
         hit = e.binary("or", hit, e.compare("NE", x, x, dtype))
     index = hlo.iota(e.tensor(counter, shape), dim)
@@ -103,11 +103,11 @@ def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
 def _element_at(x: ir.Value, index: ir.Value, dim: int) -> ir.Value:
     """x at one index along `dim` for each place in the other dimensions."""
     rank = len(ir.RankedTensorType(x.type).shape)
-    rest = [d for d in range(rank) if d != dim]
+    other_dims = [d for d in range(rank) if d != dim]
     numbers = hlo.GatherDimensionNumbers.get(
         offset_dims=[],
         collapsed_slice_dims=[dim],
-        operand_batching_dims=rest,
+        operand_batching_dims=other_dims,
         start_indices_batching_dims=list(range(rank - 1)),
         start_index_map=[dim],
         index_vector_dim=rank - 1,

@@ -8,11 +8,11 @@ costs fusions.
 
 A division by a constant or by a broadcast becomes a multiplication by the reciprocal, which is rounded once more, and
 is 0 for a large divisor: 3e38 / 1e38 would be 0. XLA would move a rounding of the divisor before its broadcast, so the
-divisor is made to depend on the dividend instead: it is replaced by the dividend where that is NaN, and so is the
-quotient. This is not done on a TPU, which can only divide by multiplying with reciprocals.
+divisor is made to depend on the dividend instead: it is replaced by the dividend where the dividend is NaN, and so is
+the quotient. This is not done on a TPU, which can only divide by multiplying with reciprocals.
 
-It also makes one `bitcast_convert` of two, and forgets that each adds or removes a dimension: what it makes of ui8 to
-f32 to bf16 is refused by its own verifier. So no `bitcast_convert` is emitted on the result of another.
+It also merges two `bitcast_convert`, and ignores that each adds or removes a dimension: its verifier refuses the merger
+of ui8 to f32 to bf16. So no `bitcast_convert` is emitted on the result of another.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def hidden(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
 
 
 def reinterpreted(e: Emission, x: ir.Value, result: ir.RankedTensorType) -> ir.Value:
-    """The bits of x as the type `result`. If x is itself such a reinterpretation, then straight from what it was."""
+    """Build the bits of x as the type `result`. If x is itself such a reinterpretation, start from its source."""
     while not isinstance(x.owner, ir.Block) and x.owner.name in _BITS_KEPT:
         x = x.owner.operands[0]
     source = ir.RankedTensorType(x.type)
-    width, wanted = _width(source.element_type), _width(result.element_type)
-    if width < wanted:
-        x = _reshaped(e, x, [*result.shape, wanted // width])
+    width, target_width = _width(source.element_type), _width(result.element_type)
+    if width < target_width:
+        x = _reshaped(e, x, [*result.shape, target_width // width])
         return e.create("stablehlo.bitcast_convert", [x], result)
-    split = [*source.shape, width // wanted] if width > wanted else source.shape
+    split = [*source.shape, width // target_width] if width > target_width else source.shape
     if source.element_type != result.element_type:
         x = e.create("stablehlo.bitcast_convert", [x], ir.RankedTensorType.get(split, result.element_type))
     return _reshaped(e, x, result.shape)

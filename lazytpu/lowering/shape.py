@@ -40,7 +40,7 @@ def slice_(e: Emission, op: ops.SliceOp, x: ir.Value) -> ir.Value:
 def pad(e: Emission, op: ops.PadOp, x: ir.Value, value: ir.Value) -> ir.Value:
     padded = hlo.pad(x, value, ints(op.low), ints(op.high), ints(op.interior))
     if any(ints(op.interior)) and e.attribute("convolves", lambda: _convolves(op)):
-        # XLA would make it a dilation of a convolution that takes it (lowering/convolution_window.py).
+        # XLA would make it a dilation of the convolution that takes it (lowering/convolution_window.py).
         return hidden(e, padded, dtype_of(op.result_type()))
     return padded
 
@@ -48,9 +48,9 @@ def pad(e: Emission, op: ops.PadOp, x: ir.Value, value: ir.Value) -> ir.Value:
 def _convolves(op: Operation) -> bool:
     """Whether the module of the op has a convolution."""
     return any(
-        isinstance(other, ConvolutionOp)
-        or (isinstance(other, TemplateOp) and other.template_name.data.startswith("convolution"))
-        for other in op.get_toplevel_object().walk()
+        isinstance(candidate, ConvolutionOp)
+        or (isinstance(candidate, TemplateOp) and candidate.template_name.data.startswith("convolution"))
+        for candidate in op.get_toplevel_object().walk()
     )
 
 

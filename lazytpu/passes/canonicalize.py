@@ -84,7 +84,7 @@ def patterns() -> Table:
 
 @dataclass(frozen=True)
 class ByClass(RewritePattern):
-    """Applies the first pattern that matches among those of the op's class."""
+    """Applies the first matching pattern of the op's class."""
 
     table: Table
 

@@ -8,8 +8,8 @@ Elementwise ops on splats fold at any size, since they compute one number; other
 `limit` elements, because a table is part of the program's text and of its compiled code.
 
 Needs: nothing. Guarantees: a folded value has the bits that the op computes in its own dtype by IEEE 754 arithmetic
-(`folding.py` has the rules, and what they do not fold). Results that implementations compute differently are left to
-the backend, for constants and data alike: functions like exp, and a NaN out of arithmetic, whose sign is that of the
+(`folding.py` has the rules and their exceptions). Results that implementations compute differently are left to the
+backend, for constants and data alike: functions like exp, and a NaN from arithmetic, whose sign depends on the
 processor. A NaN that is only moved, selected or negated keeps its bits.
 
 One forward walk suffices, since operands come before their users.
@@ -94,7 +94,7 @@ def _fits(values: NDArray[Any], dtype: str) -> bool:
 
 
 def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, one: bool) -> SSAValue:
-    """A constant of these values; with `one`, a splat of the only number they hold."""
+    """Build a constant of these values; with `one`, a splat of their only number."""
     return b.constant(values[0].item(), dtype, shape) if one else b.array(values.reshape(shape), dtype)
 
 

@@ -5,7 +5,7 @@
     %2 = lazytpu.add %0, %1
 
 Two ops are equal when they have the same class, operands (in any order for a commutative op), properties, attributes
-and result types, and regions that compute the same. The first one stays, with its source line.
+and result types, and regions with equal ops. The first one stays, with its source line.
 
 Needs: blocks in dataflow order. Guarantees: no two pure ops of a block are equal. Ops are never merged
 
@@ -53,7 +53,7 @@ class _Merger:
     traits: dict[type[Operation], tuple[bool, bool]] = field(default_factory=dict[type[Operation], tuple[bool, bool]])
 
     def block(self, block: Block) -> None:
-        known: dict[Hashable, Operation] = {}
+        by_key: dict[Hashable, Operation] = {}
         op = block.first_op
         while op is not None:
             following = op.next_op
@@ -62,7 +62,7 @@ class _Merger:
                     self.block(inner)
             pure, commutative = self.traits_of(type(op))
             if pure:
-                first = known.setdefault(self.key(op, commutative), op)
+                first = by_key.setdefault(self.key(op, commutative), op)
                 if first is not op:
                     for old, new in zip(op.results, first.results, strict=True):
                         old.replace_all_uses_with(new)

@@ -1,4 +1,4 @@
-"""`dce`: erase ops whose results nobody uses, and what branches and loops compute or take for no one.
+"""`dce`: erase ops whose results nobody uses, and unused results and operands of branches and loops.
 
     func.func @main(%x) {              func.func @main(%x) {
       %0 = lazytpu.exp %x        ->      %0 = lazytpu.exp %x
@@ -6,8 +6,8 @@
       func.return %0                   }
     }
 
-A branch loses the results that nobody uses, and a loop the values that it carries only for themselves; both lose the
-operands that their regions do not read.
+A branch loses unused results, and a loop the values that it carries only for themselves; both lose the operands that
+their regions do not read.
 
 Needs: nothing. Guarantees: every remaining pure op has a used result; function arguments, results, and ops with side
 effects stay.

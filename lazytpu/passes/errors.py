@@ -14,7 +14,7 @@ _Error = TypeVar("_Error", bound=Exception)
 class PassError(RuntimeError):
     """A pass failed, or left a module that does not verify.
 
-    `by` names the pass that has a bug: None where a pass refuses the module, or where it was invalid before.
+    `by` names the pass that has a bug. It is None if a pass refuses the module, or if the module was invalid before.
     """
 
     def __init__(self, message: str, by: str | None = None):
@@ -23,7 +23,7 @@ class PassError(RuntimeError):
 
 
 class Unsupported(ValueError):
-    """A pass refuses a module, and says why: that is no bug of the pass."""
+    """A pass refuses a module. This is no bug of the pass; the message gives the reason."""
 
 
 def describe(op: Operation) -> str:

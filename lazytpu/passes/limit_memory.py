@@ -4,9 +4,9 @@
     -> builtin.module attributes {lazytpu.compile_options = {xla_tpu_max_hbm_size_mib = 4096 : i64}} { ... }
 
 The TPU compiler computes the peak use of HBM, after fusion and with tile padding, and rematerializes the cheapest
-values until that fits the chip; this pass tells it that the chip has less. A limit that it cannot meet is a compilation
-error. A pass that rematerialized on this IR made programs larger (docs/passes.md): it cannot know what the compiler
-fuses, and so never keeps.
+values until that fits the chip; this pass lowers the memory size that the compiler assumes. A limit that it cannot meet
+is a compilation error. A pass that rematerialized on this IR made programs larger (docs/passes.md): it cannot predict
+the compiler's fusions, whose inner values are never kept.
 
 Needs: a program for a TPU. Guarantees: the ops are unchanged.
 """
@@ -32,7 +32,7 @@ class LimitMemoryPass(ModulePass):
 
     name = "limit-memory"
     limit: int = 0
-    "Bytes, rounded down to whole MiB; 0 for all that the chip has."
+    """Bytes, rounded down to whole MiB; 0 for all memory of the chip."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.limit:

@@ -1,4 +1,4 @@
-"""The order of the passes: those that every target runs, and the phases in which a target's own passes run."""
+"""The order of the passes: the passes of every target, and the phases in which a target's own passes run."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ ORDER = (
     "dce", "<recorded>", "cse", "constant-folding", "<simplify>", "canonicalize", "cse", "dce",
     "<patterns>", "<layout>", "<cluster>", "<collectives>", "<final>", "mark-donation",
 )  # fmt: skip
-"The passes that every program goes through, by name, and the phases between them, in angle brackets."
+"""The passes of every program, by name, and the phases between them, in angle brackets."""

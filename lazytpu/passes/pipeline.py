@@ -30,9 +30,10 @@ Keep = Literal["nothing", "ends", "all"]
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did: wall seconds, op counts, and the text of the module after it if `keep` asked for that.
+    """The record of one pass: wall seconds, op counts, and the text of the module after it if `keep` asked for that.
 
-    This is pass `number` of `total`; number 0, named "input", is the module before the first pass."""
+    This is pass `number` of `total`; number 0, named "input", is the module before the first pass.
+    """
 
     name: str
     number: int
@@ -42,7 +43,7 @@ class PassRecord:
     ops_after: int
     text: str | None = None
     notes: tuple[str, ...] = ()
-    "What a pass that decides by a model of costs did, and why; empty for others."
+    """The decisions of a pass with a cost model, with their estimates; empty for others."""
 
     def __repr__(self) -> str:
         notes = "".join(f"; {note}" for note in self.notes)
@@ -51,7 +52,7 @@ class PassRecord:
 
 @runtime_checkable
 class Explaining(Protocol):
-    """A pass that can say what it did to a module."""
+    """A pass that can describe its changes to a module."""
 
     def notes(self, module: ModuleOp) -> Sequence[str]: ...
 
@@ -66,9 +67,9 @@ def expand(pipeline: str) -> str:
 
 
 def without(pipeline: str, name: str) -> str:
-    """A pipeline that lacks one pass, with what the registry names instead of it."""
-    known = known_passes().get(name)
-    instead = [known.instead] if known is not None and known.instead is not None else []
+    """Return a pipeline without one pass; the registry may name another pass to take its place."""
+    entry = known_passes().get(name)
+    instead = [entry.instead] if entry is not None and entry.instead is not None else []
     specs = parse_pipeline(pipeline)
     return ",".join(text for spec in specs for text in (instead if spec.name == name else [str(spec)]))
 
@@ -79,11 +80,11 @@ def parse(pipeline: str) -> tuple[ModulePass, ...]:
     Raises ValueError for an unknown pass, listing the known ones, and for an unknown option, listing the options.
     """
     sequence: list[ModulePass] = []
-    known = known_passes()
+    available = known_passes()
     for spec in parse_pipeline(expand(pipeline)):
-        if spec.name not in known:
-            raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(known)}")
-        sequence.append(known[spec.name].load().from_spec(spec))
+        if spec.name not in available:
+            raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(available)}")
+        sequence.append(available[spec.name].load().from_spec(spec))
     return tuple(sequence)
 
 
@@ -95,14 +96,14 @@ def run_pipeline(
     keep: Keep = "nothing",
     observer: Observer | None = None,
 ) -> list[PassRecord]:
-    """Run `passes`, the text of a pipeline or a target, over `module` in place; returns a record of each pass.
+    """Run `passes`, the text of a pipeline or a target, over `module` in place; return a record of each pass.
 
-    The module is verified before the first pass and after the last, and with `verify` after every pass. That values are
-    defined before they are used is checked after every pass in any case. `keep` selects the records that hold the text
-    of the module ("ends": the input and the last pass). `observer` is called with the input and after each pass.
+    The module is verified before the first pass and after the last, and with `verify` after every pass. After every
+    pass, values must be defined before they are used. `keep` selects the records that hold the text of the module
+    ("ends": the input and the last pass). `observer` is called with the input and after each pass.
 
     Raises PassError, which names the pass, the op and the user's source line, when a pass fails or leaves an invalid
-    module; the module is then partly rewritten and must be discarded.
+    module. The module is then partly rewritten and must be discarded.
     """
     sequence = parse(passes if isinstance(passes, str) else for_target(passes))
     ctx = context()
@@ -123,11 +124,11 @@ def run_pipeline(
         start = time.perf_counter()
         notes = apply(module_pass, ctx, module)
         seconds = time.perf_counter() - start
-        what = f"the module after pass {module_pass.name!r}"
+        label = f"the module after pass {module_pass.name!r}"
         if verify or module_pass is sequence[-1]:
-            check(module, what, module_pass.name)
+            check(module, label, module_pass.name)
         else:
-            check_order(module, what, module_pass.name)
+            check_order(module, label, module_pass.name)
         record(module_pass.name, seconds, notes)
     return records
 
@@ -138,8 +139,8 @@ def count_ops(module: Operation) -> int:
 
 
 def apply(module_pass: ModulePass, ctx: Context, module: ModuleOp) -> Sequence[str]:
-    """Run one pass; returns what it says it did. Any error but exhausted memory is raised as a PassError that names the
-    pass."""
+    """Run one pass, and return its own description of its changes. Any error but exhausted memory is raised as a
+    PassError that names the pass."""
     try:
         module_pass.apply(ctx, module)
         return module_pass.notes(module) if isinstance(module_pass, Explaining) else ()
@@ -158,16 +159,15 @@ def apply(module_pass: ModulePass, ctx: Context, module: ModuleOp) -> Sequence[s
 
 
 def check_order(module: ModuleOp, what: str, by: str | None = None) -> None:
-    """Raises PassError for the first op that uses a value before it is defined, as the pass `by` has left it. At 1 us
-    per op, against 50 for verification, it can run after every pass, so that the error names the right one."""
+    """Raise PassError for the first op that uses a value before it is defined, after the pass `by`. At 1 us per op,
+    against 50 for verification, it can run after every pass, so that the error names the right one."""
     use = misplaced(module)
     if use is not None:
         raise PassError(f"{what} is not valid: {use}\n  {describe(use.op)}", by)
 
 
 def check(module: ModuleOp, what: str, by: str | None = None) -> None:
-    """Verify a module, as the pass `by` has left it. Raises PassError, which shows the first invalid op and its source
-    line."""
+    """Verify a module after the pass `by`. Raises PassError with the first invalid op and its source line."""
     check_order(module, what, by)
     try:
         module.verify()

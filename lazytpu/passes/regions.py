@@ -1,4 +1,4 @@
-"""What passes share on ops with regions: the blocks of a module, and taking results and operands from an op."""
+"""Helpers for ops with regions: the blocks of a module, and removing results and operands of an op."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def unused(op: RegionOp) -> list[int]:
 
 
 def trim(op: RegionOp, dropped: Collection[int]) -> None:
-    """Let the regions no longer yield what these results are. The op is invalid until `without` takes them from it."""
+    """Drop the values of these results from the ends of the regions. The op is invalid until `without` removes the
+    results."""
     for region in range(len(op.regions)):
         if not (isinstance(op, WhileOp) and region == 0):
             end = op.end(region)
@@ -47,9 +48,9 @@ def without(
     results: Mapping[int, SSAValue | None],
     entering: Collection[int] = (),
 ) -> RegionOp | None:
-    """Take from an op results that its regions no longer yield, and entering values that they do not read; a loop's
-    carried value goes with its result. The uses of a result are replaced by the value in the mapping; None for one
-    without uses. Returns the op in its place, or None when no result is left."""
+    """Remove results that the regions of an op no longer yield, and entering values that they do not read. A carried
+    value of a loop is removed with its result. The uses of a result are replaced by the value in `results`, which is
+    None if there are none. Return the new op, or None when no result remains."""
     loop = isinstance(op, WhileOp)
     gone = {*entering, *results} if loop else set(entering)
     kept = [i for i in range(len(op.results)) if i not in results]
@@ -68,8 +69,8 @@ def without(
         location=op.location,
         regions=[op.detach_region(0) for _ in range(len(op.regions))],
     )
-    left = iter(new.results)
-    rewriter.replace(op, new, [results[i] if i in results else next(left) for i in range(len(op.results))])
+    remaining = iter(new.results)
+    rewriter.replace(op, new, [results[i] if i in results else next(remaining) for i in range(len(op.results))])
     return new
 
 

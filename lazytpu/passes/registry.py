@@ -1,4 +1,4 @@
-"""The registry of passes: the built-in ones, and those that other packages register.
+"""The registry of passes: the built-in ones, and the passes that other packages register.
 
     from lazytpu.passes import register
 
@@ -33,11 +33,11 @@ GROUP = "lazytpu.passes"
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPass:
-    """A pass, the phase it runs in (None: only where a pipeline names it), and its targets (empty: all).
+    """A pass, the phase it runs in (None: only if a pipeline names it), and its targets (empty: all).
 
-    `target_options` are the fields of Target that are passed to it as options of the same name. A program whose values
-    or limits would be others without the pass has it `required`: should it fail, the step fails. A failing pass that is
-    not is left out of the program, and the pass `instead` takes its place, if there is one.
+    `target_options` are the fields of Target that are passed to it as options of the same name. A pass is `required` if
+    values or limits would differ without it: if it fails, the step fails. If another pass fails, the program is
+    compiled without it, or with the pass `instead`, if there is one.
     """
 
     name: str
@@ -150,8 +150,8 @@ def register(
     return decorate
 
 
-def _same(one: type[ModulePass], other: type[ModulePass]) -> bool:
-    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+def _same(left: type[ModulePass], right: type[ModulePass]) -> bool:
+    return (left.__module__, left.__qualname__) == (right.__module__, right.__qualname__)
 
 
 def unregister(name: str) -> None:
@@ -208,8 +208,8 @@ def at(phase: str, target: Target) -> list[RegisteredPass]:
 
 
 def for_target(target: Target) -> str:
-    """The pipeline of a target, in the syntax of `lazytpu-opt -p`: the passes of every target, and in each phase those
-    registered there for this one."""
+    """Return the pipeline of a target, in the syntax of `lazytpu-opt -p`: the passes of every target, and in each phase
+    the passes registered for this one."""
     names: list[str] = []
     for step in ORDER:
         if step.startswith("<"):
@@ -221,5 +221,5 @@ def for_target(target: Target) -> str:
 
 def foreign(target: Target) -> list[str]:
     """The names of the passes in the pipeline of a target that are not built in."""
-    known = passes().values()
-    return [p.name for p in known if not p.built_in and p.phase is not None and target.among(p.targets)]
+    entries = passes().values()
+    return [p.name for p in entries if not p.built_in and p.phase is not None and target.among(p.targets)]

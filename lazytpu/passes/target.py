@@ -1,4 +1,4 @@
-"""The target of a program: what passes know about the hardware it runs on."""
+"""The target of a program: the hardware that passes optimize for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A platform and, for a TPU, its generation: a name in `generations.GENERATIONS`, or None when it is not known.
+    """A platform and, for a TPU, its generation: a name in `generations.GENERATIONS`, or None when it is unknown.
 
     Raises ValueError for an unknown platform or generation.
     """
@@ -21,8 +21,8 @@ class Target:
     generation: str | None = None
 
     def __post_init__(self) -> None:
-        known = self.generation is None or (self.platform == "tpu" and self.generation in GENERATIONS)
-        if self.platform not in PLATFORMS or not known:
+        valid = self.generation is None or (self.platform == "tpu" and self.generation in GENERATIONS)
+        if self.platform not in PLATFORMS or not valid:
             raise ValueError(f"there is no target {self}; targets are {', '.join(NAMES)}")
 
     @classmethod
@@ -34,7 +34,7 @@ class Target:
 
     @property
     def facts(self) -> Generation | None:
-        """The figures of the generation; None when it is not known."""
+        """The figures of the generation; None when it is unknown."""
         return None if self.generation is None else GENERATIONS[self.generation]
 
     def among(self, names: Iterable[str]) -> bool:

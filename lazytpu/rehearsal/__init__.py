@@ -1,1 +1,1 @@
-"""Rehearsals: steps are recorded but not run, to report what they would cost on a TPU (`lazytpu.tpu_report`)."""
+"""Rehearsals: steps are recorded but not run, to estimate their cost on a TPU (`lazytpu.tpu_report`)."""

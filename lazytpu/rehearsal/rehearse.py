@@ -1,11 +1,11 @@
 """Rehearsals: a step is recorded as if it ran, but nothing runs.
 
-The step's Python runs in full, in a loop such as `result = step()`. Wherever its trace would be cut, the program is
-noted, and its results become zeros on the device. A program that the loop would launch in the next call, because an
-optimizer only marks the end, is noted in that call: by then a `zero_grad()` may have freed the gradients. A read inside
-the step that depends on little data is computed, since the step may branch on it, as transformers do on their masks.
-Afterwards everything that the step overwrote has its old value, and so have the modules, optimizers and schedulers of
-the process (`snapshot`).
+The step's Python code runs in full, in a loop such as `result = step()`. At each cut of its trace, the program is
+noted, and its results become zeros on the device. If an optimizer only marks the end of the step, the loop would launch
+the program in the next call, so it is noted in that call: by then a `zero_grad()` may have freed the gradients. A read
+inside the step that depends on little data is computed, since the step may branch on it, as transformers do on their
+masks. Afterwards every tensor that the step overwrote has its old value, and so have the modules, optimizers and
+schedulers of the process (`snapshot`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from lazytpu.trace.value import EMPTY, Layout, Value, resident
 LITTLE = 1 << 20
 "A read is computed if it depends on at most this many bytes of inputs."
 CALLS = 5
-"""The step is called at most this often until two calls are alike. A first step also creates an optimizer's state, and
-what one call leaves pending runs in the next."""
+"""The most calls of the step until two calls are equal. A first step also creates an optimizer's state, and pending ops
+of one call run in the next."""
 ENDS = (MARK, STEP, SYNC)
-"Causes of cuts that recur in every call of a step. Whether others do depends on what is pending when it begins."
+"""Causes of cuts that recur in every call of a step. Other causes depend on the ops that are pending when it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class RehearsedProgram:
-    """A program of the step: the state where its trace ended, the slots alive and the inputs dead then, and names of
-    slots."""
+    """A program of the step: the final state of its trace, the slots that are alive and the inputs that are dead there,
+    and names of slots."""
 
     state: State
     live: tuple[int, ...]
@@ -57,7 +57,7 @@ class RehearsedProgram:
 
     @property
     def records(self) -> list[Record]:
-        """The ops recorded for it."""
+        """The ops recorded for the program."""
         return self.state.records()
 
 
@@ -87,8 +87,8 @@ class Imagined(Buffer):
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """A storage that was given another value in a rehearsal: its `layout` and `original` buffer before, None if it was
-    created in the rehearsal. `shared` says whether another value has the same buffer; `value` is what it held."""
+    """A storage that was assigned another value in a rehearsal: its previous `layout`, `value` and `original` buffer,
+    None if it was created in the rehearsal. `shared` says whether another value has the same buffer."""
 
     storage: weakref.ref[Any]
     value: weakref.ref[Value]
@@ -124,7 +124,8 @@ class RehearsalRecorder(Recorder):
         self._pieces: dict[Any, list[Piece]] = {}  # of traces with collectives
         super().__init__(State(None, None, None, 0, 0, 0), self._note, answers=engine.answers)
         self.platform = platform
-        self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
+        # programs of single ops are not representative of a TPU
+        self.choose_mode("fused" if outer.eager else outer.own_mode)
 
     def begin_call(self) -> None:
         """Start a call of the step. Ops of the previous call may be pending."""
@@ -132,8 +133,8 @@ class RehearsalRecorder(Recorder):
         self._begun_before = None if self.state is self.root else self.epoch
 
     def end_call(self) -> list[RehearsedProgram]:
-        """The programs of the call; those that the previous call began come last. A step without cuts is cut here. If a
-        cut recurs in every call, what is pending runs in the next one."""
+        """Return the programs of the call; programs that the previous call began come last. A step without cuts is cut
+        here. If a cut recurs in every call, pending ops run in the next one."""
         if not self._recurs and not isinstance(self.state, Ended):
             self.cut(MARK)
         return self._programs + self._late
@@ -144,10 +145,10 @@ class RehearsalRecorder(Recorder):
         super().cut(cause, place)
 
     def assign(self, storage: Any, value: Value) -> None:
-        """Assign as any recorder does, and remember what the storage held before the rehearsal."""
+        """Assign as any recorder does, and save the buffer that the storage had before the rehearsal."""
         with self.lock:
-            known = self._assigned.get(id(storage))
-            if known is None or known.storage() is not storage:
+            saved = self._assigned.get(id(storage))
+            if saved is None or saved.storage() is not storage:
                 self._assigned[id(storage)] = self._before(storage)
         super().assign(storage, value)
 
@@ -199,7 +200,7 @@ class RehearsalRecorder(Recorder):
     def _programs_of(
         self, trace: Trace, plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]
     ) -> list[RehearsedProgram]:
-        """What a cut runs: one program, or in a process group the pieces of a trace with collectives."""
+        """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives."""
         if not plan.collective:
             if live or (plan.checks and options.bounds_check):
                 return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]
@@ -221,9 +222,9 @@ class RehearsalRecorder(Recorder):
         ]
 
     def _compute(self, trace: Trace) -> bool:
-        """Run a trace after all if it depends on little data from before the rehearsal, and say whether it ran. It
+        """Run a trace after all if it depends on little data from before the rehearsal, and return whether it ran. It
         overwrites nothing. Its collectives wait for the other processes, which have to rehearse as well: in its second
-        step DistributedDataParallel settles its buckets for good, by a broadcast that it reads."""
+        step, DistributedDataParallel fixes its buckets by a broadcast that it reads."""
         buffers = trace.buffers
         if any(isinstance(buffer, Imagined) for buffer in buffers) or sum(b.nbytes for b in buffers) > LITTLE:
             return False
@@ -237,11 +238,11 @@ class RehearsalRecorder(Recorder):
         return True
 
     def put_back(self) -> None:
-        """Give every live storage its buffer from before; storages created in the rehearsal get none."""
+        """Restore the previous buffer of every live storage; storages created in the rehearsal get none."""
         alive = [value for ref in self._made if (value := ref()) is not None and isinstance(value.buffer, Imagined)]
-        assigned = [each for each in self._assigned.values() if each.original is not None]
+        assigned = [assignment for assignment in self._assigned.values() if assignment.original is not None]
         users = Counter(id(value.buffer.original) for value in alive)
-        users.update(id(each.original) for each in assigned)
+        users.update(id(assignment.original) for assignment in assigned)
         for value in alive:
             before, shared = value.buffer.original, value.buffer.shared
             if before is None:
@@ -250,25 +251,25 @@ class RehearsalRecorder(Recorder):
                 continue
             value.buffer = before
             _pin(before, shared or users[id(before)] > 1)
-        for each in assigned:
-            storage, value = each.storage(), each.value()
+        for assignment in assigned:
+            storage, value = assignment.storage(), assignment.value()
             if storage is not None:
-                if value is None or value.buffer is not each.original:
-                    value = resident(each.layout, each.original)
-                    _pin(each.original, each.shared or users[id(each.original)] > 1)
+                if value is None or value.buffer is not assignment.original:
+                    value = resident(assignment.layout, assignment.original)
+                    _pin(assignment.original, assignment.shared or users[id(assignment.original)] > 1)
                 storage._value = value
 
 
 def _pin(buffer: Any, shared: bool) -> None:
-    """If several values share a buffer, one of them being dead does not allow donation (R5)."""
+    """Pin a buffer that several values share: the death of one of them does not allow donation (R5)."""
     if shared and buffer is not EMPTY:
         buffer.pins += 1
 
 
 def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[RehearsedProgram]:
-    """The programs of one call, in lazy mode, of a function that only changes what it creates: one program, unless it
-    reads. Pending ops run first. Raises what the call raises, and NotImplementedError for an op that `platform`
-    lacks."""
+    """Return the programs of one call, in lazy mode, of a function that only changes tensors it creates: one program,
+    unless it reads. Pending ops run first. Raises the errors of the call, and NotImplementedError for an op that
+    `platform` lacks."""
     engine, outer = wiring.start(), recorder()
     outer.cut(MARK)
     inner = RehearsalRecorder(engine, outer, platform)
@@ -286,9 +287,9 @@ def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[Rehear
 
 
 def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[RehearsedProgram]:
-    """The programs of a step that is called repeatedly, once two calls are alike. Its caller holds what the last call
-    returned. Pending ops run first. Raises what the step raises, with everything restored, and NotImplementedError for
-    an op that `platform` lacks."""
+    """Return the programs of a step that is called repeatedly, once two calls are equal. Its caller holds the result of
+    the last call. Pending ops run first. Raises the errors of the step, with everything restored, and
+    NotImplementedError for an op that `platform` lacks."""
     outer = recorder()
     outer.cut(MARK)
     snapshot, inner = Snapshot(), RehearsalRecorder(wiring.start(), outer, platform)
@@ -301,7 +302,7 @@ def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[RehearsedPr
             inner.begin_call()
             result = step()  # the last result stays alive until it returns
             programs = inner.end_call()
-            now = [(part.state, part.live, part.dead) for part in programs]
+            now = [(program.state, program.live, program.dead) for program in programs]
             if now == before:
                 break
             before = now
@@ -309,6 +310,6 @@ def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[RehearsedPr
     finally:
         del result
         stash_in_thread(STASH, outer)
-        inner.cut()  # what the last call left pending
+        inner.cut()  # runs the pending ops of the last call
         snapshot.restore()
         inner.put_back()

@@ -24,12 +24,12 @@ SMALL = 4096
 
 
 class Snapshot:
-    """The attributes of all `HOLDERS` in the process and of all generators of the device, with the containers in them
-    and small CPU tensors, the gradients of parameters, and the states of the host's random generators. `restore` puts
-    them back.
+    """A snapshot of the attributes of all `HOLDERS` in the process and of all generators of the device, including the
+    containers in them, small CPU tensors, the gradients of parameters, and the states of the host's random generators.
+    `restore` restores them.
 
-    After `gc.freeze()` there is no way to find all of them: modules and optimizers that torch has told of are found.
-    Tensors on the device are saved by identity. The user's other objects (a list of losses, an iterator) are not saved.
+    After `gc.freeze()`, only the modules and optimizers that torch has reported are found. Tensors on the device are
+    saved by identity. The user's other objects (a list of losses, an iterator) are not saved.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Snapshot:
         self._torch, self._python, self._numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()
 
     def _keep(self, thing: Any) -> None:
-        kind = type(thing)  # isinstance() asks a proxy or a mock
+        kind = type(thing)  # isinstance() would run code of a proxy or a mock
         if issubclass(kind, torch.Tensor):
             with without_functions():
                 self._keep_tensor(thing)
@@ -65,7 +65,7 @@ class Snapshot:
                 self._tensors[id(tensor)] = plain, plain._version, plain.clone()
 
     def restore(self) -> None:
-        """Restore what has changed."""
+        """Restore the changed state."""
         for container, before in self._containers.values():
             if isinstance(container, dict):
                 if not _same(list(container.items()), before):

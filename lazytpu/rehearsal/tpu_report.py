@@ -1,4 +1,4 @@
-"""`lazytpu.tpu_report`: what a step would cost on a TPU, by rehearsing it."""
+"""`lazytpu.tpu_report`: the estimated cost of a step on a TPU, from a rehearsal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from lazytpu.runtime.tpu.tpu_compiler import Topology
 
 
 def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:
-    """The report of a step, a function that is called with the arguments, or of a program of `lazytpu.graphs()`."""
+    """Return the report of a step, a function that is called with the arguments, or of a program of
+    `lazytpu.graphs()`."""
     topology = str(Topology.parse(topology))  # before the work begins
     with Stages(progress) as tell:
         if isinstance(work, ProgramGraph):
@@ -48,13 +49,13 @@ def _report_of(
     name = program_name(program.records)
     about = f"program {index + 1} of {len(programs)} ({name}, {len(program.records):,} ops)"
     tell(f"{about}: passes")
-    made = translated(program, Target.parse(topology))
+    step = translated(program, Target.parse(topology))
     tell(f"{about}: compiling for {topology}")
-    return report_stablehlo(stablehlo_text(made.module, locations=True), topology, name=name, passes=made.passes)
+    return report_stablehlo(stablehlo_text(step.module, locations=True), topology, name=name, passes=step.passes)
 
 
 def translated(program: RehearsedProgram, target: Target) -> Translated:
-    """A rehearsed program translated for a TPU generation."""
+    """Translate a rehearsed program for a TPU generation."""
     return translate(
         program.records,
         program.live,

@@ -1,4 +1,4 @@
-"""Python processes that this one starts, which have to find the modules that it finds."""
+"""Child processes in Python, which must import the same modules as this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 
 
 def search_path() -> str:
-    """`sys.path` as a child's PYTHONPATH. The empty entry is the folder that this process is in, which may be gone."""
+    """Return `sys.path` as PYTHONPATH for a child. An empty entry becomes the current folder unless that was
+    deleted."""
     try:
         here = os.getcwd()
     except FileNotFoundError:

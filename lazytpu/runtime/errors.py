@@ -1,4 +1,4 @@
-"""What can go wrong at the device, as exceptions that say the program, XLA's own words, and what is left intact."""
+"""Errors of the device: exceptions with the program, XLA's message, and the state of the arguments."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 
 class PlatformError(RuntimeError):
-    """The platform that was asked for is not on this machine."""
+    """The requested platform is not available on this machine."""
 
 
 class CompileError(RuntimeError):
-    """XLA refused a module. Nothing has run: every array is as it was.
+    """XLA refused a module. Nothing has run, and no array has changed.
 
-    Attributes: `program` (its name), `reason` (XLA's message, whole).
+    Attributes: `program` (its name), `reason` (XLA's whole message).
     """
 
     def __init__(self, program: str, reason: str) -> None:
@@ -35,19 +35,19 @@ class LoadError(RuntimeError):
 class RunError(RuntimeError):
     """A program failed while it ran, or was refused before it could run.
 
-    Attributes: `program` (its name), `reason` (XLA's message, whole), `lost` (positions of the arguments whose memory
-    had been donated when the run failed; every other argument is as it was; None when the failure was met later, at a
-    result).
+    Attributes: `program` (its name), `reason` (XLA's whole message), `lost`. `lost` lists the positions of the
+    arguments whose donated memory is lost; the other arguments are unchanged. It is None when the failure was seen
+    later, at a result.
     """
 
     def __init__(self, program: str, reason: str, lost: Sequence[int] | None = ()) -> None:
         self.program = program
         self.reason = reason
         self.lost = lost if lost is None else tuple(lost)
-        after = {None: "", (): "; its arguments are unchanged"}.get(
+        suffix = {None: "", (): "; its arguments are unchanged"}.get(
             self.lost, f"; {len(self.lost or ())} donated arguments are lost"
         )
-        super().__init__(f"{program} failed: {reason}{after}")
+        super().__init__(f"{program} failed: {reason}{suffix}")
 
 
 class OutOfMemory(RunError):
@@ -55,26 +55,27 @@ class OutOfMemory(RunError):
 
 
 def is_full(reason: str) -> bool:
-    """Whether XLA's message says that the memory of the device is full. That of a core (vmem, smem, on a TPU) is what a
-    single kernel asks too much of, which no smaller program would mend."""
+    """Whether XLA's message says that the memory of the device is full. A full memory of a core (vmem or smem of a TPU)
+    does not count: a single kernel needs too much, and a smaller program would not help."""
     text = reason.lower()
     of_core = ("vmem" in text or "smem" in text) and "hbm" not in text
     return "resource_exhausted" in text and not of_core
 
 
 def compile_error(program: str, reason: str) -> CompileError:
-    """The exception for a refused module: `Unsupported` when XLA says that it has no such thing. A client behind the
-    PJRT C API has the functions of its own library, and none that jaxlib brings for the CPU, as LAPACK's."""
+    """Return the exception for a refused module: `Unsupported` when XLA says that it lacks a function or op. A client
+    behind the PJRT C API has only the functions of its own library, not those that jaxlib registers for the CPU, such
+    as LAPACK's."""
     lacks = reason.startswith("UNIMPLEMENTED") or "No FFI handler registered" in reason
     return (Unsupported if lacks else CompileError)(program, reason)
 
 
-# Each may add what it knows to XLA's reason: why a process is gone, say (`lazytpu.distributed.watch`).
+# Functions that may add a cause to XLA's reason, for example that a process has died (`lazytpu.distributed.watch`).
 EXPLANATIONS: list[Callable[[str], str]] = []
 
 
 def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:
-    """The exception for a failed run: `OutOfMemory` when XLA says that the memory is full, else `RunError`."""
+    """Return the exception for a failed run: `OutOfMemory` when XLA says that the memory is full, else `RunError`."""
     kind = OutOfMemory if is_full(reason) else RunError
     for explain in EXPLANATIONS:
         reason = explain(reason)

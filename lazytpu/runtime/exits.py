@@ -1,8 +1,8 @@
-"""How the process ends while threads still wait for XLA, which cannot be stopped: they are left behind.
+"""Process exit while threads still wait for XLA, which cannot be stopped: these threads are abandoned.
 
-Left alone, they would take the process with them. A thread that waits for XLA asks for the interpreter's lock five
-times a second; once the interpreter is being finalized, CPython up to 3.13 answers by unwinding the thread's stack, and
-C++ frames that must not be unwound call std::terminate: "terminate called ...", and the exit status is that of a crash.
+Otherwise they would crash the process. A thread that waits for XLA requests the interpreter's lock five times a second.
+During finalization, CPython up to 3.13 answers by unwinding the thread's stack. C++ frames that must not be unwound
+then call std::terminate: "terminate called ...", and the exit status is that of a crash.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 
 
 def abandon_threads() -> bool:
-    """Let the process end, with the exit status it is about to have, although threads wait for XLA. Call it from an
-    atexit function, as the last thing that lazytpu does. Returns False, and nothing is changed, where the C libraries
-    are not those of Linux.
+    """Let the process end with its current exit status although threads wait for XLA. Call it from an atexit function,
+    as the last action of lazytpu. Returns False without any effect where the C libraries are not those of Linux.
 
-    From then on std::terminate stops its thread, and nothing else; and once Python has finalized itself the process
-    ends, before C++ destroys what XLA's threads still use. glibc's on_exit hands the exit status to the function it
-    calls, here `_exit` itself, since no Python can run by then.
+    From then on, std::terminate only stops its thread. Once Python has finalized itself, the process ends before C++
+    destroys objects that XLA's threads still use. glibc's on_exit passes the exit status to its function, here `_exit`
+    itself, since no Python code can run by then.
     """
     c: Any = ctypes.CDLL(None)
     try:

@@ -1,4 +1,4 @@
-"""Checks many small ops in one program: what `harness.check` does for one, without a compilation for each."""
+"""Checks many small ops in one program, as `harness.check` does for one op, with a single compilation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.aten.harness import QUICK, TOLERANCE, on_cpu, to_numpy, to_torch
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an op; `exact` asks for the CPU's bits."""
+    """One call of an op; `exact` requires the CPU's bits."""
 
     op: OpOverload
     args: tuple[Any, ...]
@@ -34,7 +34,8 @@ class Case:
     exact: bool = False
 
     def reference(self) -> list[torch.Tensor] | None:
-        """What the CPU returns (of functional ops), or None where it refuses the dtypes, or gives one XLA has not."""
+        """Return the CPU's results (of functional ops), or None if it refuses the dtypes, or returns a dtype that XLA
+        lacks."""
         try:
             results = _tensors(on_cpu(self.op, *self.args, **self.kwargs))
         except (RuntimeError, TypeError):
@@ -47,7 +48,7 @@ class Case:
 
 
 class Importer:
-    """A program that grows by one case at a time."""
+    """A program to which cases are added."""
 
     def __init__(self, numbers: bool):
         self.numbers = numbers
@@ -110,7 +111,7 @@ def check_all(
     numbers: tuple[bool, ...] = (False, True),
     options: Mapping[str, bool | int | str] = QUICK,
 ) -> int:
-    """Assert that every case gives what the CPU gives; returns how many the CPU can compute.
+    """Assert that every case has the CPU's results. Return the number of cases that the CPU can compute.
 
     All run twice: with numbers as constants of the program, and as run-time numbers.
     """

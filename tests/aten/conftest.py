@@ -1,4 +1,4 @@
-"""The checks that the tests of a file put off (deferred.py) are made when its last one has run."""
+"""Runs the deferred checks of a test file (deferred.py) after its last test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample arguments for every ATen overload that torch tags as core, a line each; families share one."""
+"""Sample arguments for every ATen overload that torch tags as core, one line each; families share a line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ GENERATOR = torch.Generator().manual_seed(7)
 
 
 def t(*shape: int) -> torch.Tensor:
-    """Normal numbers."""
+    """Return normal numbers."""
     return torch.randn(shape, generator=GENERATOR)
 
 
 def u(*shape: int) -> torch.Tensor:
-    """Numbers in (0.1, 0.9)."""
+    """Return numbers in (0.1, 0.9)."""
     return torch.rand(shape, generator=GENERATOR) * 0.8 + 0.1
 
 
 def i(n: int, *shape: int) -> torch.Tensor:
-    """Integers below n."""
+    """Return integers below n."""
     return torch.randint(n, shape, generator=GENERATOR)
 
 
@@ -185,7 +185,7 @@ SAMPLES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
 
 
 def core_overloads() -> Iterator[Any]:
-    """Every overload that torch tags as core."""
+    """Return every overload that torch tags as core."""
     for full in op_names():
         namespace, _, name = full.partition("::")
         packet, _, overload = name.partition(".")
@@ -195,5 +195,5 @@ def core_overloads() -> Iterator[Any]:
 
 
 def key(op: Any) -> str:
-    """`add.Tensor`; `exp` for a default overload."""
+    """Return `add.Tensor`, or `exp` for a default overload."""
     return str(op).removeprefix("aten.").removesuffix(".default")

@@ -1,8 +1,7 @@
-"""`check` as harness.check, but put off: the checks of a test file are compiled together when its last test has run.
+"""Deferred `harness.check`: the checks of a test file are compiled together after its last test.
 
-A compilation takes 20 ms whatever it compiles, and most checks are of one small op. conftest.py calls `finish` at the
-end of every file; what it raises names the op, its arguments and the test, though pytest shows it as an error of the
-last one.
+A compilation has a fixed cost of 20 ms, and most checks are of one small op. conftest.py calls `finish` at the end of
+every file. Its errors name the op, its arguments and the test, although pytest reports them for the last test.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from tests.aten.harness import TOLERANCE, clone, on_cpu
 from tests.aten.harness import check as check_now
 
 MOST = 100
-"""Checks in one program: XLA takes longer than in proportion for thousands of results."""
+"""The number of checks in one program: XLA's compile time grows more than linearly for thousands of results."""
 
 
 @dataclass
 class Pending:
-    """One check: its results are those of the program from `start` on, with those of its bounds checks after them."""
+    """One check: its results begin at `start` in the program's, followed by the results of its bounds checks."""
 
     op: OpOverload
     args: tuple[Any, ...]
@@ -44,7 +43,7 @@ class Pending:
     messages: list[str] | None = None
 
     def compare(self, results: list[torch.Tensor]) -> None:
-        """Assert that the results are the CPU's."""
+        """Assert that the results equal the CPU's."""
         stop = self.start + len(self.expected)
         for ok, message in zip(results[stop:], self.messages or (), strict=False):
             assert bool(ok), f"{self}: {message}"
@@ -70,7 +69,7 @@ class Program(Importer):
         self.pending: list[Pending] = []
 
     def expect(self, bound: dict[str, Any], fresh: list[torch.Tensor], pending: Pending) -> None:
-        """Import one call, whose new results must look like `fresh`."""
+        """Import one call, whose new results must have the types of `fresh`."""
         operands = {name: self._operand(pending.op, name, value) for name, value in bound.items()}
         metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in fresh]
         before = len(self.b.checks)
@@ -85,7 +84,7 @@ class Program(Importer):
         self.pending.append(pending)
 
     def wrong(self) -> list[str]:
-        """Compile and run all; what is not as on the CPU."""
+        """Compile and run all checks; return the failures."""
         wrong: list[str] = []
         try:
             results = self.run()
@@ -100,7 +99,7 @@ class Program(Importer):
 
 
 def _alone(checks: list[Pending]) -> list[str]:
-    """Those that cannot be compiled by themselves, when they could not be together."""
+    """Return the checks that do not compile separately, after they did not compile together."""
     wrong: list[str] = []
     for pending in checks:
         try:
@@ -115,8 +114,8 @@ _wrong: list[str] = []
 
 
 def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any) -> None:
-    """Assert, at the end of the file, that `op` gives on lazytpu what it gives on torch's CPU: values, dtypes, shapes;
-    numbers static and run-time alike."""
+    """Assert, at the end of the file, that lazytpu's result of `op` equals torch's on the CPU: values, dtypes, shapes;
+    with static and with run-time numbers."""
     s, bound = signature(op), bind(op, args, kwargs)
     copies = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
     untouched = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
@@ -135,7 +134,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
 
 
 def finish() -> None:
-    """Compile and compare what the checks of this file put off."""
+    """Compile and compare the deferred checks of this file."""
     programs, wrong = list(_programs.values()), list(_wrong)
     _programs.clear()
     _wrong.clear()

@@ -37,15 +37,15 @@ TOLERANCE = {
 
 
 def on_cpu(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """What an op gives on torch's CPU, without its warnings: before torch 2.15 they are no warnings of Python where
-    an op is called as one of `torch.ops`."""
+    """Return the result of an op on torch's CPU, without its warnings: before torch 2.15 an op called through
+    `torch.ops` raises no Python warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return op(*args, **kwargs)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """Contents of a CPU tensor as a row-major array, bfloat16 included."""
+    """Return the contents of a CPU tensor as a row-major array, bfloat16 included."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes
@@ -55,7 +55,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def to_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """A CPU tensor with the array's contents."""
+    """Return a CPU tensor with the array's contents."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     if dtype == "bf16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
@@ -70,10 +70,10 @@ def run(
     rng: tuple[int, int] | None = None,
     **kwargs: Any,
 ) -> list[torch.Tensor]:
-    """The op's new results, then the new values of what it writes, flattened, computed by lazytpu.
+    """Return the op's new results, then the new values of its written arguments, flattened, computed by lazytpu.
 
-    `outs` are tensors of the dtypes and shapes torch gives the new results; `numbers=True` passes Python numbers as
-    run-time numbers where the rule allows it; `rng` is (seed, offset) for a random op.
+    `outs` are tensors with the dtypes and shapes of torch's new results. `numbers=True` passes Python numbers as
+    run-time numbers where the rule allows it. `rng` is (seed, offset) for a random op.
     """
     s, bound = signature(op), bind(op, args, kwargs)
     rule = registry.load().get(str(op))
@@ -133,8 +133,8 @@ def run(
 
 
 def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any) -> None:
-    """Assert that `op` gives on lazytpu what it gives on torch's CPU: values, dtypes, shapes; numbers static and
-    run-time alike."""
+    """Assert that lazytpu's result of `op` equals torch's on the CPU: values, dtypes, shapes; with static and with
+    run-time numbers."""
     s = signature(op)
     copies = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
     reference = on_cpu(op, *copies[0], **copies[1])
@@ -155,7 +155,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
 
 
 def clone(value: Any) -> Any:
-    """A copy that an op may write."""
+    """Return a copy that an op may write."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, list):

@@ -1,4 +1,5 @@
-"""Tensors with values that tell implementations apart: signed zeros, infinities, NaN, ties, whole and large numbers."""
+"""Tensors with values that distinguish implementations: signed zeros, infinities, NaN, ties, whole and large
+numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _COMPLEX = [0, 1, -1, 1j, -1j, 3 - 4j, 0.5 + 0.25j, -2.5 + 1e-3j, 1e-3 - 2j, -0.
 
 
 def sample(dtype: torch.dtype, order: int = 0) -> torch.Tensor:
-    """A vector of telling values of `dtype`; another `order` holds the same values in another order."""
+    """A vector of distinguishing values of `dtype`; another `order` permutes them."""
     numbers: list[complex] = list(_COMPLEX if dtype.is_complex else _FLOATS if dtype.is_floating_point else _INTEGERS)
     if dtype is torch.bool:
         return torch.arange(28) * (order + 3) % 5 % 2 == 0
@@ -35,7 +36,7 @@ def finite(dtype: torch.dtype, order: int = 0) -> torch.Tensor:
 
 
 def nonzero(dtype: torch.dtype, order: int = 0) -> torch.Tensor:
-    """`sample` without 0, where division by it is an error: of integers."""
+    """`sample` without 0, for integers, whose division by 0 is an error."""
     values = sample(dtype, order)
     return values if dtype.is_floating_point else torch.where(values == 0, torch.ones_like(values), values)
 

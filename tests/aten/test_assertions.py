@@ -10,7 +10,7 @@ import lazytpu
 aten = torch.ops.aten
 
 
-def test_what_follows_an_assertion_depends_on_it() -> None:
+def test_ops_after_an_assertion_depend_on_it() -> None:
     x = torch.ones(3).to("tpu")
     before = x * 3
     aten._assert_async(x.sum() > 2)

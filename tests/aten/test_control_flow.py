@@ -30,7 +30,7 @@ def _lazy() -> Any:
         yield
 
 
-def test_a_branch_is_one_of_the_program() -> None:
+def test_branch_is_part_of_the_program() -> None:
     def true(x: torch.Tensor) -> torch.Tensor:
         return x.sin() * 2
 
@@ -54,7 +54,7 @@ def test_gradients_of_a_branch(taken: bool) -> None:
     torch.testing.assert_close(run(X.to("tpu").requires_grad_(), truth(taken)), expected)
 
 
-def test_an_index_is_checked_where_its_branch_is_taken() -> None:
+def test_index_is_checked_if_its_branch_is_taken() -> None:
     x, index = X.to("tpu"), torch.tensor([0, 9], device="tpu")
 
     def true(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -98,14 +98,14 @@ def test_scan_and_its_gradient() -> None:
     torch.testing.assert_close(run("tpu"), run("cpu"))
 
 
-def test_a_scan_is_a_loop_of_the_program() -> None:
+def test_scan_is_a_loop_of_the_program() -> None:
     last, sums = scan(lambda s, row: (s + row, s.sum()), X.to("tpu"), ROWS.to("tpu"), reverse=True)
     expected, sums_expected = scan(lambda s, row: (s + row, s.sum()), X, ROWS, reverse=True)
     torch.testing.assert_close((last.cpu(), sums.cpu()), (expected, sums_expected))
     assert any("lazytpu.while" in graph.text() for graph in GRAPHS[-2:])
 
 
-def test_each_iteration_draws_numbers_of_its_own() -> None:
+def test_each_iteration_draws_different_numbers() -> None:
     def draw() -> torch.Tensor:
         return scan(lambda s, row: (s + 1, torch.rand_like(row)), X.to("tpu"), ROWS.to("tpu"))[1].cpu()
 

@@ -13,9 +13,9 @@ import lazytpu
 from tests.aten.core_samples import SAMPLES, core_overloads, key
 
 BATCHES = 16
-"""The ops are dealt to so many tests: those of one test are compiled together."""
+"""The number of tests that share the ops: the ops of one test are compiled together."""
 CORE = {key(op): op for op in core_overloads()}
-# What holds no determined values: dtype, shape and strides are compared, and the range of what is random.
+# Ops with undetermined values: dtype, shape and strides are compared, and the range of random values.
 RANGES = {
     "rand": lambda x: x.min() >= 0 and x.max() < 1,
     "randn": lambda x: x.abs().max() < 6 and x.std() > 0,
@@ -23,18 +23,18 @@ RANGES = {
     "empty.memory_format": lambda x: True,
     "empty_strided": lambda x: True,
 }
-# Answered by torch itself, from the tensor's metadata.
+# Computed by torch itself, from the tensor's metadata.
 METADATA = {"sym_is_contiguous", "sym_numel", "sym_size.int", "sym_storage_offset", "sym_stride.int"}
-# How many results count, where the rest are notes to the backward whose sizes depend on which CPU kernel runs.
+# The number of significant results; the others are for the backward op, with sizes that depend on the CPU kernel.
 COUNTED = {"_embedding_bag": 1}
 
 
 def moved(value: Any, device: str) -> Any:
-    """The sample on the device; a view stays a view."""
+    """Return the sample on the device; a view stays a view."""
     if isinstance(value, torch.Tensor):
-        whole = value._base if value._base is not None else value
-        copy = whole.clone().to(device)
-        return copy if whole is value else copy.as_strided(value.shape, value.stride(), value.storage_offset())
+        base = value._base if value._base is not None else value
+        copy = base.clone().to(device)
+        return copy if base is value else copy.as_strided(value.shape, value.stride(), value.storage_offset())
     if isinstance(value, list):
         return [moved(v, device) for v in value]
     return value
@@ -66,7 +66,7 @@ def test_every_core_overload_has_a_sample() -> None:
 
 
 def compare(name: str) -> list[Callable[[], None]]:
-    """Call the op on both devices; what compares the results asks for their values only when it is called."""
+    """Call the op on both devices, and return a function that reads and compares the results."""
     op, comparisons = CORE[name], list[Callable[[], None]]()
     for args, kwargs in SAMPLES[name]:
         devices = {
@@ -110,7 +110,7 @@ def test_core(batch: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(METADATA))
 def test_metadata_agrees_with_torch(name: str) -> None:
-    """Asking for sizes records nothing."""
+    """Reading sizes records nothing."""
     x = torch.ones(2, 3, device="tpu") + 1
     before = lazytpu.metrics()
     args = (x, 0) if len(CORE[name]._schema.arguments) == 2 and name.endswith("int") else (x,)

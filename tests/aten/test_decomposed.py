@@ -1,5 +1,5 @@
-"""Ops of the convolution, pooling, padding, sampling, scan and Fourier families that have no rule of their own: what
-they decompose into gives what torch's CPU gives."""
+"""Ops of the convolution, pooling, padding, sampling, scan and Fourier families without a rule: their decompositions
+have the results of torch's CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def complex_values(*shape: int) -> torch.Tensor:
 
 def cases() -> list[tuple]:
     x, w = values(2, 4, 6, 6), values(5, 4, 3, 3)
-    ones, both = [1, 1], [True, True, True]
+    ones, both_gradients = [1, 1], [True, True, True]
     grads = (values(2, 4, 6, 6), values(4, 4, 3, 3), values(4), values(2, 4, 6, 6), values(4, 4, 3, 3) * 2, x)
     return [
         (A.affine_grid_generator.default, values(2, 2, 3), [2, 3, 4, 5], False),
@@ -41,7 +41,7 @@ def cases() -> list[tuple]:
         (A.conv2d.padding, x, w, values(5), ones, "same", ones, 1),
         (A.conv_transpose2d.input, x, values(4, 5, 3, 3), values(5)),
         (A._convolution.default, x, w, values(5), ones, ones, ones, False, [0, 0], 1, False, False, False, True),
-        (A._convolution_double_backward.default, *grads, ones, ones, ones, False, [0, 0], 1, both),
+        (A._convolution_double_backward.default, *grads, ones, ones, ones, False, [0, 0], 1, both_gradients),
         (A._pad_circular.default, x, [1, 2, 0, 1]),
         (A.max_pool1d.default, values(2, 3, 8), [3], [2]),
         (A.avg_pool1d.default, values(2, 3, 8), [3], [2]),
@@ -79,7 +79,7 @@ FAMILIES = (
 ).split()
 
 
-def test_every_core_op_is_expressed() -> None:
+def test_every_core_op_is_supported() -> None:
     packets = [getattr(A, name) for name in dir(A) if any(f in name for f in FAMILIES)]
     ops = [getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads()]
     core = [op for op in ops if torch.Tag.core in op.tags]

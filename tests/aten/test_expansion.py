@@ -1,4 +1,4 @@
-"""Decompositions: everything Python code may do with meta tensors is imported, or refused in words."""
+"""Decompositions: all operations of Python code on meta tensors are imported, or refused with an explanation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ X = torch.tensor([[0.3, -0.7, 1.5], [2.0, 0.1, -2.5]])
 
 @pytest.fixture
 def decomposed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., torch.Tensor]:
-    """Runs a function of one tensor as if it were torch's decomposition of sin."""
+    """Run a function of one tensor in place of torch's decomposition of sin."""
 
     def through(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         registry.load()
         monkeypatch.delitem(registry.RULES, str(SIN))
-        known = dispatch.decomposition
-        monkeypatch.setattr(dispatch, "decomposition", lambda op: function if op is SIN else known(op))
+        original = dispatch.decomposition
+        monkeypatch.setattr(dispatch, "decomposition", lambda op: function if op is SIN else original(op))
         return run(SIN, x, outs=[function(x.clone())])[0]
 
     return through
@@ -60,12 +60,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_a_decomposition_does(decomposed: Callable[..., torch.Tensor], name: str) -> None:
+def test_operations_of_decompositions_are_imported(decomposed: Callable[..., torch.Tensor], name: str) -> None:
     got, want = decomposed(FUNCTIONS[name], X), FUNCTIONS[name](X.clone())
     torch.testing.assert_close(got, want.resolve_conj())
 
 
-def test_a_circular_decomposition_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
+def test_circular_decomposition_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
     with pytest.raises(NotImplementedError, match=r"aten\.sin\.default.*has no rule"):
         decomposed(lambda x: torch.sin(x), X)
 
@@ -82,7 +82,7 @@ def test_composite_ops_without_a_rule() -> None:
     check(op, torch.complex(X, X + 1))
 
 
-def test_an_in_place_op_that_names_its_arguments_otherwise() -> None:
+def test_in_place_op_with_other_argument_names() -> None:
     check(torch.ops.aten.dropout_.default, X.clone(), 0.5, False)
     check(torch.ops.aten.dropout_.default, X.clone(), 0.0, True)
     check(torch.ops.aten.polygamma_.default, X.abs(), 1)
@@ -94,5 +94,5 @@ def test_overloads_of_torchscript_are_not_supported() -> None:
     assert dispatch.supported(torch.ops.aten.ldexp.Tensor)
 
 
-def test_a_gradient_through_dims_turned_in_place() -> None:
+def test_gradient_through_dims_turned_in_place() -> None:
     check(torch.ops.aten.affine_grid_generator_backward.default, torch.randn(1, 3, 2, 2), [1, 2, 3, 2], False)

@@ -44,12 +44,12 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 def test_prims_that_are_aten_ops(name: str) -> None:
     op = getattr(P, name.split(".")[1]).default
     # torch's reference of prims.digamma takes a second argument that the op does not have
-    given = ARGUMENTS.get(op._schema.name.removeprefix("prims::"), (X, Y)[: len(op._schema.arguments)])
+    arguments = ARGUMENTS.get(op._schema.name.removeprefix("prims::"), (X, Y)[: len(op._schema.arguments)])
     if name == "prims.digamma.default":
         expected = torch.digamma(X)
         torch.testing.assert_close(run(op, X, outs=[expected])[0], expected)
     else:
-        check(op, *given)
+        check(op, *arguments)
 
 
 OTHERS = [
@@ -112,7 +112,7 @@ def test_scalar_tensor() -> None:
 @pytest.mark.parametrize("dims", [None, [0], [1], [0, 1]])
 @pytest.mark.parametrize("n", [1, 5, 8])
 def test_xor_sum(n: int, dims: list[int] | None) -> None:
-    """torch has no xor_sum on the CPU: Python's own ^ says what it is."""
+    """torch has no xor_sum on the CPU: Python's ^ is the reference."""
     x = torch.arange(1, 3 * n + 1).reshape(3, n) * 37 % 101
     gone = [0, 1] if dims is None else dims
     rows = x.movedim(gone, list(range(len(gone)))).flatten(0, len(gone) - 1)
@@ -133,18 +133,18 @@ def test_random_prims_stay_in_range_and_follow_the_stream() -> None:
     assert abs(normal.mean() - 1) < 0.3 and abs(normal.std() - 2) < 0.3
 
 
-# Prims without a rule, and why.
+# Prims without a rule, with the reason.
 VIEWS = {"as_strided", "broadcast_in_dim", "collapse_view", "conj", "imag", "real", "split_dim", "squeeze", "transpose"}
 VIEWS |= {"view_of", "view_of_dtype"}
-NUMBERS = {"item", "maximum_value", "minimum_value"}  # give a Python number
+NUMBERS = {"item", "maximum_value", "minimum_value"}  # they return a Python number
 TOKENS = {"_make_token", "_sink_tokens", "make_token", "sink_tokens", "inductor_prepare_softmax"}
 ELSEWHERE = {"resize", "svd"}  # changes a tensor's size; linear algebra
 
 
-def test_every_prim_is_accounted_for() -> None:
+def test_every_prim_is_listed() -> None:
     rules = registry.load()
     inductors = vars(sys.modules.get("torch._inductor.inductor_prims", sys)).values()  # of no graph that comes here
-    others = {op._schema.name.partition("::")[2] for op in inductors if isinstance(op, OpOverload)}
-    names = {n for n in dir(P) if hasattr(getattr(P, n), "overloads")} - others
+    inductor_names = {op._schema.name.partition("::")[2] for op in inductors if isinstance(op, OpOverload)}
+    names = {n for n in dir(P) if hasattr(getattr(P, n), "overloads")} - inductor_names
     without = {n for n in names if f"prims.{n}.default" not in rules}
     assert without <= VIEWS | NUMBERS | TOKENS | ELSEWHERE, without - (VIEWS | NUMBERS | TOKENS | ELSEWHERE)

@@ -16,14 +16,14 @@ X = torch.tensor([0.5, 2.0, -1.0])
 
 
 def _below(b: Any, x: Any, limit: Any) -> Any:
-    """x, checked to be below a limit."""
+    """Return x, checked to be below a limit."""
     bound = b.broadcast_in_dim(b.scalar(limit, "f32"), shape_of(x), ())
     b.check(b.compare("LT", x, bound), "a value reached the limit", "ValueError")
     return x
 
 
 def grown(b: Any, x: Any, grow: Any, limit: Any, times: int) -> Any:
-    """x, or where `grow` is true x doubled as often as `times` says; a value that reaches the limit is an error."""
+    """Return x, or if `grow` is true x doubled `times` times; a value that reaches the limit is an error."""
 
     def doubled(b: Any) -> Any:
         return b.repeat(times, [x], lambda b, i, x: b.add(_below(b, x, limit), x))
@@ -32,7 +32,7 @@ def grown(b: Any, x: Any, grow: Any, limit: Any, times: int) -> Any:
 
 
 def doubled_while(b: Any, x: Any, limit: Any) -> Any:
-    """x, doubled while its sum is below 10; the condition has the check."""
+    """Return x, doubled while its sum is below 10; the condition has the check."""
 
     def goes(b: Any, x: Any) -> Any:
         return b.compare("LT", b.reduce("add", _below(b, x, limit), (0,)), b.constant(10, "f32"))
@@ -41,7 +41,7 @@ def doubled_while(b: Any, x: Any, limit: Any) -> Any:
 
 
 def walk(b: Any, x: Any, rng: Any) -> Any:
-    """x and five random steps, each drawn by its own iteration."""
+    """Return x plus five random steps, each drawn in its own iteration."""
     seed, offset = rng
 
     def step(b: Any, i: Any, x: Any) -> Any:
@@ -86,14 +86,14 @@ def test_values(ops: Any, x: torch.Tensor, mode: str) -> None:
         assert torch.equal(ops.doubled_while(x * 8, 100.0).cpu(), X * 8)
 
 
-def test_a_check_of_a_branch_that_is_not_taken_passes(ops: Any, x: torch.Tensor) -> None:
+def test_check_of_a_branch_that_is_not_taken_passes(ops: Any, x: torch.Tensor) -> None:
     false = torch.zeros((), dtype=torch.bool, device="tpu")
     assert torch.equal(ops.grown(x, false, 1.0, 3).cpu(), X)
 
 
 @pytest.mark.parametrize(("times", "limit"), [(1, 1.9), (3, 7.0), (3, 3.0)])
-def test_a_check_in_a_loop_is_of_every_iteration(ops: Any, x: torch.Tensor, times: int, limit: float) -> None:
-    """Values reach 2, 4 and 8 where they are checked; one that passes later has still failed before."""
+def test_check_in_a_loop_covers_every_iteration(ops: Any, x: torch.Tensor, times: int, limit: float) -> None:
+    """Values reach 2, 4 and 8 where they are checked; a later value that passes does not undo a failure."""
     true = torch.ones((), dtype=torch.bool, device="tpu")
     assert torch.equal(ops.grown(x, true, 100.0, times).cpu(), X * 2**times)
     with pytest.raises(ValueError, match="a value reached the limit"):
@@ -101,7 +101,7 @@ def test_a_check_in_a_loop_is_of_every_iteration(ops: Any, x: torch.Tensor, time
     assert torch.equal((x + 1).cpu(), X + 1), "the device is usable"
 
 
-def test_a_check_of_a_condition(ops: Any, x: torch.Tensor) -> None:
+def test_check_of_a_condition(ops: Any, x: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="a value reached the limit"):
         ops.doubled_while(x, 16.0).cpu()
     with pytest.raises(ValueError, match="a value reached the limit"):
@@ -110,16 +110,16 @@ def test_a_check_of_a_condition(ops: Any, x: torch.Tensor) -> None:
         assert torch.equal(ops.doubled_while(x + torch.ones_like(x), 1.0).cpu(), (X + 1) * 4)
 
 
-def test_numbers_are_arguments_inside_too(ops: Any, x: torch.Tensor) -> None:
+def test_numbers_are_arguments_inside_regions(ops: Any, x: torch.Tensor) -> None:
     true = torch.ones((), dtype=torch.bool, device="tpu")
-    for limit in (50.0, 55.0):  # the first trace makes `true`, and the second finds it
+    for limit in (50.0, 55.0):  # the first trace creates the state, and the second finds it
         ops.grown(x, true, limit, 3).cpu()
     before = lazytpu.metrics()["misses"]
     ops.grown(x, true, 60.0, 3).cpu()
     assert lazytpu.metrics()["misses"] == before
 
 
-def test_each_iteration_draws_its_own(ops: Any, x: torch.Tensor) -> None:
+def test_each_iteration_draws_different_numbers(ops: Any, x: torch.Tensor) -> None:
     torch.manual_seed(3)
     first, second = ops.walk(x).cpu(), ops.walk(x).cpu()
     torch.manual_seed(3)
@@ -127,7 +127,7 @@ def test_each_iteration_draws_its_own(ops: Any, x: torch.Tensor) -> None:
     assert not torch.equal(first, second)
 
 
-def test_a_step_in_clusters_has_them(ops: Any, x: torch.Tensor) -> None:
+def test_clustered_step_keeps_its_regions(ops: Any, x: torch.Tensor) -> None:
     true = torch.ones((), dtype=torch.bool, device="tpu")
     y = x
     for _ in range(20):

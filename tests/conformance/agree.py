@@ -15,7 +15,7 @@ from tools.conformance.samples import tensors, tree_map
 
 @dataclass(frozen=True)
 class Case:
-    """A function of tensors, and CPU tensors to call it with; what it writes into them is compared too."""
+    """A function of tensors, and its CPU tensors; its writes into them are compared too."""
 
     name: str
     function: Callable[..., Any]
@@ -26,7 +26,7 @@ class Case:
         return f"{self.name}({shown})"
 
     def run(self, device: str) -> Any:
-        """(results, inputs afterwards), or the error that the call raises."""
+        """Return (results, inputs afterwards), or the call's error."""
         inputs = [t.clone().to(device) for t in self.inputs]
         try:
             return self.function(*inputs), inputs
@@ -35,7 +35,7 @@ class Case:
 
 
 def agree(*cases: Case) -> None:
-    """Assert that every case gives on the device what it gives on the CPU: values, dtypes, shapes, strides, errors."""
+    """Assert that every case agrees with the CPU: values, dtypes, shapes, strides, errors."""
     got = [case.run("tpu") for case in cases]
     lazytpu.sync()
     for case, on_device in zip(cases, got, strict=True):

@@ -1,3 +1,3 @@
-"""The device, also where the package is not installed and so `import torch` alone does not register it."""
+"""Registers the device if `import torch` alone does not, because the package is not installed."""
 
 import lazytpu  # noqa: F401

@@ -1,4 +1,4 @@
-"""A worker of a sweep that knows no op: it answers, dies or hangs as the name of the job says."""
+"""A worker process of a sweep without ops: it answers, dies or hangs, by the name of the job."""
 
 from __future__ import annotations
 

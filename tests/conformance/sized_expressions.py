@@ -1,7 +1,7 @@
-"""Random expressions of sizes, three levels of `+ - * // %` over one or two symbols, and ops whose integers they are.
+"""Random expressions of sizes, three levels of `+ - * // %` over one or two symbols, and ops that take them.
 
-`Case.of(seed)` draws one. Python computes the expression, as a script would; its value is a limit of a slice, a
-divisor, a shape, a pad, or the length of an `arange`. Expressions with negative or large values are drawn again.
+`Case.of(seed)` draws one. Python computes the expression, as a script does; its value is a limit of a slice, a divisor,
+a shape, a pad, or the length of an `arange`. Expressions with negative or large values are drawn again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 Expression = Callable[[int, int], int]
 Use = Callable[[Tensor, int], "list[Tensor]"]
 COLUMNS = 4
-MOST = 96
+MAX_VALUE = 96
 "The greatest value of an expression."
 TRIES = 10_000
 BUCKETS: tuple[tuple[range, range], ...] = (
@@ -28,11 +28,11 @@ BUCKETS: tuple[tuple[range, range], ...] = (
     (range(9, 13), range(5, 8)),
     (range(17, 21), range(9, 11)),
 )
-"Sizes of n and m that share a bucket; m is no size of a case with one symbol."
+"""Sizes of n and m that share a bucket; cases with one symbol ignore m."""
 TAUGHT = 5
-"Sizes of several buckets that come before, and show what varies."
+"""The number of sizes in several buckets that run first, so that the sizes are seen to vary."""
 BOUNDS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64)
-"Those of the buckets: in short ranges, many expressions agree at a few sizes."
+"""The bounds of the buckets: in short ranges, many expressions agree at a few sizes."""
 OPS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -96,7 +96,7 @@ USES: Mapping[str, Use] = {
 
 
 def drawn(r: random.Random, levels: int, symbols: str) -> str:
-    """The text of a random expression."""
+    """Return the text of a random expression."""
     if not levels or r.random() < 0.15:
         return r.choice(symbols) if r.random() < 0.6 else str(r.randrange(1, 10))
     op = r.choice(["+", "+", "-", "*", "//", "//", "%"])
@@ -106,15 +106,15 @@ def drawn(r: random.Random, levels: int, symbols: str) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """An expression, the op that takes it, and the sizes in the order in which they come: some of several buckets, and
-    then all of one."""
+    """An expression, the op that takes it, and the sizes in their order: some of several buckets, then all sizes of
+    one."""
 
     seed: int
     text: str
     use: str
     sizes: tuple[tuple[int, int], ...]
     nan: bool
-    "Whether some elements are NaN, which no other element may become."
+    """Whether some elements are NaN, which must not spread to other elements."""
 
     @classmethod
     def of(cls, seed: int) -> Case:
@@ -127,7 +127,7 @@ class Case:
             text = drawn(r, 3, symbols)
             expression = compiled(text)
             values = {expression(n, m) for n, m in (*taught, *sizes)}
-            if len(values) > 1 and min(values) >= 0 and max(values) <= MOST:
+            if len(values) > 1 and min(values) >= 0 and max(values) <= MAX_VALUE:
                 break
         else:
             raise AssertionError(f"seed {seed} has no expression")
@@ -135,7 +135,7 @@ class Case:
         return cls(seed, text, r.choice(list(USES)), (*taught, *sizes), r.random() < 0.3)
 
     def run(self, x: Tensor, n: int, m: int) -> list[Tensor]:
-        """What a script computes of x, which has n rows, and m columns more than `COLUMNS`."""
+        """Compute the case for x, which has n rows and m + `COLUMNS` columns."""
         return USES[self.use](torch.relu(x), compiled(self.text)(n, m))
 
     def input(self, n: int, m: int) -> Tensor:
@@ -146,5 +146,5 @@ class Case:
 
 
 def compiled(text: str) -> Expression:
-    """The expression as a function."""
+    """Return the expression as a function."""
     return eval(f"lambda n, m: {text}", {})

@@ -1,7 +1,7 @@
-"""Random programs over tensors of which one or two dims vary, to be run at any sizes on any device.
+"""Random programs over tensors with one or two varying dims, for any sizes and devices.
 
-`Program.of(seed)` draws one. Steps know no size: they are tried at two pairs of sizes as they are drawn, and those that
-the CPU refuses at one of them are left out.
+`Program.of(seed)` draws one. Steps do not depend on a size: each is run at two pairs of sizes when it is drawn, and
+omitted if the CPU refuses it at one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Sizes = tuple[int, int]
 Step = Callable[[list[torch.Tensor]], torch.Tensor]
 TRIED: tuple[Sizes, ...] = ((5, 4), (7, 3))
 LARGEST = 400  # elements of a value at the sizes tried
-WIDTH = 3  # of dims that do not vary
+WIDTH = 3  # of the dims that do not vary
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sin": torch.sin,
@@ -93,20 +93,20 @@ def _rows(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _in_place(x: torch.Tensor, dim: int) -> torch.Tensor:
-    made = x.clone()
-    made.narrow(dim, 1, made.shape[dim] - 1).mul_(2)
-    made.select(dim, 0).add_(1)
-    return made
+    y = x.clone()
+    y.narrow(dim, 1, y.shape[dim] - 1).mul_(2)
+    y.select(dim, 0).add_(1)
+    return y
 
 
 def _picked(index: int, x: int, dim: int, values: list[torch.Tensor]) -> torch.Tensor:
-    """Rows at indices that are an input."""
+    """Return rows at indices from an input."""
     chosen = values[x]
     return chosen.index_select(dim, values[index] % max(chosen.shape[dim], 1))
 
 
 def _spread(index: int, x: int, values: list[torch.Tensor]) -> torch.Tensor:
-    """Rows added at indices that are an input."""
+    """Add rows at indices from an input."""
     rows, chosen = values[x], values[index]
     at = chosen[: len(rows)] % max(len(rows), 1)
     return torch.zeros_like(rows).index_add(0, at, rows[: len(chosen)])
@@ -114,7 +114,8 @@ def _spread(index: int, x: int, values: list[torch.Tensor]) -> torch.Tensor:
 
 @dataclass
 class Program:
-    """Steps, each of which makes a value from those before it; the first are inputs. `names` tell them."""
+    """Steps, each of which computes a value from earlier ones; the first values are inputs. `names` describe the
+    steps."""
 
     seed: int
     steps: list[Step] = field(default_factory=list[Step])
@@ -122,12 +123,12 @@ class Program:
 
     @classmethod
     def of(cls, seed: int) -> Program:
-        """The program of a seed: 2 to 7 steps."""
-        rng, made = random.Random(seed), cls(seed)
-        samples = [made.inputs(sizes) for sizes in TRIED]
+        """Draw the program of a seed: 2 to 7 steps."""
+        rng, program = random.Random(seed), cls(seed)
+        samples = [program.inputs(sizes) for sizes in TRIED]
         wanted = rng.randint(2, 7)
         for _ in range(60):
-            name, step = made._draw(rng, samples[0])
+            name, step = program._draw(rng, samples[0])
             try:
                 results = [step(values) for values in samples]
             except (RuntimeError, IndexError, ValueError):
@@ -136,14 +137,14 @@ class Program:
                 continue
             for values, result in zip(samples, results, strict=True):
                 values.append(result)
-            made.steps.append(step)
-            made.names.append(name)
-            if len(made.steps) == wanted:
+            program.steps.append(step)
+            program.names.append(name)
+            if len(program.steps) == wanted:
                 break
-        return made
+        return program
 
     def inputs(self, sizes: Sizes) -> list[torch.Tensor]:
-        """Tensors with dims of these sizes, other ones for each; the last are indices."""
+        """Return tensors with these sizes; their values depend on the sizes. The last input has indices."""
         n, m = sizes
         random_ = torch.Generator().manual_seed(self.seed)
         shapes = ((n,), (n, WIDTH), (m, n), (2, n, WIDTH))
@@ -151,7 +152,7 @@ class Program:
         return [*floats, torch.randint(0, 100, (n,), generator=random_)]
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The last values, and the gradients of the inputs that have one."""
+        """Return the last values, and the gradients of the inputs that have one."""
         leaves = [x.requires_grad_(x.is_floating_point()) for x in inputs]
         values = list(leaves)
         for step in self.steps:
@@ -164,7 +165,7 @@ class Program:
 
     def _draw(self, rng: random.Random, values: list[torch.Tensor]) -> tuple[str, Step]:
         floats = [i for i, v in enumerate(values) if v.is_floating_point() and v.dim()]
-        # What was made last is used most.
+        # The latest values are used most.
         x = rng.choice(floats) if rng.random() < 0.4 else floats[-1]
         kind = rng.choice(("unary", "along", "along", "two", "two", "picked", "spread"))
         if kind == "unary":
@@ -182,7 +183,7 @@ class Program:
         return f"rows of {x} added by index", partial(_spread, INDEX, x)
 
 
-INDEX = 4  # the input of indices
+INDEX = 4  # the position of the input with indices
 
 
 def _apply(function: Callable[..., torch.Tensor], which: Sequence[int], values: list[torch.Tensor]) -> Any:

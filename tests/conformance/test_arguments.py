@@ -15,22 +15,22 @@ FEW = ("flip", "roll", "topk", "narrow")
 
 def failures(names: tuple[str, ...], k: int) -> list[object]:
     pattern = "|".join(name.replace(".", r"\.") for name in names)
-    found = [conduct(entry, k) for entry in entries(("float32",), f"^({pattern})$")]
-    assert len(found) >= len(names)
-    return [(row.op, row.failures) for row in found if row.failures]
+    reports = [conduct(entry, k) for entry in entries(("float32",), f"^({pattern})$")]
+    assert len(reports) >= len(names)
+    return [(row.op, row.failures) for row in reports if row.failures]
 
 
-def test_integer_arguments_are_those_of_the_call() -> None:
+def test_integer_arguments_keep_the_values_of_their_call() -> None:
     assert not failures(FEW, 1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["diagonal", "tril", "transpose", "sum", "sort", "kthvalue", "index_select"])
-def test_integer_arguments_of_more_samples(name: str) -> None:
+def test_integer_arguments_keep_their_values_in_more_samples(name: str) -> None:
     assert not failures((name,), 4)
 
 
-def test_each_integer_takes_other_values() -> None:
+def test_each_integer_varies() -> None:
     call = (torch.ones(3, 5), ([2, 0], True), {"size": torch.Size([3]), "k": 1})
     assert integers(call) == [2, 0, 3, 1]
     assert with_integer(call, 1, 7)[1] == ([2, 7], True)

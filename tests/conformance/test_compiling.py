@@ -1,4 +1,4 @@
-"""Programs of entries compiled for a TPU that is not here, and how the table tells of them."""
+"""Programs of entries compiled for an absent TPU, and their column of the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.conformance import column, compiling, rows, sweep
 from tools.conformance.entries import entries
 from tools.conformance.samples import call_of
 
-# Of each: what the TPU's compiler lacks, or once ended the process at, and how that ends now.
+# Entries that the TPU's compiler lacks, or that once ended its process, with today's outcomes.
 SMALL = {
     ("add", "bfloat16"): "compiles",
     ("frexp", "float64"): "compiles",
@@ -26,13 +26,13 @@ LARGE = {
     ("svd", "float32"): "compiles",
     ("softmax.with_dtype", "float32"): "compiles",
     ("linalg.lu_factor", "float64"): "compiles",
-    ("linalg.eigh", "complex64"): "compiles",  # its gradient reads whether it is unique
+    ("linalg.eigh", "complex64"): "compiles",  # its gradient reads whether the result is unique
     ("fft.rfft", "float64"): "refused",
 }
 
 
 @pytest.mark.parametrize("of_entries", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)], ids=["small", "large"])
-def test_every_entry_compiles_or_is_refused_at_the_call(
+def test_entry_compiles_or_is_refused_at_the_call(
     of_entries: dict[tuple[str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for name, value in ALONE.items():
@@ -44,7 +44,7 @@ def test_every_entry_compiles_or_is_refused_at_the_call(
     assert outcomes == of_entries
 
 
-def test_the_smallest_samples_that_differ():
+def test_smallest_distinct_samples_are_compiled():
     (entry,) = entries(("float32",), "^linalg.svd$")
     calls = [call_of(sample) for _, sample in compiling.smallest_of(entry, 4)]
     assert len({compiling.structure(call) for call in calls}) == len(calls) == 4
@@ -58,7 +58,7 @@ def row(op: str, dtype: str = "float32", **checks: tuple[list[int], str]) -> dic
     return {"op": op, "dtype": dtype, "k": 3, "seed": 0, "checks": counts, "failures": failures}
 
 
-def test_the_document_says_of_every_chip_what_is_known(tmp_path: Path):
+def test_document_has_the_results_of_every_chip(tmp_path: Path):
     results = [
         row("add", v6e=([2, 2], "")),
         row("eig", call=([0, 1], "NotImplementedError")),

@@ -1,4 +1,4 @@
-"""Ops at sizes of work against the CPU by their errors: a seeded sample of what `make conformance SIZES=large` runs."""
+"""Ops at realistic sizes, compared by their errors with the CPU: a seeded sample of `make conformance SIZES=large`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own samples warn
 
 SAMPLED = 6
-"Ops of each test, of those below."
+"""For each test, the number of these ops."""
 OPS = (
     "add", "amax", "argmax", "clamp", "cummax", "div.no_rounding_mode", "exp", "gather", "index_select", "lerp",
     "matmul", "max.reduction_with_dim", "mean", "neg", "nn.functional.gelu", "softmax", "sort", "sum", "tanh", "where",
@@ -17,7 +17,7 @@ OPS = (
 
 @pytest.fixture
 def as_xla():
-    """The CPU with subnormal numbers flushed, and every trace compiled, as in the sweep; both undone afterwards."""
+    """Flush subnormal numbers on the CPU, and compile every trace, as in the sweep; undo both afterwards."""
     from lazytpu.engine.cutting import on_host
     from tools.conformance import large
 
@@ -29,7 +29,7 @@ def as_xla():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
-def test_ops_at_sizes_of_work(as_xla: None, dtype: str, monkeypatch: pytest.MonkeyPatch):
+def test_ops_at_realistic_sizes(as_xla: None, dtype: str, monkeypatch: pytest.MonkeyPatch):
     import random
 
     from tools.conformance import large
@@ -52,7 +52,7 @@ def test_moves_keep_the_sign_of_zero():
     assert precise(zero, zero, reference) == ""
 
 
-def test_error_may_be_twice_that_of_the_cpu_and_two_ulp():
+def test_error_may_be_twice_the_error_of_the_cpu_plus_two_ulp():
     from tools.conformance.precision import Reference, precise
 
     exact = torch.full((3,), 4 / 3, dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_error_may_be_twice_that_of_the_cpu_and_two_ulp():
     assert "1 of 3" in precise(torch.tensor([4 / 3, float("nan"), 4 / 3]), rounded, reference)
 
 
-def test_errors_of_large_elements_excuse_no_small_ones():
+def test_large_elements_do_not_excuse_small_ones():
     from tools.conformance.precision import Reference, precise
 
     exact = torch.logspace(-6, 6, 4097, dtype=torch.float64)

@@ -1,7 +1,8 @@
-"""Every op of torch's database, one sample: forward and backward in float32, or at the first dtype the CPU has.
+"""Every op of torch's database, one sample: forward and backward in float32, or in the first dtype that the CPU
+supports.
 
-`make conformance` runs them all, with more samples, at nine dtypes and with further checks. Here the ops are dealt to
-`BATCHES` tests, and those of one test are compiled together.
+`make conformance` runs them all, with more samples, at nine dtypes and with more checks. Here the ops are distributed
+over `BATCHES` tests, and the ops of one test are compiled together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own samples warn
 
 
 def trials_of(name: str, k: int, dtypes: tuple[str, ...] = ()) -> list[Any]:
-    """At most k samples of an op in float32, or at the first of the dtypes that the CPU has."""
+    """Return at most k samples of an op in float32, or in the first dtype that the CPU supports."""
     from tools.conformance.entries import Entry, table
     from tools.conformance.rows import DTYPES
     from tools.conformance.samples import call_of, tensors
@@ -29,7 +30,7 @@ def trials_of(name: str, k: int, dtypes: tuple[str, ...] = ()) -> list[Any]:
 
     info, trials = table()[name], []
     supported = [getattr(torch, d) for d in dtypes or DTYPES if getattr(torch, d) in info.supported_dtypes("cpu")]
-    if not supported or name.startswith("jiterator_"):  # of float8 only; compiled for CUDA only
+    if not supported or name.startswith("jiterator_"):  # float8 only; CUDA only
         return []
     entry = Entry(name, info, supported[0])
     for number, sample in entry.samples(k):
@@ -55,8 +56,8 @@ def test_ops(batch: int):
 
 
 @pytest.mark.parametrize("gap", [g for g in GAPS if g.raises], ids=lambda gap: gap.ops)
-def test_missing_ops_raise_not_implemented_error(gap: gaps.Gap):
-    """An op that lazytpu does not have raises NotImplementedError, which names it; else its gap is to be taken out."""
+def test_missing_op_raises_not_implemented_error(gap: gaps.Gap):
+    """An op that lazytpu lacks raises NotImplementedError with its name. Otherwise remove its gap."""
     from tools.conformance.checks import CHECKS
     from tools.conformance.entries import table
     from tools.conformance.trial import together

@@ -1,5 +1,7 @@
-"""Random programs at sizes that vary, forward and backward: the CPU's values at every size, with padding that holds
-NaN, and the same where there is none. `make random-sizes` runs a thousand."""
+"""Random programs at varying sizes, forward and backward: every size must have the CPU's values.
+
+Padding holds NaN; modes without padding run too. `make random-sizes` runs a thousand programs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ COUNT = int(os.environ.get("RANDOM_SIZES", "32"))
 FIRST = int(os.environ.get("RANDOM_SIZES_FROM", "0"))
 TOGETHER = 8  # programs of a test
 BUCKETS = (4, 8, 16)
-# The first teaches, the second has a program of its bucket; its edges; another bucket; nothing, and what broadcasts.
+# The first has its exact program, the second a program of its bucket. Then: the bucket's edges, another bucket, an
+# empty dim, and size 1, which broadcasts.
 SIZES: tuple[Sizes, ...] = ((5, 6), (7, 8), (6, 5), (8, 7), (9, 3), (0, 6), (1, 1), (2, 0))
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def expected(program: Program, sizes: Sizes) -> list[torch.Tensor] | None:
-    """What the CPU gives, None where it refuses these sizes."""
+    """Return the CPU's values, or None if it refuses these sizes."""
     try:
         return program.run(program.inputs(sizes))
     except (RuntimeError, IndexError, ValueError):
@@ -43,7 +46,7 @@ def check(program: Program, sizes: Sizes) -> None:
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, TOGETHER))
-def test_values_at_every_size(first: int) -> None:
+def test_values_equal_the_cpu_at_every_size(first: int) -> None:
     lazytpu.sync()
     with lazytpu.options(buckets=BUCKETS):
         for seed in range(first, min(first + TOGETHER, FIRST + COUNT)):
@@ -53,7 +56,7 @@ def test_values_at_every_size(first: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["strict", "debug"])
-def test_modes_without_padding(mode: str) -> None:
+def test_values_equal_the_cpu_in_modes_without_padding(mode: str) -> None:
     with lazytpu.options(buckets=BUCKETS), lazytpu.mode(mode):
         for seed in range(2):
             for sizes in SIZES[:3]:
@@ -61,13 +64,13 @@ def test_modes_without_padding(mode: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_most_programs_are_shared_by_sizes() -> None:
-    """The generator makes programs that padding is for."""
+def test_most_programs_serve_several_sizes() -> None:
+    """The generator draws programs that can be padded."""
     before = len(lazytpu.explain())
     with lazytpu.options(buckets=BUCKETS):
         for seed in range(2000, 2006):
             for sizes in SIZES[:3]:
                 check(Program.of(seed), sizes)
-    made = [str(program) for program in list(lazytpu.explain())[before:]]
-    shared = sum("one program for sizes" in text and "was not compiled" not in text for text in made)
-    assert shared >= 4, "\n".join(made)
+    explanations = [str(program) for program in list(lazytpu.explain())[before:]]
+    shared = sum("one program for sizes" in text and "was not compiled" not in text for text in explanations)
+    assert shared >= 4, "\n".join(explanations)

@@ -1,6 +1,6 @@
-"""Shapes that nobody thought of: broadcasting, reductions, indexing, products and views, empty and 0-d among them.
+"""Random shapes, also empty and 0-d: broadcasting, reductions, indexing, products and views.
 
-Hypothesis draws them, the same ones every time. A draw is several cases, which are compiled together.
+Hypothesis draws them, the same shapes every time. A draw is several cases, which are compiled together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIDE = st.sampled_from([1, 2, 3, 0, 4])
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Numbers of both signs, all different where the dtype has that many, and none of them 0 but for bools."""
+    """Return numbers of both signs, all different if the dtype has enough, and not 0, except bools."""
     n = math.prod(shape)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     numbers = (order - n // 2 + 0.5) * 2 if not dtype.is_floating_point else (order - n / 2 + 0.25) / max(1, n) * 4
@@ -40,7 +40,8 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tenso
 
 
 def laid_out(draw: Any, tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A view that leaves the shape as it is but not the strides: reversed twice, cut out of more, or transposed."""
+    """Return a view with the same shape and other strides: reversed twice, a slice of a larger tensor, or
+    transposed."""
     kinds = ["plain", "cut", "transposed"] if tensor.dim() else ["plain"]
     return {
         "plain": lambda t: t,
@@ -139,7 +140,7 @@ def test_products(cases: list[Case]):
 
 @st.composite
 def indices(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """What may stand in brackets: integers, slices, None, ..., and at most two arrays of indices side by side."""
+    """Return an index: integers, slices, None, ..., and at most two adjacent arrays of indices."""
     index: list[Any] = []
     arrays = draw(shapes.array_shapes(max_dims=2, min_side=0, max_side=3))
     for size in shape[: draw(st.integers(0, len(shape)))]:
@@ -167,7 +168,7 @@ def at(index: tuple[Any, ...], device: torch.device) -> tuple[Any, ...]:
 
 
 def written(x: torch.Tensor, index: tuple[Any, ...]) -> torch.Tensor:
-    """A number written at the indices."""
+    """Write a number at the indices."""
     x[at(index, x.device)] = 7
     return x
 
@@ -230,7 +231,7 @@ MOVES: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 @st.composite
 def chains(draw: Any) -> Case:
-    """Moves one after the other, some of them views; writes among them show in the input."""
+    """Return a chain of ops that move elements, some of them views; writes between them change the input."""
     steps = draw(st.lists(st.tuples(st.sampled_from(sorted(MOVES)), st.integers(0, 3)), min_size=1, max_size=5))
     x = values(draw(SHAPE), draw(st.sampled_from([torch.float32, torch.int64])), 0)
 

@@ -1,5 +1,7 @@
-"""Random expressions of sizes, at every size of a bucket: the CPU's values, with padding that holds NaN.
-`make random-sizes` runs thousands."""
+"""Random expressions of sizes, at every size of a bucket: the values must be the CPU's, with padding that holds NaN.
+
+`make random-sizes` runs thousands.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def eager(case: Case) -> Callable[[torch.Tensor], Sequence[torch.Tensor]]:
-    """The case as a function of its input, whose sizes are those of the expression."""
+    """Return the case as a function of its input, whose sizes the expression reads."""
     return lambda x: case.run(x, x.shape[0], x.shape[1] - COLUMNS)
 
 
 def check(case: Case, run: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> None:
-    """Compare what `run` gives on the device with the case on the CPU, at every size."""
+    """Compare `run` on the device with the case on the CPU, at every size."""
     for n, m in case.sizes:
         x = case.input(n, m)
         try:
             want = case.run(x, n, m)
-        except (RuntimeError, IndexError):  # such as a mean of no row where torch refuses it
+        except (RuntimeError, IndexError):  # such as a mean of no rows, which torch refuses
             continue
         got = [value.cpu() for value in run(x.to("tpu"))]
         for i, (g, w) in enumerate(zip(got, want, strict=True)):
@@ -41,7 +43,7 @@ def check(case: Case, run: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> 
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_values_of_every_expression(seed: int) -> None:
+def test_values_equal_the_cpu(seed: int) -> None:
     lazytpu.sync()
     with lazytpu.options(buckets=BOUNDS):
         case = Case.of(seed)
@@ -49,7 +51,7 @@ def test_values_of_every_expression(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_values_of_every_expression_in_a_compiled_graph(seed: int) -> None:
+def test_values_equal_the_cpu_in_a_compiled_graph(seed: int) -> None:
     lazytpu.sync()
     torch.compiler.reset()
     with lazytpu.options(buckets=BOUNDS):
@@ -64,7 +66,7 @@ def test_values_of_every_expression_in_a_compiled_graph(seed: int) -> None:
         ("(n * 3 + 2) // 8", "arange"),
     ],
 )
-def test_expressions_that_agree_with_others_at_a_few_sizes(text: str, use: str) -> None:
+def test_coincidence_at_a_few_sizes_is_not_generalized(text: str, use: str) -> None:
     sizes = [(n, 0) for n in (63, 41, 47, 55, 44, 36, 35, 37, 38, 40, 33, 34, 39)]
     lazytpu.sync()
     with lazytpu.options(buckets=BOUNDS):
@@ -72,7 +74,7 @@ def test_expressions_that_agree_with_others_at_a_few_sizes(text: str, use: str) 
         check(case, eager(case))
 
 
-def test_the_generator_draws_every_use_and_both_numbers_of_symbols() -> None:
+def test_generator_draws_every_use_and_one_or_two_symbols() -> None:
     cases = [Case.of(seed) for seed in range(200)]
     assert len({case.use for case in cases}) == 9
     assert {"m" in case.text for case in cases} == {True, False}

@@ -1,4 +1,5 @@
-"""The sweep survives its workers and itself; the table is what the results say, and every gap is somebody's."""
+"""The sweep survives the death of a worker and of itself; the table follows from the results, and every gap names an
+owner."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def row(op: str, dtype: str = "float32", k: int = 3, passed: int = 3, **more: An
     }  # fmt: skip
 
 
-def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path):
+def test_death_of_a_worker_fails_only_its_op(tmp_path: Path):
     from tools.conformance import rows, sweep
 
     results = tmp_path / "results.jsonl"
@@ -33,7 +34,7 @@ def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path):
     assert answers["hangs"]["failures"][0]["message"] == "took more than 5 s"
 
 
-def test_an_answer_in_time_counts_however_late_the_sweep_looks():
+def test_late_poll_accepts_an_answer_in_time():
     from collections import deque
 
     from tools.conformance import sweep
@@ -48,7 +49,7 @@ def test_an_answer_in_time_counts_however_late_the_sweep_looks():
     assert [row["op"] for row in sweep._collect([worker], jobs)] == ["add"]
 
 
-def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path):
+def test_restarted_sweep_continues(tmp_path: Path):
     from tools.conformance import rows, sweep
 
     results = tmp_path / "results.jsonl"
@@ -59,14 +60,14 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path):
     assert [op for op, *_ in rows.finished(results)] == ["add", "mul"]
 
 
-def test_samples_are_spread_over_all():
+def test_samples_are_evenly_spread():
     from tools.conformance.entries import spread
 
     assert spread("abcde", 3) == [(0, "a"), (2, "c"), (4, "e")]
     assert spread("abc", 0) == spread("abc", 5) == [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_every_op_has_a_name_of_its_own():
+def test_every_op_has_a_unique_name():
     from tools.conformance.entries import entries
     from tools.conformance.rows import DTYPES
 
@@ -74,15 +75,15 @@ def test_every_op_has_a_name_of_its_own():
     assert {str(e).split()[1] for e in entries(only="^add$")} == set(DTYPES)
 
 
-def test_the_document_says_what_failed_and_why():
+def test_document_lists_failures_with_their_reasons():
     from tools.conformance.gaps import Gap
     from tools.conformance.page import page
     from tools.conformance.report import document, stale
 
-    known, other = Gap("sub|mul", "xla", "It has no minus."), Gap("add", "torch", "It is wrong.")
+    gap, unused = Gap("sub|mul", "xla", "It has no minus."), Gap("add", "torch", "It is wrong.")
     none = row("div", samples=0, checks={}, reason="the CPU refuses it")
     rows = {(r["op"], r["dtype"]): r for r in (row("add"), row("sub", passed=2), row("neg", passed=0), none)}
-    contents = document(rows, (known, other), {})
+    contents = document(rows, (gap, unused), {})
     summary = contents["summary"]["float32"]
     assert (summary["ops"], summary["pass"], summary["fail"], summary["not_compared"]) == (4, 1, 2, 1)
     assert summary["checks"] == {"forward": [1, 3]}
@@ -90,7 +91,7 @@ def test_the_document_says_what_failed_and_why():
         ("neg", "", ""),
         ("sub", "xla", "It has no minus."),
     ]
-    assert stale(rows, (known, other)) == [other]
+    assert stale(rows, (gap, unused)) == [unused]
     text = page(contents)
     assert "| float32 | 3 | 1 | **33.3 %** | 9 | 1 / 3 |" in text
     assert "| `sub` | float32 | forward | xla | It has no minus. |" in text
@@ -98,17 +99,18 @@ def test_the_document_says_what_failed_and_why():
     assert "| `div` | float32 | the CPU refuses it |" in text
 
 
-def test_the_page_is_made_of_the_document():
+def test_page_follows_from_the_document():
     from tools.conformance.page import page
     from tools.conformance.report import dumps
 
     text = (ROOT / "docs/conformance.json").read_text()
     assert dumps(json.loads(text)) == text
-    written, _, _ = (ROOT / "docs/conformance.md").read_text().partition("\n<!-- upstream -->")  # of `make upstream`
+    # `make upstream` writes the second part
+    written, _, _ = (ROOT / "docs/conformance.md").read_text().partition("\n<!-- upstream -->")
     assert written == page(json.loads(text)), "run make coverage"
 
 
-def test_gaps_are_of_ops_that_there_are():
+def test_gaps_name_existing_ops():
     import re
 
     from tools.conformance.entries import table

@@ -1,4 +1,4 @@
-"""Checks that end in every way there is."""
+"""Checks with every possible outcome."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from lazytpu.doctor.check import check
 
 @check(device=False)
 def works() -> str:
-    """It works."""
+    """The check works."""
     print("said on the way")
     return "as it should"
 
 
 @check(device=False)
 def refuses() -> str:
-    """There is no such thing here."""
+    """The feature does not exist here."""
     raise NotImplementedError("no such thing\nhere")
 
 
 @check(device=False)
 def raises() -> str:
-    """An exception, whatever it is, is a line."""
+    """Any exception is reported in one line."""
     raise ValueError("1 is\nnot 2")
 
 
 @check(device=False)
 def leaves() -> str:
-    """A library that ends Python is no way out."""
+    """A library that exits Python does not end the report."""
     sys.exit("leaving")
 
 
 @check(device=False)
 def aborts() -> str:
-    """A crash is a line, with what the process said of its end, and the next check runs."""
+    """A crash is reported with the last output of the process, and the next check runs."""
     print("F0000 00:00:00.0 1 shape.h:843] Check failed: buffer != nullptr", file=sys.stderr, flush=True)
     os.kill(os.getpid(), 6)
     return "alive"
@@ -45,7 +45,7 @@ def aborts() -> str:
 
 @check(device=False, limit=3)
 def hangs() -> str:
-    """One that hangs is ended, with what it started."""
+    """A check that hangs is killed, with its child processes."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(f"started {child.pid}", flush=True)
     time.sleep(600)

@@ -1,4 +1,4 @@
-"""The checks themselves, in this process: those that need no process of their own, and no libtpu."""
+"""The checks themselves, in this process: all checks that need neither a separate process nor libtpu."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from lazytpu.doctor.check import CHECKS, load
 
 load()
 FAMILIES = ("transfers", "memory", "lowerings", "kernels", "training")
-# Seconds of compiling each, and what they are about has tests of its own; the first wants the machine for itself.
+# Each takes seconds of compilation, and its subject has tests elsewhere; the first needs an idle machine.
 LEFT_OUT = {"memory.asynchronous runs", "lowerings.binomial", "lowerings.poisson", "lowerings.standard_gamma"}
 LEFT_OUT |= {"training.strict", "training.debug", "training.bfloat16"}
 
 
 @pytest.mark.parametrize("key", [k for k, check in CHECKS.items() if check.family in FAMILIES and k not in LEFT_OUT])
-def test_it_works(key: str) -> None:
+def test_check_works(key: str) -> None:
     assert CHECKS[key].run()

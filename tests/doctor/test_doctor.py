@@ -1,4 +1,4 @@
-"""`python -m lazytpu.doctor` as a person runs it: a report each time, and the right exit status."""
+"""`python -m lazytpu.doctor` as a user runs it: a report each time, and the right exit status."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lazytpu.doctor.check import load
 from lazytpu.doctor.process import Process
 from lazytpu.doctor.report import ALL_WORKS, EXITS, NO_DEVICE, SOMETHING_BROKEN, WRONG_COMMAND
 
-pytestmark = pytest.mark.xdist_group("doctor")  # beside each other, children would wait for the cores
+pytestmark = pytest.mark.xdist_group("doctor")  # in parallel, children would wait for the cores
 
 
 def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
-    """The exit status and the report."""
+    """Return the exit status and the report."""
     command = [sys.executable, "-m", "lazytpu.doctor", *arguments]
     done = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=400, check=False
@@ -32,13 +32,13 @@ def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 def checks(path: Path) -> dict[str, dict[str, Any]]:
-    """The checks of a file of JSON by name."""
+    """Return the checks in a JSON file by name."""
     return {f"{check['family']}.{check['name']}": check for check in json.loads(path.read_text())["checks"]}
 
 
 @pytest.mark.long
-def test_a_report_of_the_cpu(tmp_path: Path) -> None:
-    """Of the family that is about processes; the checks of the others are run by test_checks.py."""
+def test_cpu_report(tmp_path: Path) -> None:
+    """Run the family that tests processes; test_checks.py runs the checks of the others."""
     path = tmp_path / "report.json"
     status, report = doctor("cache", "--platform", "cpu", "--json", str(path), "--patience", "5")
     wrong = [check for check in checks(path).values() if check["status"] != "works"]
@@ -48,7 +48,7 @@ def test_a_report_of_the_cpu(tmp_path: Path) -> None:
     assert checks(path)["cache.loaded again"]["detail"] == "1 programs loaded, none compiled"
 
 
-def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
+def test_any_outcome_of_a_check_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     also = ("--also", "tests.doctor.injected", "--json", str(path))
     status, report = doctor("injected", *also, "--platform", "cpu", PYTHONPATH=os.pathsep.join([os.getcwd(), *_path()]))
@@ -74,7 +74,7 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
 
 
 def test_output_belongs_to_the_check_that_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the check has ended before its parent looks."""
+    """Even if the check has ended before its parent reads."""
     process = Process(os.environ, ["tests.doctor.injected"])
     stdin = process._child.stdin
     assert stdin is not None
@@ -90,7 +90,7 @@ def test_output_belongs_to_the_check_that_wrote_it(monkeypatch: pytest.MonkeyPat
 
 
 def _ended(process: int) -> bool:
-    """Whether a process runs no more. In a container nobody may have asked yet how it ended: it is a zombie then."""
+    """Whether a process has ended. In a container, nobody may have waited for it yet: then it is a zombie."""
     status = Path(f"/proc/{process}/status")
     return not status.exists() or "State:\tZ" in status.read_text()
 
@@ -99,7 +99,7 @@ def _path() -> list[str]:
     return [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
 
 
-def test_a_plugin_that_is_not_there() -> None:
+def test_missing_plugin_is_reported() -> None:
     status, report = doctor(PJRT_NAMES_AND_LIBRARY_PATHS="plug:/nowhere/plugin.so", JAX_PLATFORMS="plug")
     assert status == NO_DEVICE
     assert "JAX_PLATFORMS asks for plug" in report and "Failed to open /nowhere/plugin.so" in report
@@ -107,7 +107,7 @@ def test_a_plugin_that_is_not_there() -> None:
     assert f"not run  {sum(check.family == 'transfers' for check in load().values())} checks" in report
 
 
-def test_libtpu_without_a_chip() -> None:
+def test_libtpu_without_a_chip_is_reported() -> None:
     if any(Path("/dev").glob("accel*")) or any(Path("/dev").glob("vfio/[0-9]*")):
         pytest.skip("this machine has a TPU")
     status, report = doctor("machine", "--platform", "tpu", TPU_SKIP_MDS_QUERY="1")
@@ -117,22 +117,22 @@ def test_libtpu_without_a_chip() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["kidneys"], ["--platform", "abacus"], ["--also", "no.such.module"], ["--nope"]])
-def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
+def test_wrong_command_line_exits_with_its_status(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
         main(arguments)
-    assert left.value.code == WRONG_COMMAND
+    assert exit_info.value.code == WRONG_COMMAND
     assert arguments[-1] in capsys.readouterr().err
 
 
-def test_the_help_says_what_the_exit_status_means(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
+def test_help_explains_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
         main(["--help"])
-    assert left.value.code == 0
+    assert exit_info.value.code == 0
     printed = capsys.readouterr().out
     assert all(f"  {number}  {meaning}" in printed for number, meaning in EXITS.items())
 
 
-def test_the_list_of_checks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_all_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "--list"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert {line.partition(".")[0] for line in printed} == {"machine", "kernels"}

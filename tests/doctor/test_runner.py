@@ -1,4 +1,4 @@
-"""Which checks run in which process, and what is written of them."""
+"""The process that each check runs in, and the report of its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lazytpu.doctor.runner import CLIENT, CheckRunner
 
 
 class Scripted:
-    """A process that answers as it is told: by default that all works."""
+    """A process with scripted answers, by default that everything works."""
 
     def __init__(self, log: list[str], answers: dict[str, list[str]]) -> None:
         log.append("start")
@@ -42,8 +42,8 @@ class Scripted:
 def run(*checks: DoctorCheck, **answers: list[str]) -> tuple[list[str], list[CheckOutcome], CheckRunner]:
     log: list[str] = []
     scripted = {key.replace("__", "."): list(statuses) for key, statuses in answers.items()}
-    known = {check.key: check for check in (*checks, of(CLIENT))}
-    runner = CheckRunner(known, lambda: Scripted(log, scripted), patience=2)  # pyright: ignore[reportArgumentType]
+    by_key = {check.key: check for check in (*checks, of(CLIENT))}
+    runner = CheckRunner(by_key, lambda: Scripted(log, scripted), patience=2)  # pyright: ignore[reportArgumentType]
     return log, list(runner.run(checks)), runner
 
 
@@ -52,38 +52,38 @@ def of(key: str, **rest: Any) -> DoctorCheck:
     return DoctorCheck(family, name, "", 30, lambda: "", **rest)
 
 
-def test_one_process_for_all_and_a_client_first() -> None:
+def test_checks_share_a_process_with_the_client_first() -> None:
     log, outcomes, runner = run(of("machine.host", device=False), of(CLIENT), of("a.x"), of("a.y"))
     assert log == ["start", "machine.host", CLIENT, "a.x", "a.y", "leave"]
     assert [outcome.status for outcome in outcomes] == [WORKS] * 4 and runner.device
     assert outcomes[2].detail == "a.x 60"  # with twice the patience
 
 
-def test_a_new_process_after_a_crash_and_for_a_fresh_check() -> None:
+def test_new_process_after_a_crash_and_for_a_fresh_check() -> None:
     log, *_ = run(of("a.x"), of("a.y"), of("b.z", fresh=True), a__x=[CRASHED])
     assert log == ["start", CLIENT, "a.x", "start", CLIENT, "a.y", "leave", "start", CLIENT, "b.z", "leave"]
 
 
-def test_a_device_that_does_not_come_back() -> None:
+def test_device_lost_after_a_crash_is_reported() -> None:
     _, outcomes, runner = run(of(CLIENT), of("a.x"), of("a.y"), of("a.z"), machine__client=[WORKS, HUNG], a__x=[HUNG])
     assert [outcome.status for outcome in outcomes] == [WORKS, HUNG, LEFT_OUT, LEFT_OUT]
     assert "a new process got no client: machine.client 60" in outcomes[2].detail
     assert not runner.device
 
 
-def test_without_a_client_nothing_that_needs_one_runs() -> None:
+def test_checks_of_the_device_are_skipped_without_a_client() -> None:
     log, outcomes, runner = run(of(CLIENT), of("a.x"), of("a.y", device=False), machine__client=[BROKEN])
     assert log == ["start", CLIENT, "a.y", "leave"]
     assert [outcome.status for outcome in outcomes] == [BROKEN, LEFT_OUT, WORKS] and not runner.device
 
 
-def test_a_family_that_keeps_crashing_is_left() -> None:
+def test_family_that_keeps_crashing_is_skipped() -> None:
     checks = [of(f"a.{i}") for i in range(5)]
     _, outcomes, runner = run(*checks, of("b.x"), **{f"a__{i}": [CRASHED] for i in range(5)})
     assert [outcome.status for outcome in outcomes] == [CRASHED] * 3 + [LEFT_OUT] * 2 + [WORKS] and runner.device
 
 
-def test_what_is_left_out_is_one_line() -> None:
+def test_skipped_checks_share_one_line() -> None:
     out = io.StringIO()
     report = Report(out)
     for name in "xyz":
@@ -94,7 +94,7 @@ def test_what_is_left_out_is_one_line() -> None:
     assert [line[:4] for line in lines] == [["not", "run", "3", "checks"], ["not", "run", "x", "0.0"]]
 
 
-def test_advice_is_given_once_and_for_what_is_wrong() -> None:
+def test_advice_is_given_once_per_problem() -> None:
     text = "Failed to open x.so"
     wrong = [CheckOutcome("a", name, "", BROKEN, text) for name in "xy"]
     assert len(advice(wrong)) == 1 and "PJRT_NAMES_AND_LIBRARY_PATHS" in advice(wrong)[0]
@@ -103,16 +103,16 @@ def test_advice_is_given_once_and_for_what_is_wrong() -> None:
     assert "TPU_SKIP_MDS_QUERY=1" in waiting
 
 
-def test_settings_of_the_user_do_not_hold_for_checks() -> None:
-    given = {"LAZYTPU_MODE": "strict", "LAZYTPU_PLATFORM": "tpu", "HOME": "/root"}
-    variables = environment(given, None, "folder")
+def test_user_settings_are_not_inherited() -> None:
+    user_variables = {"LAZYTPU_MODE": "strict", "LAZYTPU_PLATFORM": "tpu", "HOME": "/root"}
+    variables = environment(user_variables, None, "folder")
     assert variables == {
         "HOME": "/root",
         "LAZYTPU_PLATFORM": "tpu",
         "LAZYTPU_CACHE_DIR": "folder/cache",
         "LAZYTPU_BACKGROUND_COMPILE": "0",
     }
-    assert environment(given, "cpu", "folder")["LAZYTPU_PLATFORM"] == "cpu"
+    assert environment(user_variables, "cpu", "folder")["LAZYTPU_PLATFORM"] == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -126,15 +126,15 @@ def test_settings_of_the_user_do_not_hold_for_checks() -> None:
         (None, ">=2", False),
     ],
 )
-def test_versions(version: str | None, bounds: str, within: bool) -> None:
+def test_version_bounds(version: str | None, bounds: str, within: bool) -> None:
     assert machine._within(version, bounds) == within
 
 
-def test_the_process_that_reports_imports_no_jax() -> None:
+def test_reporting_process_does_not_import_jax() -> None:
     code = "import sys, lazytpu.doctor.__main__ as m; m.load(); print('jax' in sys.modules, 'jaxlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
 
 
-def test_every_check_says_what_it_proves() -> None:
+def test_every_check_states_its_proof() -> None:
     assert all(check.proves.endswith(".") and check.limit > 0 for check in load().values())

@@ -1,4 +1,4 @@
-"""The samples: every template has one, and those that differ by platform are known as such."""
+"""The samples: every template has one, and samples that differ by platform are marked."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import ir
 
 SAMPLES = {**BY_PLATFORM, **ALIKE}
-# Checked by `checks.kernels`; and what no op of torch is lowered to.
+# Checked by `checks.kernels`; and templates that no torch op is lowered to.
 ELSEWHERE = {"flash_attention", "flash_attention_backward", "attention_by_blocks", "attention_by_blocks_backward"}
 UNUSED = {"betainc"}
-LOADED = {"exported"}  # a program of the user's (tests/exporting)
+LOADED = {"exported"}  # a program of the user (tests/exporting)
 PLATFORMS = ("cpu", "tpu", "cuda")
 
 
@@ -40,13 +40,13 @@ def test_every_template_has_a_sample() -> None:
     assert not set(BY_PLATFORM) & set(ALIKE)
 
 
-def test_every_dtype_of_the_device_is_transferred() -> None:
+def test_every_device_dtype_is_transferred() -> None:
     assert {getattr(torch, name) for name in transfers.DTYPES} == set(NAMES)
 
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """(name, operands, parameters) of the templates that are lowered."""
+    """Record (name, operands, parameters) of the lowered templates."""
     lowered: list[tuple[Any, ...]] = []
 
     def instance(name: str, operands: Any, params: Any, platform: str | None) -> registry.Instance:
@@ -58,21 +58,21 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def lower(name: str) -> None:
-    """Lower what the sample records, and compile nothing."""
+    """Lower the ops that the sample records, without compiling."""
     activate()
     wiring.start()
-    parts = rehearse(lambda: SAMPLES[name](Given("tpu")), platform="cpu")
-    for part in parts:
-        of_trace = (part.records, part.live, part.dead, part.names)
+    programs = rehearse(lambda: SAMPLES[name](Given("tpu")), platform="cpu")
+    for program in programs:
+        of_trace = (program.records, program.live, program.dead, program.names)
         translate(*of_trace, name=name, bounds_check=False, target=Target("cpu"), platform="cpu")
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_calls_its_template_and_is_known_to_differ(name: str, called: list[tuple[Any, ...]]) -> None:
+def test_sample_calls_its_template_and_marks_platform_differences(name: str, called: list[tuple[Any, ...]]) -> None:
     lower(name)
-    own = [call for call in called if call[0] == name]
-    assert own, f"it calls {sorted({call[0] for call in called})}"
-    differs = any(_differs(*call) for call in own)
+    calls_of_template = [call for call in called if call[0] == name]
+    assert calls_of_template, f"it calls {sorted({call[0] for call in called})}"
+    differs = any(_differs(*call) for call in calls_of_template)
     table = "BY_PLATFORM" if differs else "ALIKE"
     assert name in (BY_PLATFORM if differs else ALIKE), f"{name} belongs into {table} of lazytpu/doctor/samples.py"
 
@@ -80,12 +80,12 @@ def test_a_sample_calls_its_template_and_is_known_to_differ(name: str, called: l
 def _differs(name: str, operands: Any, params: Any) -> bool:
     try:
         return len({_text(registry.instance(name, operands, params, platform)) for platform in PLATFORMS}) > 1
-    except NotImplementedError:  # jax has it on some of them only
+    except NotImplementedError:  # jax has it only on some of them
         return True
 
 
 def _text(instance: registry.Instance) -> str:
-    """What it computes, whatever jax calls its functions, and in which order they come."""
+    """Return the module's text with jax's function names and order normalized."""
     with client.mlir_context():
         text = stablehlo_text(ir.Module.parse(instance.bytecode))
     return "\n".join(sorted(re.sub(r"@\w+", "@", text).splitlines()))

@@ -1,4 +1,4 @@
-"""Models to export, each with example arguments; those that run in plain JAX, too."""
+"""Models to export, each with example arguments, including models that run in plain JAX."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch._higher_order_ops import scan
 
 @dataclass(frozen=True)
 class Case:
-    """`make()` gives a module, positional and keyword arguments, the same each time. `tolerance` is for JAX, which
-    fuses otherwise."""
+    """`make()` returns a module, positional and keyword arguments, the same at each call. `tolerance` is for JAX, whose
+    fusions differ."""
 
     make: Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
     tolerance: float = 1e-5
@@ -61,7 +61,7 @@ class Transformer(nn.Module):
 
 
 class Cache(nn.Module):
-    """Appends to a buffer that lives from call to call, and overwrites an argument."""
+    """Appends to a buffer that persists between calls, and overwrites an argument."""
 
     def __init__(self) -> None:
         super().__init__()

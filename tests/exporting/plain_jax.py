@@ -1,9 +1,9 @@
-"""Runs exported programs in a process that has jax, numpy and safetensors, and not lazytpu or torch.
+"""Run exported programs in a process that has jax, numpy and safetensors, and not lazytpu or torch.
 
     python plain_jax.py FOLDER...
 
-Each folder has a program, as `program/`, and the flat arguments of its calls, as `arguments.npz`. The flat results
-become `results.npz`.
+Each folder has a program, as `program/`, and the flat arguments of its calls, as `arguments.npz`. The flat results are
+written to `results.npz`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `lazytpu.export` returns, and what it refuses."""
+"""The results of `lazytpu.export`, and its errors."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def dynamic() -> Any:
     return torch.export.export(Function(double), (torch.ones(4, 3),), dynamic_shapes=batch)
 
 
-# ---- what it returns
+# ---- results
 
 
-def test_the_text_is_plain_stablehlo(linear: tuple[nn.Linear, Exported]):
+def test_text_is_plain_stablehlo(linear: tuple[nn.Linear, Exported]):
     _, exported = linear
     text = exported.stablehlo
     assert "%weight: tensor<2x3xf32>" in text and "%input: tensor<1x3xf32>" in text
@@ -50,7 +50,7 @@ def test_the_text_is_plain_stablehlo(linear: tuple[nn.Linear, Exported]):
 
 
 @pytest.mark.parametrize("version", [None, "1.0.0", portable.current_version()])
-def test_the_artifact_is_of_the_version_asked_for(linear: tuple[nn.Linear, Exported], version: str | None):
+def test_artifact_has_the_requested_version(linear: tuple[nn.Linear, Exported], version: str | None):
     data = linear[1].artifact(version)
     with mlir_context() as context:
         assert "stablehlo.dot_general" in str(stablehlo.deserialize_portable_artifact(context, data))
@@ -58,19 +58,19 @@ def test_the_artifact_is_of_the_version_asked_for(linear: tuple[nn.Linear, Expor
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "99.0.0", "new"])
-def test_a_version_that_there_is_not(linear: tuple[nn.Linear, Exported], version: str):
+def test_unknown_version_is_refused(linear: tuple[nn.Linear, Exported], version: str):
     with pytest.raises(ValueError, match=rf"expected a version of StableHLO from .* to .*, got '{version}'"):
         linear[1].artifact(version)
 
 
-def test_the_function_of_jax(linear: tuple[nn.Linear, Exported]):
+def test_jax_function_computes_the_results(linear: tuple[nn.Linear, Exported]):
     module, exported = linear
     weights = {name: weight.detach().numpy() for name, weight in exported.weights.items()}
     result = jax.jit(exported.jax().call)(weights, np.ones((1, 3), np.float32))
     np.testing.assert_allclose(result, module(torch.ones(1, 3)).detach(), rtol=1e-6)
 
 
-def test_a_module_on_the_device_is_exported_as_it_is():
+def test_module_on_the_device_is_exported_unchanged():
     x = torch.ones(2, 3, device="tpu")
     module = nn.Linear(3, 2).to("tpu")
     pending = x + 1
@@ -80,21 +80,21 @@ def test_a_module_on_the_device_is_exported_as_it_is():
     assert (exported.platforms, exported.name) == (("cpu",), "on_the_device")
     assert repr(exported) == "<on_the_device for cpu: 2 weights (32 bytes), 1 arguments, 1 results>"
     assert pending.tolist() == [[2.0] * 3] * 2
-    assert module(x).shape == (2, 2)  # its tensors are what they were
+    assert module(x).shape == (2, 2)  # its tensors are unchanged
 
 
-def test_another_platform_has_no_program(linear: tuple[nn.Linear, Exported]):
+def test_other_platforms_have_no_program(linear: tuple[nn.Linear, Exported]):
     with pytest.raises(ValueError, match="exported for cpu and tpu, not for 'gpu'"):
         linear[1].text("gpu")
 
 
-def test_attention_is_as_the_platform_has_it():
+def test_attention_is_lowered_for_the_platform():
     module = Function(nn.functional.scaled_dot_product_attention)
     exported = lazytpu.export(module, (torch.ones(1, 2, 1024, 128, dtype=torch.bfloat16),) * 3, {"is_causal": True})
     assert exported.custom_calls["cpu"] == () and exported.text("cpu") != exported.text("tpu")
 
 
-def test_sizes_that_vary_are_specialized():
+def test_varying_sizes_are_specialized():
     exported = lazytpu.export(dynamic(), (torch.ones(7, 3),))
     assert exported.signature.tensors[0].shape == (7, 3)
 
@@ -107,7 +107,7 @@ class Draws(nn.Module):
         return nn.functional.dropout(x, 0.5, training=True), torch.rand(4, device=x.device)
 
 
-def test_a_seed_gives_the_numbers_of_the_device(tmp_path: Path):
+def test_seed_gives_the_numbers_of_the_device(tmp_path: Path):
     torch.tpu.manual_seed(3)
     state = torch.tpu.get_rng_state()
     exported = lazytpu.export(Draws(), (torch.ones(64),), seed=True)
@@ -117,8 +117,8 @@ def test_a_seed_gives_the_numbers_of_the_device(tmp_path: Path):
     torch.tpu.manual_seed(seed)
     want = [t.cpu() for t in Draws()(x)]
     in_jax = exported.jax().call({}, np.array([5, 7], np.uint32), np.ones(64, np.float32))
-    for result, other, tensor in zip(in_jax, loaded.seeded(seed)(x), want, strict=True):
-        assert np.asarray(result).tolist() == tensor.tolist() == other.tolist()
+    for result, loaded_result, tensor in zip(in_jax, loaded.seeded(seed)(x), want, strict=True):
+        assert np.asarray(result).tolist() == tensor.tolist() == loaded_result.tolist()
     first, second = loaded(x), loaded(x)
     assert first[1].tolist() != second[1].tolist()
     torch.tpu.manual_seed(1)
@@ -127,7 +127,7 @@ def test_a_seed_gives_the_numbers_of_the_device(tmp_path: Path):
     assert loaded(x)[1].tolist() == again
 
 
-def test_under_a_default_device(tmp_path: Path):
+def test_default_device_does_not_matter(tmp_path: Path):
     with torch.device("tpu"):
         exported = lazytpu.export(Draws(), (torch.ones(64),), seed=True, platforms="cpu")
         results = lazytpu.export.load(exported.save(tmp_path / "draws")).seeded(1)(torch.ones(64))
@@ -136,13 +136,13 @@ def test_under_a_default_device(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 64])
-def test_a_seed_has_64_bits(tmp_path: Path, seed: int):
+def test_seed_has_64_bits(tmp_path: Path, seed: int):
     exported = lazytpu.export(Draws(), (torch.ones(2),), seed=True, platforms="cpu")
     with pytest.raises(ValueError, match="expected a seed from 0"):
         lazytpu.export.load(exported.save(tmp_path / "draws")).seeded(seed)
 
 
-# ---- what it refuses
+# ---- errors
 
 
 def refuse(match: str, error: type[Exception], program: Any, *args: Any, **options: Any) -> None:
@@ -150,47 +150,47 @@ def refuse(match: str, error: type[Exception], program: Any, *args: Any, **optio
         lazytpu.export(program, args, **options)
 
 
-def test_random_numbers_need_a_seed():
+def test_random_numbers_need_a_seed_argument():
     match = r"(?s)aten.native_dropout.*test_export.py:\d+ draws random numbers.*eval\(\).*seed=True"
     refuse(match, ValueError, Draws(), torch.ones(2))
 
 
-def test_sizes_that_vary():
+def test_varying_sizes_are_refused():
     refuse(r"dimension 0 of 'args_0' \(s\d+\).*lazytpu.export\(program, args", ValueError, dynamic())
 
 
-def test_sizes_that_the_program_does_not_allow():
+def test_sizes_that_guards_exclude_are_refused():
     refuse(r"not among those .* which needs .*<= 9. Give others", ValueError, dynamic(), torch.ones(10, 3))
 
 
-def test_sizes_that_depend_on_data():
+def test_data_dependent_sizes_are_refused():
     match = r"aten.nonzero.default at .*models.py:\d+: the size of its result.*fixed size"
     refuse(match, ValueError, Function(lambda x: x.nonzero()), torch.ones(3))
 
 
-def test_values_that_are_read():
+def test_reading_a_value_is_refused():
     match = r"aten.item.default at .*models.py:\d+: its result depends on the values"
     refuse(match, ValueError, Function(lambda x: x * x.sum().item()), torch.ones(3))
 
 
-def test_what_is_no_module():
+def test_program_has_to_be_a_module():
     refuse("not function; wrap the function in an nn.Module", TypeError, double, torch.ones(3))
     refuse("not int$", TypeError, 3)
 
 
-def test_an_unknown_platform():
+def test_unknown_platform_is_refused():
     refuse("platforms among cpu, tpu, got 'gpu'", ValueError, nn.ReLU(), torch.ones(1), platforms=("cpu", "gpu"))
     refuse(r"got '\(\)'", ValueError, nn.ReLU(), torch.ones(1), platforms=())
 
 
-def test_an_op_that_one_platform_lacks():
+def test_op_that_one_platform_lacks_names_the_other():
     module = Function(lambda x: torch.fft.fft(x))
     match = r"(?s)models.py:\d+: .*complex128.*The cpu has it: export with platforms='cpu'"
     refuse(match, NotImplementedError, module, torch.ones(4, dtype=torch.complex128))
     assert lazytpu.export(module, (torch.ones(4, dtype=torch.complex128),), platforms="cpu").needs_x64
 
 
-def test_an_op_without_a_rule():
+def test_op_without_a_rule_is_refused():
     with torch.library._scoped_library("exporting_test", "DEF") as library:
         library.define("strange(Tensor x) -> Tensor")
         library.impl("strange", lambda x: x.clone(), "CPU")
@@ -199,7 +199,7 @@ def test_an_op_without_a_rule():
         refuse(match, NotImplementedError, Function(lambda x: torch.ops.exporting_test.strange(x)), torch.ones(2))
 
 
-def test_sparse_results():
+def test_sparse_results_are_refused():
     refuse(
         "'to_sparse' at .*models.py:.* is torch.sparse_coo",
         NotImplementedError,
@@ -208,7 +208,7 @@ def test_sparse_results():
     )
 
 
-def test_buffers_that_share_memory():
+def test_overwritten_buffers_that_share_memory_are_refused():
     class Shared(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -222,12 +222,12 @@ def test_buffers_that_share_memory():
     refuse(r"'a' and 'b' of the module share memory.*clone\(\)", ValueError, Shared(), torch.ones(4))
 
 
-def test_results_of_other_types_and_8_bit_floats():
+def test_results_of_other_types_and_8_bit_floats_are_refused():
     refuse("cannot be 8-bit floats", NotImplementedError, Function(lambda x: x.to(torch.float8_e5m2)), torch.ones(2))
     refuse("dicts with strings as keys.* 1$", TypeError, Function(lambda x: {1: x}), torch.ones(2))
 
 
-def test_a_buffer_with_the_name_of_an_argument():
+def test_buffer_may_have_the_name_of_an_argument():
     class Same(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Saved programs: their files, what is wrong with them, and calls of what they load as."""
+"""Saved programs: their files, damage, and calls of the loaded programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["fused", "lazy", "strict", "debug"])
-def test_state_goes_on_from_call_to_call(mode: str, cache: Path):
+def test_state_persists_between_calls(mode: str, cache: Path):
     loaded, module = lazytpu.export.load(cache), Cache()
     total, wanted = torch.zeros(3, device="tpu"), torch.zeros(3)
     with lazytpu.mode(mode):
@@ -53,7 +53,7 @@ def test_state_goes_on_from_call_to_call(mode: str, cache: Path):
         assert loaded.weights["length"].item() == 3
 
 
-def test_a_call_is_one_op_of_one_program(cache: Path):
+def test_call_is_one_op_of_one_program(cache: Path):
     loaded, total = lazytpu.export.load(cache), torch.zeros(3, device="tpu")
     with lazytpu.mode("lazy"):
         lazytpu.mark_step()
@@ -65,16 +65,17 @@ def test_a_call_is_one_op_of_one_program(cache: Path):
     assert y.tolist() == [2.0] * 3
 
 
-def test_a_backward_pass_is_told_the_reason(saved: Path):
+def test_backward_pass_explains_its_refusal(saved: Path):
     x = torch.ones(2, 3, device="tpu", requires_grad=True)
     y = lazytpu.export.load(saved)(x, [torch.zeros(3, device="tpu")], scale=3.0)["y"]
     with pytest.raises(RuntimeError, match="has no derivative"):
         y.sum().backward()
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, for forward-mode derivatives
+# raised by torch itself, for forward-mode derivatives
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacfwd])
-def test_transforms_are_told_the_reason(saved: Path, transform: Any):
+def test_transforms_explain_their_refusal(saved: Path, transform: Any):
     loaded, y = lazytpu.export.load(saved), [torch.zeros(3, device="tpu")]
     x = torch.ones(2, 3, device="tpu")
     with pytest.raises(NotImplementedError, match=r"no derivative and no batched form.*torch.func"):
@@ -90,7 +91,7 @@ def wrong(match: str, error: type[Exception], folder: Path, *args: Any, **kwargs
         lazytpu.export.load(folder)(*args, **kwargs)
 
 
-def test_wrong_arguments(saved: Path):
+def test_wrong_arguments_are_refused(saved: Path):
     x, y = torch.ones(2, 3, device="tpu"), torch.zeros(3, device="tpu")
     wrong(
         r"'args_0': expected a tensor float32\[2, 3\] on tpu, got float32\[3, 3\]",
@@ -112,16 +113,16 @@ def test_wrong_arguments(saved: Path):
 # ---- files
 
 
-def test_what_is_saved(saved: Path):
+def test_saved_files(saved: Path):
     names = ["cpu.jax", "cpu.stablehlo", "manifest.json", "tpu.jax", "tpu.stablehlo", "weights.safetensors"]
     assert sorted(path.name for path in saved.iterdir()) == names
     assert not list(saved.parent.glob(".*"))
     manifest = json.loads((saved / "manifest.json").read_text())
-    assert manifest["signature"]["weights"] == []  # it reads none
+    assert manifest["signature"]["weights"] == []  # it uses no weights
     assert manifest["platforms"]["cpu"]["custom_calls"] == [] and manifest["needs_x64"] is False
 
 
-def test_an_export_is_replaced_and_nothing_else(saved: Path, tmp_path: Path):
+def test_only_an_export_is_replaced(saved: Path, tmp_path: Path):
     exported = lazytpu.export(nn.ReLU(), (torch.ones(2),), platforms="cpu")
     folder = Path(shutil.copytree(saved, tmp_path / "program"))
     assert exported.save(folder) == folder
@@ -188,14 +189,14 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("damage", "match"), DAMAGE, ids=[match for _, match in DAMAGE])
-def test_damaged_files(damage: Callable[[Path], None], match: str, cache: Path, tmp_path: Path):
+def test_damaged_files_are_refused(damage: Callable[[Path], None], match: str, cache: Path, tmp_path: Path):
     folder = Path(shutil.copytree(cache, tmp_path / "program"))
     damage(folder)
     with pytest.raises(ValueError, match=match):
         lazytpu.export.load(folder)
 
 
-def test_no_program_there(tmp_path: Path):
+def test_missing_program_is_reported(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"expected a folder that lazytpu.export saved"):
         lazytpu.export.load(tmp_path / "nothing")
 
@@ -212,23 +213,23 @@ def test_safetensors_agrees_with_the_library(tmp_path: Path):
     }
     safetensors.write(tmp_path / "ours", tensors)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs")
-    for found in (
+    for tensors_read in (
         load_file(tmp_path / "ours"),
         safetensors.read(tmp_path / "theirs"),
         safetensors.read(tmp_path / "ours"),
     ):
-        assert found.keys() == tensors.keys()
+        assert tensors_read.keys() == tensors.keys()
         for name, tensor in tensors.items():
-            assert found[name].dtype is tensor.dtype and torch.equal(found[name], tensor)
+            assert tensors_read[name].dtype is tensor.dtype and torch.equal(tensors_read[name], tensor)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x10", b"\xff" * 16, b"\x02" + bytes(7) + b"[]"])
-def test_what_is_not_safetensors(tmp_path: Path, data: bytes):
+def test_file_that_is_not_safetensors_is_refused(tmp_path: Path, data: bytes):
     (tmp_path / "weights").write_bytes(data)
     with pytest.raises(ValueError, match="not a file of safetensors"):
         safetensors.read(tmp_path / "weights")
 
 
-def test_a_dtype_that_the_format_lacks():
+def test_dtype_that_the_format_lacks_is_refused():
     with pytest.raises(NotImplementedError, match=r"'w' is torch.complex128, which safetensors cannot hold"):
         safetensors.check_dtype("w", torch.complex128)

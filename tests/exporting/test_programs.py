@@ -1,4 +1,4 @@
-"""Exported programs compute what torch computes on the CPU: in plain JAX, and loaded again."""
+"""Exported programs compute torch's results on the CPU: in plain JAX, and loaded again."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ HERE = Path(__file__).parent
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in nested containers, in JAX's order."""
+    """Return the tensors in nested containers, in JAX's order."""
     return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an export of each case, and what plain JAX, in a process of its own, made of it."""
+    """Export each case into a folder, and run it with plain JAX in a separate process."""
     folder = tmp_path_factory.mktemp("exports")
     for name, case in CASES.items():
         module, args, kwargs = case.make()
@@ -43,7 +43,8 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_the_cpu(name: str, program: Path) -> tuple[Any, list[torch.Tensor]]:
-    """The results of a case on the CPU, and what the call overwrote, in the order of the manifest."""
+    """Return the results of a case on the CPU, and the tensors that the call overwrote, in the order of the
+    manifest."""
     module, args, kwargs = CASES[name].make()
     signature = json.loads((program / "manifest.json").read_text())["signature"]
     with torch.no_grad():
@@ -63,15 +64,15 @@ def assert_close(name: str, found: list[torch.Tensor], wanted: list[torch.Tensor
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_plain_jax(name: str, exports: Path):
+def test_plain_jax_computes_the_results(name: str, exports: Path):
     results, overwritten = on_the_cpu(name, exports / name / "program")
     with np.load(exports / name / "results.npz") as saved:
-        found = [torch.from_numpy(np.array(saved[key])) for key in saved.files]
-    assert_close(name, found, [*tensors(results), *overwritten])
+        arrays = [torch.from_numpy(np.array(saved[key])) for key in saved.files]
+    assert_close(name, arrays, [*tensors(results), *overwritten])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_loaded_again(name: str, exports: Path):
+def test_loaded_program_computes_the_results(name: str, exports: Path):
     wanted, overwritten = on_the_cpu(name, exports / name / "program")
     loaded = lazytpu.export.load(exports / name / "program")
     _, args, kwargs = CASES[name].make()
@@ -89,7 +90,7 @@ def test_loaded_again(name: str, exports: Path):
     assert_close(name, [*tensors(results), *changed], [*tensors(wanted), *overwritten])
 
 
-def test_the_signature_is_what_the_module_shows(exports: Path):
+def test_signature_lists_weights_and_arguments(exports: Path):
     training, evaluated, cache = (
         lazytpu.export.load(exports / name / "program").signature for name in ("training", "convolution", "cache")
     )

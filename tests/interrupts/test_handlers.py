@@ -1,4 +1,4 @@
-"""Handlers of signals: called at once in the user's code, and afterwards where lazytpu works."""
+"""Handlers of signals run at once in the user's code, and after lazytpu's work otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ring = Callable[[], None]
 
 
 class Bell(Exception):
-    """What the handler of these tests raises."""
+    """The exception of the handler of these tests."""
 
 
 def ring_now(signum: int = signal.SIGUSR1) -> None:
@@ -35,7 +35,7 @@ def ring_now(signum: int = signal.SIGUSR1) -> None:
 
 @pytest.fixture(autouse=True)
 def bell() -> Iterator[list[str]]:
-    """SIGUSR1 raises Bell; the list has the name of the function in which it did."""
+    """Make SIGUSR1 raise Bell; the list receives the name of the function in which it did."""
     torch.ones(1, device="tpu")
     places: list[str] = []
 
@@ -52,7 +52,7 @@ def bell() -> Iterator[list[str]]:
 
 @pytest.fixture
 def ring_inside(monkeypatch: pytest.MonkeyPatch) -> Ring:
-    """Makes the signal come while the next new op is recorded."""
+    """Send the signal while the next new op is recorded."""
     infer = miss.infer
 
     def ringing(*args: Any) -> Any:
@@ -148,7 +148,7 @@ def test_a_debuggers_tracing_continues(ring_inside: Ring) -> None:
     assert work.__code__.co_firstlineno + 3 in lines
 
 
-# -- where Python drops what a handler raises, or C++ cannot bear it
+# -- where Python drops a handler's exception, or C++ code must not raise
 
 
 class Noisy:
@@ -200,7 +200,7 @@ def test_an_interrupt_in_a_weak_dictionary_is_not_lost(monkeypatch: pytest.Monke
 
 
 def test_a_signal_while_c_code_asks_for_the_text_of_an_object() -> None:
-    """torch's C++ does so where it must not raise. Here zip and map are the C code: it is finished first."""
+    """torch's C++ code does so where it must not raise. Here zip and map are the C code: it finishes first."""
     texts: list[Any] = []
     with pytest.raises(Bell):
         texts.extend(zip(map(_thread.interrupt_main, [signal.SIGUSR1]), map(str, [5]), strict=True))
@@ -211,7 +211,7 @@ def test_a_signal_while_c_code_asks_for_the_text_of_an_object() -> None:
 
 
 class Slow(torch.optim.SGD):
-    """Its step() is the user's code, and rings in the middle."""
+    """Its step() is the user's code, and sends the signal in the middle."""
 
     def __init__(self, parameters: Any, rings: int):
         super().__init__(parameters, lr=1.0)
@@ -242,7 +242,7 @@ def test_a_second_signal_does_not_wait_for_the_optimizer() -> None:
         optimizer.step()
     assert optimizer.reached == 1
     assert p.tolist() == [0.0] * 3
-    assert (p + 1).tolist() == [1.0] * 3  # the first is not heard of again
+    assert (p + 1).tolist() == [1.0] * 3  # the first signal is handled only once
 
 
 def test_hooks_of_a_backward_pass_on_the_cpu_are_interrupted_at_once(bell: list[str]) -> None:
@@ -258,7 +258,7 @@ def test_hooks_of_a_backward_pass_on_the_cpu_are_interrupted_at_once(bell: list[
 
 
 def test_functions_of_signal_that_were_imported_before(ring_inside: Ring, bell: list[str]) -> None:
-    """`from signal import signal`, before the device was used, sets a wrapped handler as well."""
+    """`from signal import signal`, before the first use of the device, sets a wrapped handler as well."""
 
     def handler(signum: int, frame: FrameType | None) -> None:
         raise KeyError(frame.f_code.co_name if frame else "")
@@ -270,8 +270,8 @@ def test_functions_of_signal_that_were_imported_before(ring_inside: Ring, bell: 
         torch.ones(3, 9, device="tpu").exp2()
 
 
-def test_a_signal_that_wakes_nobody_is_seen_in_a_wait(monkeypatch: pytest.MonkeyPatch):
-    """As one that comes just before the main thread blocks: here another thread gets it."""
+def test_signal_that_wakes_no_thread_is_handled_in_a_wait(monkeypatch: pytest.MonkeyPatch):
+    """Like a signal that arrives just before the main thread blocks: here another thread receives it."""
     monkeypatch.setattr(interrupts, "LOOKS", 0.05)
     changed = threading.Condition()
 

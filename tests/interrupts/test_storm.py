@@ -1,4 +1,4 @@
-"""Interrupts at random points of a training loop. `make interrupts` has thousands of them, in every mode."""
+"""Interrupts at random points of a training loop. `make interrupts` runs thousands, in every mode."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CASES = LONG if COUNT else [("fused", "sgd", "SIGALRM", sizes) for sizes in ("on
 
 
 @pytest.mark.parametrize(("mode", "optimizer", "signum", "sizes"), CASES)
-def test_old_or_new_values(mode: str, optimizer: str, signum: str, sizes: str) -> None:
+def test_interrupted_step_has_old_or_new_values(mode: str, optimizer: str, signum: str, sizes: str) -> None:
     count = COUNT // len(CASES) or 100
-    given = ["--count", str(count), "--mode", mode, "--optimizer", optimizer, "--signal", signum]
-    given += ["--sizes"] if sizes == "many sizes" else []
-    done = zygote.run([str(Path(__file__).with_name("training.py")), *given], timeout=60 + count)
+    arguments = ["--count", str(count), "--mode", mode, "--optimizer", optimizer, "--signal", signum]
+    arguments += ["--sizes"] if sizes == "many sizes" else []
+    done = zygote.run([str(Path(__file__).with_name("training.py")), *arguments], timeout=60 + count)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{count} interrupts\n"

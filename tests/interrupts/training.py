@@ -1,7 +1,7 @@
-"""A training loop that is interrupted at random points; run by test_storm.py, in a process of its own.
+"""A training loop that is interrupted at random points; test_storm.py runs it, in a separate process.
 
-After each interrupt every parameter, buffer and optimizer state must hold what it held before the step or what an
-uninterrupted step gives, every tensor must be readable, and the device usable. Exits with 1 and says what was wrong.
+After each interrupt every parameter, buffer and optimizer state must hold its value before the step, or after an
+uninterrupted step. Every tensor must be readable, and the device usable. Exits with 1 and prints the error.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam-loop": lambda parameters: torch.optim.Adam(parameters, lr=1e-3, foreach=False),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3),
 }
-MOST = 200  # rows of a batch that varies
-LATEST = 0.006  # seconds from the start of a step to its interrupt: a step takes about 3 ms
+MAX_ROWS = 200  # rows of a batch that varies
+MAX_DELAY = 0.006  # seconds from the start of a step to its interrupt: a step takes about 3 ms
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt in the main thread, once, a while after `ring_after`; by a timer, or as Ctrl-C does."""
+    """Raises KeyboardInterrupt in the main thread, once, some time after `ring_after`; by a timer, or as Ctrl-C
+    does."""
 
     def __init__(self, signum: signal.Signals):
         self.signum, self.armed = signum, False
@@ -61,7 +62,7 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Ten
 
 
 def contents(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[Any, torch.Tensor]:
-    """All state of both, on the CPU."""
+    """Return all state of model and optimizer, on the CPU."""
     tensors: dict[Any, Any] = dict(model.state_dict())
     for i, parameter in enumerate(model.parameters()):
         tensors.update({(i, name): value for name, value in optimizer.state.get(parameter, {}).items()})
@@ -69,7 +70,7 @@ def contents(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[A
 
 
 def same(a: torch.Tensor | None, b: torch.Tensor) -> bool:
-    """To a few units in the last place: an interrupted step may have run as other programs."""
+    """Compare to a few units in the last place: an interrupted step may have run as other programs."""
     return a is not None and torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-7)
 
 
@@ -89,12 +90,12 @@ def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.
         twin = copy.deepcopy(model)
         twin_optimizer = OPTIMIZERS[optimizer_name](twin.parameters())
         twin_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        if sizes:  # most are new where the interrupt comes
-            x = torch.linspace(-1, 1, 6 * (size := chance.randint(2, MOST))).reshape(size, 6).to("tpu")
+        if sizes:  # most sizes are new when the interrupt comes
+            x = torch.linspace(-1, 1, 6 * (size := chance.randint(2, MAX_ROWS))).reshape(size, 6).to("tpu")
         else:
             train(twin, twin_optimizer, x)
         try:
-            interrupter.ring_after(chance.uniform(0.0002, LATEST))
+            interrupter.ring_after(chance.uniform(0.0002, MAX_DELAY))
             train(model, optimizer, x)
             end = time.monotonic() + 30
             while interrupter.armed:
@@ -112,7 +113,7 @@ def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.
                 sys.exit(f"{name} has neither its old nor its new value:\n{before[name]}\n{after[name]}\n{value}")
         if (torch.ones(2, device="tpu") * 3).tolist() != [3.0, 3.0]:
             sys.exit("the device computes something else")
-        model.load_state_dict(twin.state_dict())  # what was interrupted may be half of a step
+        model.load_state_dict(twin.state_dict())  # the interrupted step may be half complete
         optimizer.load_state_dict(twin_optimizer.state_dict())
     print(f"{interrupted} interrupts")
 
@@ -126,5 +127,5 @@ if __name__ == "__main__":
     parser.add_argument("--signal", default="SIGALRM", choices=["SIGALRM", "SIGINT"])
     parser.add_argument("--sizes", action="store_true", help="batches of many sizes")
     given = parser.parse_args()
-    with lazytpu.options(buckets=(64, 128, MOST) if given.sizes else "off"):
+    with lazytpu.options(buckets=(64, 128, MAX_ROWS) if given.sizes else "off"):
         storm(given.count, given.seed, given.mode, given.optimizer, signal.Signals[given.signal], given.sizes)

@@ -28,14 +28,14 @@ class Sample:
         self.operands = operands
 
     def module(self) -> ModuleOp:
-        """A module whose main returns its arguments; what is built stands between."""
+        """Return a module whose main returns its arguments, with the sample's ops before the return."""
         return module_of(self.build, *self.operands)
 
 
 def parse_type(text: str):
     """The type of a text such as "f32[2,3]"."""
-    dtype, _, rest = text.partition("[")
-    return tensor_type(dtype, [int(n) for n in rest.rstrip("]").split(",") if n])
+    dtype, _, sizes = text.partition("[")
+    return tensor_type(dtype, [int(n) for n in sizes.rstrip("]").split(",") if n])
 
 
 def module_of(build: Build, *operands: str) -> ModuleOp:
@@ -68,7 +68,7 @@ def _numbers(dtype: str) -> Sequence[complex]:
     if dtype.startswith("c"):
         return [complex(re, im) for re in (0.1, -0.0, math.nan) for im in (math.inf, -0.0, 1 / 3)]
     if dtype == "f8e8m0fnu":
-        return [1.0, 2.0**-127, 3.0e38, math.nan]  # powers of two alone
+        return [1.0, 2.0**-127, 3.0e38, math.nan]  # it holds only powers of two
     return floats[:-2] if dtype in FLOATS8 - {"f8e5m2"} else floats
 
 

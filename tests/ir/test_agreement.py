@@ -80,12 +80,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", AGREED)
-def test_devices_that_agree_may_communicate(name: str) -> None:
+def test_agreeing_devices_may_communicate(name: str) -> None:
     parse_module(module(AGREED[name])).verify()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_devices_that_may_differ_are_refused(name: str) -> None:
+def test_differing_devices_are_refused(name: str) -> None:
     text, where = REFUSED[name]
     with pytest.raises(VerifyException, match=rf"lazytpu\.all_reduce.*{where} whose condition may differ.*move the"):
         parse_module(module(text)).verify()

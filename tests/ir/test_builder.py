@@ -1,4 +1,4 @@
-"""The builder: what it builds, what it omits, what it rejects, and where it inserts ops."""
+"""The builder: the ops it builds, omits and rejects, and its insertion point."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ops_carry_the_innermost_location():
     assert [op.location for op in b.block.ops] == [UNKNOWN_LOC, LINE, inner, LINE, UNKNOWN_LOC]
 
 
-def test_what_changes_nothing_makes_no_op():
+def test_identities_build_no_op():
     b, (x, v) = start("f32[2,3]", "f32[]")
     assert b.convert(x, "f32") is x
     assert b.bitcast_convert(x, "f32", (2, 3)) is x
@@ -74,7 +74,7 @@ def test_what_changes_nothing_makes_no_op():
     assert names(b) == []
 
 
-def test_no_ops_are_checked_all_the_same():
+def test_identities_are_checked():
     b, (x, v) = start("f32[2,3]", "f64[]")
     with pytest.raises(ValueError, match="padding value"):
         b.pad(x, v, (0, 0), (0, 0))
@@ -86,7 +86,7 @@ def test_no_ops_are_checked_all_the_same():
         b.slice(x, (0, 0), (2, 4))
 
 
-def test_a_slice_with_strides_that_keeps_the_shape_of_one():
+def test_strided_slice_that_keeps_the_shape_is_built():
     b, (x,) = start("f32[1]")
     assert b.slice(x, (0,), (1,), (5,)) is x
 
@@ -204,10 +204,10 @@ def test_checks_are_collected_as_one_bool_each():
     b, (x, ok) = start("f32[2,3]", "i1[]")
     b.check(b.compare("LT", x, x), "index out of range in self")
     b.check(ok, "another", "RuntimeError")
-    (first, message, error), (second, _, other) = b.checks
+    (first, message, error), (second, _, second_error) = b.checks
     assert described(first) == ("i1", ())
     assert (message, error) == ("index out of range in self", "IndexError")
-    assert second is ok and other == "RuntimeError"
+    assert second is ok and second_error == "RuntimeError"
     assert names(b) == ["compare", "reduce"]
     with pytest.raises(ValueError, match=r"a check must be i1; got tensor<2x3xf32>"):
         b.check(x, "no truth")
@@ -245,7 +245,7 @@ def test_several_results():
     assert [described(v) for v in b.sort([x, i], 1)] == [("f32", (2, 3)), ("i32", (2, 3))]
 
 
-def test_every_refusal_of_the_builder_leaves_the_block_as_it_was():
+def test_refusals_leave_the_block_unchanged():
     b, (x, v, i) = start("f32[2,3]", "f32[]", "i32[]")
     calls = [
         lambda: b.constant(0.5, "i32"),

@@ -1,4 +1,4 @@
-"""Branches and loops as the builder makes them: captured values, checks, and what it refuses."""
+"""Branches and loops of the builder: captured values, checks, and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def start(*operands: str) -> tuple[Builder, list[SSAValue]]:
 
 
 def finished(b: Builder, *results: SSAValue) -> str:
-    """The text of the module, which is valid."""
+    """Return the text of the module, after verifying it."""
     b.block.add_op(ReturnOp(*results))
     types = [a.type for a in b.block.args], [v.type for v in results]
     module = ModuleOp([FuncOp("main", types, Region(b.block))])
@@ -53,8 +53,8 @@ def test_inner_regions_capture_through_outer_ones():
 
 def test_constants_from_outside_are_repeated_inside():
     b, (c, x) = start("i1[]", "f32[2]")
-    one = b.constant(1, "f32", (2,))
-    (z,) = b.if_(c, lambda b: b.add(b.add(x, one), one), lambda b: one)
+    constant = b.constant(1, "f32", (2,))
+    (z,) = b.if_(c, lambda b: b.add(b.add(x, constant), constant), lambda b: constant)
     assert isinstance(z.owner, IfOp)
     assert list(z.owner.operands) == [c, x]
     assert finished(b, z).count("lazytpu.constant") == 3
@@ -99,7 +99,7 @@ def test_checks_of_a_loop_accumulate():
     assert "lazytpu.and" in text
 
 
-def test_checks_of_a_condition_are_made_before_and_in_the_body():
+def test_checks_of_a_condition_run_before_the_loop_and_in_its_body():
     b, (x, y) = start("f32[2]", "f32[2]")
 
     def goes(b: Builder, s: SSAValue) -> SSAValue:
@@ -130,7 +130,7 @@ def test_scan_stacks_outputs():
     finished(b, last, sums)
 
 
-def test_a_scan_over_nothing():
+def test_scan_over_zero_rows():
     b, (x, rows) = start("f32[2]", "f32[0,2]")
     (last,), (kept,) = b.scan([x], [rows], lambda b, s, row: (b.add(s, row), row), 0)
     assert kept.type == tensor_type("f32", (0, 2))
@@ -151,7 +151,7 @@ def test_a_scan_over_nothing():
         (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: (rows, r), 5), "the types of the carried values"),
     ],
 )
-def test_refused(build, message: str):
+def test_invalid_regions_are_refused(build, message: str):
     b, operands = start("i1[]", "f32[2]", "f32[5,2]")
     with pytest.raises(ValueError, match=message):
         build(b, *operands)

@@ -68,16 +68,16 @@ def test_a_text_in_the_wrong_order_is_refused(body: str, message: str):
     assert str(caught.value) == message
 
 
-def test_functions_after_the_first_are_looked_at():
-    other = "func.func private @other(%y: tensor<4xf32>) -> tensor<4xf32> {\n" + LATER.replace("%x", "%y") + "\n}"
+def test_later_functions_are_checked():
+    second = "func.func private @other(%y: tensor<4xf32>) -> tensor<4xf32> {\n" + LATER.replace("%x", "%y") + "\n}"
     with pytest.raises(VerifyException, match="comes after it"):
-        parse_module(text("func.return %x : tensor<4xf32>", other))
+        parse_module(text("func.return %x : tensor<4xf32>", second))
 
 
 def two_functions() -> tuple[Block, Block]:
-    other = "func.func private @other(%y: tensor<4xf32>) -> tensor<4xf32> { func.return %y : tensor<4xf32> }"
+    source = "func.func private @other(%y: tensor<4xf32>) -> tensor<4xf32> { func.return %y : tensor<4xf32> }"
     body = "%0 = lazytpu.exp %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>"
-    module = parse_module(text(body, other))
+    module = parse_module(text(body, source))
     verify_order(module)
     first, second = (op for op in module.ops if isinstance(op, FuncOp))
     return first.body.block, second.body.block
@@ -91,23 +91,23 @@ def message_of(block: Block) -> str:
     return str(misplaced(module))
 
 
-def test_values_of_another_function():
-    main, other = two_functions()
+def test_values_of_another_function_are_refused():
+    main, second = two_functions()
     exp, ended = list(main.ops)
-    exp.operands[0] = other.args[0]
+    exp.operands[0] = second.args[0]
     assert message_of(main) == "operand 0 of lazytpu.exp is an argument of another function or region"
     exp.operands[0] = main.args[0]
     assert message_of(main) == "None"
-    last = other.last_op
+    last = second.last_op
     assert last is not None
     last.operands[0] = exp.results[0]
     assert ended.operands[0] is exp.results[0]
-    assert message_of(other) == (
+    assert message_of(second) == (
         "operand 0 of func.return is a result of lazytpu.exp, which is in another function, region or block"
     )
 
 
-def test_values_of_no_function():
+def test_values_outside_any_function_are_refused():
     main, _ = two_functions()
     exp, _ = list(main.ops)
     kind = tensor_type("f32", (4,))
@@ -174,11 +174,11 @@ def test_values_of_no_function():
         ),
     ],
 )
-def test_regions_and_blocks(body: str, message: str):
+def test_visibility_in_regions_and_blocks(body: str, message: str):
     assert str(misplaced(any_module(body))) == message
 
 
-def test_values_of_another_region():
+def test_values_of_another_region_are_refused():
     body = """"test.op"() ({
           %1 = lazytpu.exp %x : tensor<4xf32>
         }, {

@@ -114,15 +114,15 @@ def test_transpose_and_reverse(shape: Shape, data: st.DataObject):
 @given(shapes, st.data())
 def test_concatenate(shape: Shape, data: st.DataObject):
     dim = data.draw(st.integers(0, 3))
-    others = [list(shape) for _ in range(data.draw(st.integers(2, 3)))]
-    for other in others:
-        for d in range(len(other)):
+    following = [list(shape) for _ in range(data.draw(st.integers(2, 3)))]
+    for following_shape in following:
+        for d in range(len(following_shape)):
             if d == dim or data.draw(st.integers(0, 9)) == 0:
-                other[d] = data.draw(sizes)
+                following_shape[d] = data.draw(sizes)
     agree(
         lambda b, *xs: b.concatenate(xs, dim),
         lambda *xs: lax.concatenate(xs, dim),
-        *[("f32", tuple(other)) for other in others],
+        *[("f32", tuple(following_shape)) for following_shape in following],
     )
 
 
@@ -170,8 +170,8 @@ def test_reduce_window(shape: Shape, data: st.DataObject):
 @many
 @given(st.data())
 def test_dot_general(data: st.DataObject):
-    left, right = data.draw(shapes), data.draw(shapes)
-    free = list(range(min(len(left), len(right))))
+    lhs_shape, right = data.draw(shapes), data.draw(shapes)
+    free = list(range(min(len(lhs_shape), len(right))))
     of_left, of_right = data.draw(st.permutations(free)), data.draw(st.permutations(free))
     batch, contract = data.draw(st.integers(0, len(free))), data.draw(st.integers(0, len(free)))
     dims = (
@@ -183,12 +183,12 @@ def test_dot_general(data: st.DataObject):
     if data.draw(st.integers(0, 9)):
         matched = list(right)
         for i, j in zip(dims[0] + dims[2], dims[1] + dims[3], strict=True):
-            matched[j] = left[i]
+            matched[j] = lhs_shape[i]
         right = tuple(matched)
     agree(
         lambda b, x, y: b.dot_general(x, y, *dims),
         lambda x, y: lax.dot_general(x, y, ((dims[2], dims[3]), (dims[0], dims[1]))),
-        ("f32", left),
+        ("f32", lhs_shape),
         ("f32", right),
     )
 
@@ -297,7 +297,7 @@ def test_gather(case: tuple[Shape, Shape, Shape, dict[str, list[int]]], spoil: i
 
 @many
 @given(gathers())
-def test_the_place_of_index_vectors_does_not_matter(case: tuple[Shape, Shape, Shape, dict[str, list[int]]]):
+def test_place_of_index_vectors_does_not_matter(case: tuple[Shape, Shape, Shape, dict[str, list[int]]]):
     shape, outer, slices, numbers = case
     length = len(numbers["start_index_map"])
     b = Builder(Block(arg_types=[tensor_type("f32", shape), tensor_type("i32", (*outer, length))]))
@@ -320,9 +320,9 @@ def test_scatter(case: tuple[Shape, Shape, Shape, dict[str, list[int]]], spoil: 
     shape, outer, slices, numbers = case
     removed = numbers["collapsed_slice_dims"] + numbers["operand_batching_dims"]
     window = iter(size for d, size in enumerate(slices) if d not in removed)
-    rest = iter(outer)
+    outer_sizes = iter(outer)
     rank = len(outer) + len(numbers["offset_dims"])
-    updates = [next(window) if d in numbers["offset_dims"] else next(rest) for d in range(rank)]
+    updates = [next(window) if d in numbers["offset_dims"] else next(outer_sizes) for d in range(rank)]
     if updates and spoil == 0:
         updates[0] += 1
     ours = {

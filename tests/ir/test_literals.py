@@ -94,13 +94,13 @@ def test_python_floats_round_to_nearest_even(dtype: str, number: float):
         (2.0, "i1", "true"),
     ],
 )
-def test_how_numbers_read(number: complex, dtype: str, text: str):
+def test_text_of_numbers(number: complex, dtype: str, text: str):
     value = scalar(number, dtype)
     assert to_text(value) == text
     assert read(text, dtype) == value
 
 
-def test_other_nans_are_their_bits():
+def test_text_of_other_nans_is_their_bits():
     (negative,) = from_bytes(bytes.fromhex("0000c0ff"), "f32")
     assert to_text(negative) == "0xffc00000"
     assert to_bytes(read("0xffc00000", "f32")).hex() == "0000c0ff"
@@ -114,7 +114,7 @@ def test_zeros_differ_by_their_sign():
     assert scalar(complex(0.0, -0.0), "c64") != scalar(0j, "c64")
 
 
-def test_numbers_come_back():
+def test_numbers_survive_text():
     assert number_of(scalar(True, "i1")) is True
     assert number_of(scalar(255, "ui8")) == 255
     assert number_of(scalar(-1, "i8")) == -1
@@ -127,7 +127,7 @@ def test_numbers_come_back():
             function(ArrayAttr([]))
 
 
-def test_a_true_boolean_is_one_byte_of_one():
+def test_true_is_one_byte_of_one():
     assert to_bytes(IntegerAttr(1, i1)) == b"\x01"
     assert from_bytes(b"\x01\x00", "i1") == [IntegerAttr(1, i1), IntegerAttr(0, i1)]
 
@@ -145,13 +145,13 @@ def test_a_true_boolean_is_one_byte_of_one():
         (1, "int", "'int' is not a dtype name"),
     ],
 )
-def test_numbers_that_do_not_fit(number: complex, dtype: str, message: str):
+def test_numbers_that_do_not_fit_are_refused(number: complex, dtype: str, message: str):
     with pytest.raises(ValueError, match=message):
         scalar(number, dtype)
 
 
 @pytest.mark.parametrize("dtype", sorted(INTEGERS))
-def test_the_limits_of_integers(dtype: str):
+def test_limits_of_integers_are_accepted(dtype: str):
     info = np.iinfo(numpy_dtype(dtype))
     for number in (int(info.min), int(info.max)):
         value = scalar(number, dtype)
@@ -186,6 +186,6 @@ def test_attributes_of_another_dtype_are_refused(value: Attribute, dtype: str):
         ("0x10000", "bf16", "65536 is not a pattern of the 16 bits of bf16"),
     ],
 )
-def test_text_that_is_not_a_number_of_the_dtype(text: str, dtype: str, message: str):
+def test_text_of_another_dtype_is_refused(text: str, dtype: str, message: str):
     with pytest.raises(ValueError, match=message):
         read(text, dtype)

@@ -32,19 +32,19 @@ def test_malformed_symbols(text: str) -> None:
 
 def test_sizes_of_an_op_read_back() -> None:
     n = symbol("n")
-    made: list = []
+    ops: list = []
 
     def build(b: Builder, x) -> None:
-        made.append(b.slice(x, (0, 0), (4, 7)).owner)
-        set_sizes(made[0], {"limits": [None, n - 1], "result": [4, n - 1]})
+        ops.append(b.slice(x, (0, 0), (4, 7)).owner)
+        set_sizes(ops[0], {"limits": [None, n - 1], "result": [4, n - 1]})
 
     module = module_of(build, "f32[4,8]")
     text = print_module(module)
     assert '{lazytpu.sizes = "limits: _ n-1; result: 4 n-1"}' in text
     again = next(op for op in parse_module(text).walk() if op.name == "lazytpu.slice")
-    found = sizes_of(again)
-    assert found["limits"] == [None, n - 1]
-    assert [str(size) for size in found["result"]] == ["4", "n-1"]
+    sizes = sizes_of(again)
+    assert sizes["limits"] == [None, n - 1]
+    assert [str(size) for size in sizes["result"]] == ["4", "n-1"]
 
 
 def test_malformed_sizes() -> None:

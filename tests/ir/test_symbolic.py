@@ -56,7 +56,7 @@ def derivation() -> Iterator[Derivation]:
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_number_in_c_code_is_refused(derivation: Derivation, name: str) -> None:
+def test_a_size_in_c_code_is_refused(derivation: Derivation, name: str) -> None:
     with pytest.raises((LostSize, TypeError)):
         LOST[name](derivation.size(symbol("n")))
 
@@ -78,7 +78,7 @@ def computed(choose: random.Random, leaves: list[Any], depth: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_expressions_are_what_integers_give_where_the_guards_hold(seed: int) -> None:
+def test_expressions_equal_integers_where_guards_hold(seed: int) -> None:
     with Derivation(RANGES) as derivation:
         try:
             got = computed(random.Random(seed), [derivation.size(symbol(name)) for name in RANGES], 4)
@@ -95,7 +95,7 @@ def test_expressions_are_what_integers_give_where_the_guards_hold(seed: int) -> 
     assert served, "a guard fails at the bound"
 
 
-def test_a_comparison_that_ranges_decide_keeps_no_guard(derivation: Derivation) -> None:
+def test_comparison_decided_by_ranges_keeps_no_guard(derivation: Derivation) -> None:
     n = derivation.size(symbol("n"))
     assert n < 24
     assert n + 1 != n
@@ -121,7 +121,7 @@ def test_types_and_properties_keep_forms(derivation: Derivation) -> None:
     assert b.broadcast_to(x, (n, 4)) is x
 
 
-def test_a_constant_that_its_dtype_does_not_hold_is_refused(derivation: Derivation) -> None:
+def test_constant_that_its_dtype_cannot_hold_is_refused(derivation: Derivation) -> None:
     b, n = Builder(Block()), derivation.size(symbol("n"))
     b.constant(n * 5, "i8")
     for number, dtype in ((n * 12, "i8"), (-n, "ui8"), (n * (1 << 30), "f32"), (n, "c64")):
@@ -131,13 +131,13 @@ def test_a_constant_that_its_dtype_does_not_hold_is_refused(derivation: Derivati
 
 def test_reciprocals_of_means(derivation: Derivation) -> None:
     n = derivation.size(symbol("n"))
-    one, two = 1 / n, 2 / n
-    assert isinstance(one, Reciprocal)
-    assert (one.value, str(one.form)) == (1 / 23, "2*n")
+    reciprocal, two = 1 / n, 2 / n
+    assert isinstance(reciprocal, Reciprocal)
+    assert (reciprocal.value, str(reciprocal.form)) == (1 / 23, "2*n")
     assert (two.value, str(two.form)) == (2 / 23, "n")
 
 
-def test_messages_name_the_size_of_the_run(derivation: Derivation) -> None:
+def test_messages_name_the_size_at_run_time(derivation: Derivation) -> None:
     message = f"index is out of bounds with size {spelled(derivation.size(symbol('n') + 1))} of {spelled(4)}"
     assert respelled(message, {"n": 9}) == "index is out of bounds with size 10 of 4"
 
@@ -156,18 +156,18 @@ def test_torch_computes_with_sizes(derivation: Derivation) -> None:
 
 
 def test_only_ir_types_reads_the_shape_of_a_type() -> None:
-    """What reads a type by xDSL's own method gets the numbers of the bound."""
+    """Code that reads a type by xDSL's own method gets the sizes at the bound."""
     package = Path(lazytpu.__file__).parent
     readers = [path for path in package.rglob("*.py") if ".get_shape(" in path.read_text()]
     assert readers == [package / "ir" / "types.py"]
 
 
-def test_the_number_at_the_bound(derivation: Derivation) -> None:
+def test_number_at_the_bound(derivation: Derivation) -> None:
     assert number_at_bound(derivation.size(symbol("n") + symbol("m"))) == 40
     assert number_at_bound(7) == 7
 
 
-def test_a_quotient_that_no_division_of_polynomials_gives_is_that_of_the_bound() -> None:
+def test_undecidable_quotient_is_the_quotient_at_the_bound() -> None:
     derivation = Derivation({"n": (2, 16)})
     n = derivation.size(symbol("n"))
     assert (100 * n) // (100 * (n // 2)) == 2

@@ -65,16 +65,16 @@ def test_round_trip(name: str, sample: Sample):
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_one_op_is_one_line_in_the_pretty_form(name: str):
+def test_each_op_is_one_line_in_the_pretty_form(name: str):
     for sample in SAMPLES[name]:
         module = sample.module()
-        regions = sum(len(op.regions) for op in module.walk()) - 2  # a line each that closes it
+        regions = sum(len(op.regions) for op in module.walk()) - 2  # each has a line that closes it
         ops = sum(1 for _ in main_of(module).body.walk())
         assert len(print_module(module).splitlines()) == ops + 4 + regions
         assert '"lazytpu.' not in print_module(module)
 
 
-def test_how_ops_read():
+def test_text_of_ops():
     def build(b: Builder, x, w, i):
         y = b.exp(b.add(x, x))
         z = b.transpose(y, (1, 0))
@@ -105,7 +105,7 @@ def test_how_ops_read():
     ]
 
 
-def test_how_regions_read():
+def test_text_of_regions():
     def build(b: Builder, c, x, y):
         with b.at(PLACE):
             b.if_(c, lambda b, x: b.neg(x), lambda b, x: b.add(x, y), [x])
@@ -140,7 +140,7 @@ def test_how_regions_read():
         ("then(%1) {\nlazytpu.yield %c : tensor<i1>\n} else(%1) {\n}", "values used but not defined: [%c]"),
     ],
 )
-def test_regions_that_do_not_parse(text: str, message: str):
+def test_malformed_regions_are_refused(text: str, message: str):
     op = f"%0 = lazytpu.if %c, %c : (tensor<i1>, tensor<i1>) -> tensor<i1> {text}"
     with pytest.raises((ParseError, VerifyException)) as caught:
         parse_module(f"builtin.module {{\nfunc.func @main(%c : tensor<i1>) {{\n{op}\nfunc.return\n}}\n}}")
@@ -184,7 +184,7 @@ def test_locations_of_arguments_functions_and_modules():
     assert main_of(parsed).args[0].location == PLACE
 
 
-def test_arguments_are_called_by_their_names():
+def test_arguments_are_printed_by_name():
     module = module_of(lambda b, x, y, z: b.add(x, y), "f32[2]", "f32[2]", "f32[2]")
     names = ("layers.0.weight", "input 3", "input 3")
     attributes = [DictionaryAttr({"lazytpu.name": StringAttr(n), "lazytpu.donate": UnitAttr()}) for n in names]
@@ -250,7 +250,7 @@ def test_attributes_of_ops_survive():
         ("lazytpu.exponential %x : tensor<2xf32>", "lazytpu.exponential is not registered"),
     ],
 )
-def test_parse_errors_say_what_is_wrong(op: str, message: str):
+def test_parse_errors_name_the_fault(op: str, message: str):
     text = f"func.func @main(%x : tensor<2xf32>) {{\n  %y = {op}\n  func.return\n}}"
     with pytest.raises(ParseError) as caught:
         parse_module(text, "step.mlir")
@@ -258,7 +258,7 @@ def test_parse_errors_say_what_is_wrong(op: str, message: str):
     assert "step.mlir:2:" in str(caught.value)
 
 
-def test_generic_form_is_read_too():
+def test_generic_form_is_parsed():
     text = """func.func @main(%x : tensor<2xf32>) {
       %y = "lazytpu.reduce"(%x) <{kind = "add", dims = array<i64: 0>}> : (tensor<2xf32>) -> tensor<f32>
       func.return

@@ -47,7 +47,7 @@ def test_every_dtype_is_an_element_type(dtype: str):
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
-def test_parsed_types_are_understood(dtype: str):
+def test_parsed_types_are_interned(dtype: str):
     context = Context()
     context.load_dialect(Builtin)
     parsed = Parser(context, str(tensor_type(dtype, (4,)))).parse_type()

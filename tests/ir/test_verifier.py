@@ -21,7 +21,7 @@ from tests.ir.samples import SAMPLES
     REFUSED,
     ids=[f"{r[0]}-{i}" for i, r in enumerate(REFUSED)],
 )
-def test_refused(name: str, operands: str, results: str, properties: Properties, message: str):
+def test_invalid_ops_are_refused(name: str, operands: str, results: str, properties: Properties, message: str):
     with pytest.raises(VerifyException) as caught:
         make(name, operands, results, properties).verify()
     assert message in str(caught.value)
@@ -32,7 +32,7 @@ def test_refused(name: str, operands: str, results: str, properties: Properties,
     REFUSED_REGIONS,
     ids=[f"{r[0]}-{i}" for i, r in enumerate(REFUSED_REGIONS)],
 )
-def test_refused_regions(name: str, operands: str, results: str, properties: Properties, regions, message: str):
+def test_invalid_regions_refused(name: str, operands: str, results: str, properties: Properties, regions, message: str):
     with pytest.raises(VerifyException) as caught:
         make(name, operands, results, properties, *regions).verify()
     assert message in str(caught.value)
@@ -94,7 +94,7 @@ def test_properties_have_their_kind(properties: Properties, message: str):
     assert message in str(caught.value)
 
 
-def test_all_ops_are_pure_and_the_symmetric_ones_commutative():
+def test_all_ops_are_pure_and_symmetric_ops_commutative():
     commutative = {name for name, op in OPS.items() if op.has_trait(Commutative)}
     assert commutative == {"add", "mul", "and", "or", "xor"}
     for samples in SAMPLES.values():
@@ -104,7 +104,7 @@ def test_all_ops_are_pure_and_the_symmetric_ones_commutative():
 
 def test_the_dialect_holds_every_op_class_once():
     assert LAZYTPU.name == "lazytpu"
-    assert len(list(LAZYTPU.operations)) == len(OPS) + 1  # and the terminator of regions
+    assert len(list(LAZYTPU.operations)) == len(OPS) + 1  # besides the terminator of regions
     assert YieldOp in LAZYTPU.operations
     for name, op in OPS.items():
         assert op.name == f"lazytpu.{name}"

@@ -1,4 +1,4 @@
-"""What the judge compiles: a step's programs as they come to the passes, and pipelines without a pass."""
+"""The programs that the judge compiles: a step's programs before the passes, and pipelines without one pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def texts(case: Case) -> list[str]:
         return measure.programs(case)
 
 
-def test_a_step_is_one_program_and_left_as_it_was() -> None:
+def test_step_is_one_program_and_stays_unchanged() -> None:
     losses: list[torch.Tensor] = []
 
     def make() -> cases.Step:
@@ -47,19 +47,19 @@ def test_gradients_of_several_devices_are_averaged() -> None:
     run_pipeline(module, passes=V6E, verify=True)
 
 
-def test_the_optional_passes_are_those_that_change_something() -> None:
+def test_optional_passes_change_a_program() -> None:
     (text,) = texts(Case("", lambda: cases.wide(4, 1, 3), devices=2))
-    whole = for_target(V6E)
+    pipeline = for_target(V6E)
     assert "overlap-collectives" in measure.optional(V6E)
     assert not any(name.startswith("decompose") for name in measure.optional(V6E))
-    assert not measure.changes(text, whole, "overlap-collectives"), "too little to reduce"
-    assert measure.changes(text, whole, "mark-donation")
+    assert not measure.changes(text, pipeline, "overlap-collectives"), "too little to reduce"
+    assert measure.changes(text, pipeline, "mark-donation")
 
 
-def test_op_by_op_is_each_record_as_a_program(monkeypatch) -> None:
+def test_op_by_op_compiles_each_record_as_a_program(monkeypatch) -> None:
     asked: list[str] = []
-    one = measure.Figures("", 2.0, 3, 5, 0.0, 1.0)
-    monkeypatch.setattr(measure, "_compiled", lambda name, way, text, *_: asked.append(text) or one)
+    figures = measure.Figures("", 2.0, 3, 5, 0.0, 1.0)
+    monkeypatch.setattr(measure, "_compiled", lambda name, way, text, *_: asked.append(text) or figures)
 
     def make() -> cases.Step:
         x = torch.full((2, 3), 0.5).to("tpu")

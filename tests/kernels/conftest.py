@@ -1,3 +1,3 @@
-"""The device, also where the package is not installed and so `import torch` alone does not register it."""
+"""Registers the device, also if the package is not installed, so that `import torch` alone does not."""
 
 import lazytpu  # noqa: F401

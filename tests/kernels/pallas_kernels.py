@@ -1,4 +1,4 @@
-"""Pallas kernels as tutorials write them."""
+"""Pallas kernels in the style of tutorials."""
 
 from __future__ import annotations
 

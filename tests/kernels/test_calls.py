@@ -1,4 +1,4 @@
-"""Calls of custom kernels: values, settings, trees of arrays, writes, one record each, the same in all modes."""
+"""Calls of custom kernels: values, settings, trees of arrays, writes, one record each, equal in all modes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_bare_and_with_options():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 13])
-def test_rows_that_fill_no_block(rows: int):
+def test_last_block_may_be_partial(rows: int):
     x = torch.randn(rows, 5)
     torch.testing.assert_close(custom_jax_kernel(softmax)(x.to("tpu")).cpu(), x.softmax(-1))
 
@@ -62,7 +62,7 @@ def test_a_call_is_one_record_and_one_op():
     torch.testing.assert_close(z.cpu(), x.cpu() @ y.cpu())
 
 
-def test_a_known_call_traces_nothing():
+def test_repeated_call_traces_nothing():
     traced: list[Any] = []
 
     def double(x: jax.Array) -> jax.Array:
@@ -89,7 +89,7 @@ def test_settings_are_part_of_the_kernel():
     assert scaled(x, factor=2, dtype=torch.bfloat16, name="a").dtype is torch.bfloat16
 
 
-def test_a_number_for_an_array_compiles_once():
+def test_number_for_an_array_compiles_once():
     @custom_jax_kernel
     def axpy(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return a * x + y
@@ -99,7 +99,7 @@ def test_a_number_for_an_array_compiles_once():
     lazytpu.reset_metrics()
     assert [axpy(a, x, x)[1].item() for a in (0.5, 3.0, 1.0)] == [1.5, 4, 2]
     assert lazytpu.metrics()["compiles"] == lazytpu.metrics()["cache_misses"] == 0
-    assert axpy(2.0, x.bfloat16(), x.bfloat16()).dtype is torch.bfloat16  # its type gives way, as in JAX
+    assert axpy(2.0, x.bfloat16(), x.bfloat16()).dtype is torch.bfloat16  # its type yields to the array's, as in JAX
     assert axpy(torch.tensor(2.0), x.bfloat16(), x.bfloat16()).dtype is torch.float32
 
 
@@ -109,14 +109,14 @@ def test_trees():
         return {"sum": state["a"] + state["b"][0], "none": None, "pair": (pair[0], [state["a"] * 2])}
 
     x = tpu(3)
-    found = tree({"a": x, "b": [x + 1]}, (x, None))
-    assert found["sum"].tolist() == [1, 3, 5]
-    assert found["none"] is None
-    assert found["pair"][0].tolist() == [0, 1, 2]
-    assert found["pair"][1][0].tolist() == [0, 2, 4]
+    results = tree({"a": x, "b": [x + 1]}, (x, None))
+    assert results["sum"].tolist() == [1, 3, 5]
+    assert results["none"] is None
+    assert results["pair"][0].tolist() == [0, 1, 2]
+    assert results["pair"][1][0].tolist() == [0, 2, 4]
 
 
-def test_a_tree_among_as_many_tensors_as_arguments():
+def test_tree_with_as_many_tensors_as_arguments():
     kernel = custom_jax_kernel(lambda tree, x, y: tree["w"] + x * y)
     for _ in range(2):
         assert kernel({"w": tpu(3)}, tpu(3), tpu(3)).tolist() == [0, 2, 6]
@@ -130,9 +130,9 @@ def test_arrays_without_elements():
     assert doubled.shape == (0, 3) and total.item() == 0 and x.grad is not None and x.grad.shape == (0, 3)
 
 
-def test_several_results_and_none_of_the_operands_kind():
-    whole, part = custom_jax_kernel(lambda x: (jnp.arange(3), x.sum()))(tpu(2, 3))
-    assert (whole.tolist(), part.item()) == ([0, 1, 2], 15)
+def test_result_types_are_independent_of_operands():
+    positions, total = custom_jax_kernel(lambda x: (jnp.arange(3), x.sum()))(tpu(2, 3))
+    assert (positions.tolist(), total.item()) == ([0, 1, 2], 15)
 
 
 def test_no_operands():
@@ -148,8 +148,8 @@ def test_a_number_of_64_bits():
 
 def test_views_and_transposes():
     x = tpu(4, 6)
-    found = custom_jax_kernel(jnp.subtract)(x.t()[1:3], x[:2, :4].flip(1))
-    assert torch.equal(found.cpu(), x.cpu().t()[1:3] - x.cpu()[:2, :4].flip(1))
+    result = custom_jax_kernel(jnp.subtract)(x.t()[1:3], x[:2, :4].flip(1))
+    assert torch.equal(result.cpu(), x.cpu().t()[1:3] - x.cpu()[:2, :4].flip(1))
 
 
 def test_wide_types_stay_wide():
@@ -164,19 +164,19 @@ def test_wide_types_stay_wide():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.uint8, torch.complex64])
 def test_dtypes(dtype: torch.dtype):
     x = torch.tensor([0, 1, 1, 0]).to(dtype)
-    found = custom_jax_kernel(lambda x: (jnp.flip(x), x))(x.to("tpu"))
-    assert torch.equal(found[0].cpu(), x.flip(0))
-    assert torch.equal(found[1].cpu(), x)
+    results = custom_jax_kernel(lambda x: (jnp.flip(x), x))(x.to("tpu"))
+    assert torch.equal(results[0].cpu(), x.flip(0))
+    assert torch.equal(results[1].cpu(), x)
 
 
 def test_floats_of_eight_bits():
     x = torch.tensor([0.5, -1.5, 3.0]).to(torch.float8_e4m3fn)
-    found, wide = custom_jax_kernel(lambda x: (x * 2, x.astype(jnp.float32)))(x.to("tpu"))
-    assert found.dtype is torch.float8_e4m3fn
-    assert (found.cpu().float().tolist(), wide.tolist()) == ([1, -3, 6], [0.5, -1.5, 3.0])
+    doubled, wide = custom_jax_kernel(lambda x: (x * 2, x.astype(jnp.float32)))(x.to("tpu"))
+    assert doubled.dtype is torch.float8_e4m3fn
+    assert (doubled.cpu().float().tolist(), wide.tolist()) == ([1, -3, 6], [0.5, -1.5, 3.0])
 
 
-def test_a_result_is_written_into_an_operand():
+def test_result_is_written_into_an_operand():
     @custom_jax_kernel(input_output_aliases={0: 0})
     def update(cache: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         return cache.at[1].set(row), row.sum()
@@ -192,10 +192,10 @@ def test_a_result_is_written_into_an_operand():
     assert re.search(r"tensor<3x2xf32> \{[^}]*lazytpu.alias", lazytpu.graphs()[-1].text())  # its memory is the result's
 
 
-def test_a_program_of_kernels_merges_equal_calls_and_drops_dead_ones():
-    kernel, other, x = custom_jax_kernel(softmax), custom_jax_kernel(jnp.sin), tpu(8, 4)
+def test_equal_calls_are_merged_and_dead_ones_dropped():
+    kernel, unused, x = custom_jax_kernel(softmax), custom_jax_kernel(jnp.sin), tpu(8, 4)
     with lazytpu.mode("lazy"):
-        result, dead = kernel(x) + kernel(x), other(x)
+        result, dead = kernel(x) + kernel(x), unused(x)
         del dead
         lazytpu.mark_step()
     text = lazytpu.graphs()[-1].text()
@@ -203,7 +203,7 @@ def test_a_program_of_kernels_merges_equal_calls_and_drops_dead_ones():
     torch.testing.assert_close(result.cpu(), 2 * x.cpu().softmax(-1))
 
 
-def test_autocast_casts_where_it_is_asked_to():
+def test_autocast_casts_on_request():
     x = tpu(4)
     kept, cast = custom_jax_kernel(jnp.sin), custom_jax_kernel(cast_inputs=torch.bfloat16)(lambda x, i: (jnp.sin(x), i))
     with torch.autocast("tpu"):
@@ -216,18 +216,18 @@ def captured(step: int) -> Callable[[jax.Array], jax.Array]:
     return lambda x: x + step
 
 
-def test_what_a_function_captures_is_part_of_it():
+def test_captured_variables_are_part_of_the_kernel():
     x, step = tpu(2), 1
     first, second = custom_jax_kernel(captured(1)), custom_jax_kernel(captured(2))
     assert (first(x).tolist(), second(x).tolist()) == ([1, 2], [2, 3])
 
-    own = custom_jax_kernel(lambda x: x + step)
-    assert own(x).tolist() == [1, 2]
+    capturing = custom_jax_kernel(lambda x: x + step)
+    assert capturing(x).tolist() == [1, 2]
     step = 5
-    assert own(x).tolist() == [5, 6]
+    assert capturing(x).tolist() == [5, 6]
 
 
-def test_meta_tensors_have_shapes():
+def test_meta_tensors_give_shapes():
     x = torch.empty(16, 4, device="meta")
     kernel = custom_jax_kernel(lambda x: x.sum(0))
     kernel(tpu(16, 4))
@@ -257,7 +257,7 @@ class Scaling:
         return x * self.factor
 
 
-def test_what_is_changed_in_place_is_part_of_it(monkeypatch: pytest.MonkeyPatch):
+def test_objects_changed_in_place_are_part_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
     x, scaling = tpu(2), Scaling()
     cases: list[tuple[Callable[..., Any], Callable[[], object]]] = [
         (custom_jax_kernel(lambda x: x * Settings.factor), lambda: monkeypatch.setattr(Settings, "factor", 2.0)),
@@ -345,7 +345,7 @@ CHANGES: dict[str, tuple[Callable[[Model], Any], Callable[[Model], object]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_captured_objects_hold_is_part_of_it(monkeypatch: pytest.MonkeyPatch, name: str):
+def test_contents_of_captured_objects_are_part_of_the_kernel(monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.setattr(Model, "bias", 0.0)
     MODULE.factor = STEP[0] = 1.0
     model, x = Model(), tpu(2)
@@ -361,19 +361,19 @@ def test_what_captured_objects_hold_is_part_of_it(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("opaque", [itertools.count(), iter([1.0]), np.random.default_rng(0), random.Random(0)])
-def test_what_does_not_show_its_state_refuses_the_kernel(opaque: Any):
+def test_objects_that_hide_their_state_are_refused(opaque: Any):
     kernel = custom_jax_kernel(lambda x: x + float(opaque.__reduce__ is None))
     with pytest.raises(TypeError, match=r"<lambda> may read opaque, a .*Pass what the function needs"):
         kernel(tpu(2))
 
 
-def test_an_object_beside_what_is_read_refuses_nothing():
+def test_unread_objects_refuse_nothing():
     model: Any = Model()
     model.numbers = itertools.count()
     assert custom_jax_kernel(model.computed)(tpu(2)).tolist() == [0, 1]
 
 
-def test_adding_to_a_list_traces_nothing_again():
+def test_appending_to_a_list_traces_once():
     sizes: list[int] = []
     kernel = custom_jax_kernel(lambda x, *, scale: (sizes.append(x.size), x * scale)[1])
     for _ in range(3):

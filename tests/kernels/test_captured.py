@@ -1,4 +1,4 @@
-"""What a function captures, asked again: each change is found, and what did not change is not walked again."""
+"""Captured state over time: each change is noticed, and unchanged state is not walked again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Slots:
 
 
 class Numbers(list[Any]):
-    """A list with a state of its own."""
+    """A list with additional state."""
 
     def __init__(self, items: list[Any]) -> None:
         super().__init__(items)
@@ -47,18 +47,18 @@ class Numbers(list[Any]):
 
 
 class Computed(dict[str, Any]):
-    """A dict that shows what it does not hold."""
+    """A dict that shows items that it does not hold."""
 
     def items(self) -> Any:
         return [("a", SHOWN[0])]
 
 
 class Unit(float):
-    """A number with a state of its own."""
+    """A number with additional state."""
 
 
 class Array(np.ndarray):
-    """The same of an array."""
+    """An array with additional state."""
 
 
 class Meta(type):
@@ -216,15 +216,15 @@ def _restored():
 
 
 def check(function: Any, change: Callable[[], object]) -> None:
-    one = Captured(function, "f")
-    before = one.now()
-    assert one.now() == before
+    state = Captured(function, "f")
+    before = state.now()
+    assert state.now() == before
     change()
-    after = one.now()
+    after = state.now()
     assert after != before
-    assert one.now() is after
-    one._last = None  # pyright: ignore[reportPrivateUsage]
-    assert one.now() == after
+    assert state.now() is after
+    state._last = None  # pyright: ignore[reportPrivateUsage]
+    assert state.now() == after
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -291,13 +291,13 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_objects_that_hide_their_state_are_refused(name: str) -> None:
+def test_objects_without_visible_state_are_refused(name: str) -> None:
     hidden = HIDDEN[name]
     with pytest.raises(TypeError, match="may read hidden"):
         Captured(lambda x: x * hidden, "f").now()
 
 
-def test_what_did_not_change_is_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_state_is_not_walked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     state, walks = State(), []
     kept = [Captured(function, "f") for function in (state, state.method, helper)]
     keys = [each.now() for each in kept]
@@ -313,7 +313,7 @@ def test_what_did_not_change_is_not_walked_again(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
-def test_what_a_captured_tensor_holds(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_of_a_captured_tensor_count(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scale = torch.ones(2, 2, device=device)
     kernel = custom_jax_kernel(lambda x: x * float(scale[0, 1]))
     x = torch.ones(3, device="tpu")
@@ -342,7 +342,7 @@ def test_what_a_captured_tensor_holds(device: str, monkeypatch: pytest.MonkeyPat
     assert not walks
 
 
-def test_a_captured_tensor_of_the_device_is_not_kept() -> None:
+def test_captured_device_tensor_is_not_kept_alive() -> None:
     scale = torch.ones(2, device="tpu")
     what = Captured(lambda x: x * scale.item(), "kernel")
     seen = [weakref.ref(value_of(scale))]

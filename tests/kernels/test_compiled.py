@@ -13,7 +13,7 @@ import torch
 from lazytpu.pallas import custom_jax_kernel
 from tests.kernels.pallas_kernels import softmax
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as dynamo is imported
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by torch itself, while it imports dynamo
 
 
 @pytest.fixture(autouse=True)
@@ -24,22 +24,22 @@ def _fresh() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "tpu"])
-def test_a_kernel_breaks_no_graph(backend: str):
+def test_kernel_breaks_no_graph(backend: str):
     kernel = custom_jax_kernel(softmax)
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return kernel(x * 2).sin().sum()
 
-    found = []
+    gradients = []
     for function in (step, torch.compile(step, backend=backend, fullgraph=True)):
         x = torch.linspace(0, 1, 32, device="tpu").reshape(8, 4).requires_grad_()
         function(x).backward()
         assert x.grad is not None
-        found.append(x.grad.cpu())
-    torch.testing.assert_close(*found)
+        gradients.append(x.grad.cpu())
+    torch.testing.assert_close(*gradients)
 
 
-def test_one_node_of_the_graph_with_its_settings_and_trees():
+def test_kernel_is_one_node_with_its_settings_and_trees():
     graphs: list[Any] = []
 
     def note(graph: Any, inputs: Any) -> Any:
@@ -48,13 +48,13 @@ def test_one_node_of_the_graph_with_its_settings_and_trees():
 
     pair = custom_jax_kernel(lambda xs, *, scale: {"y": xs[0] * scale, "z": (xs[1].sum(),)})
     step = torch.compile(lambda x: pair([x, x + 1], scale=3), backend=note, fullgraph=True)
-    found = step(torch.ones(2, device="tpu"))
-    assert (found["y"].tolist(), found["z"][0].item()) == ([3, 3], 4)
+    results = step(torch.ones(2, device="tpu"))
+    assert (results["y"].tolist(), results["z"][0].item()) == ([3, 3], 4)
     (graph,) = graphs
     assert len([n for n in graph.graph.nodes if n.op == "call_function"]) <= 5
 
 
-def test_numbers_that_vary():
+def test_varying_numbers():
     def scaled(x: jax.Array, number: jax.Array, *, setting: float = 1.0) -> jax.Array:
         return x * number + setting
 
@@ -66,14 +66,14 @@ def test_numbers_that_vary():
             assert step(number).tolist() == function(number).tolist()
 
 
-def test_sizes_that_vary():
+def test_varying_sizes():
     kernel = custom_jax_kernel(jnp.cumsum)
     step = torch.compile(lambda x: kernel(x) + 1, backend="aot_eager", dynamic=True)
     for size in (3, 5, 6):
         assert step(torch.ones(size, device="tpu")).tolist() == [n + 2 for n in range(size)]
 
 
-def test_a_kernel_made_after_dynamo_was_loaded():
+def test_kernel_created_after_dynamo_was_loaded():
     def make() -> Any:
         return custom_jax_kernel(lambda x: x + 1)
 
@@ -82,7 +82,7 @@ def test_a_kernel_made_after_dynamo_was_loaded():
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_kernel_that_writes(backend: str):
+def test_kernel_that_writes(backend: str):
     update = custom_jax_kernel(input_output_aliases={0: 0})(lambda cache, x: cache + x)
 
     def step(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -94,7 +94,7 @@ def test_a_kernel_that_writes(backend: str):
     assert (result.tolist(), cache.tolist()) == ([2, 2], [1, 1])
 
 
-def test_what_a_kernel_captures_is_guarded():
+def test_captured_variables_are_guarded():
     factor, factors = 1.0, [1.0]
     kernel = custom_jax_kernel(lambda x: x * factor * factors[0])
     step = torch.compile(lambda x: kernel(x) + 0, fullgraph=True)

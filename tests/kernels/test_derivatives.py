@@ -1,4 +1,4 @@
-"""Derivatives of custom kernels: JAX's by default, those of Pallas kernels too, and the user's own."""
+"""Derivatives of custom kernels: JAX's by default, also for Pallas kernels, and the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.pallas import custom_jax_kernel
 from tests.kernels.pallas_kernels import matmul, softmax
 
 Function = Callable[..., Any]
-# torch's own, as it loads its derivatives of decompositions
+# raised by torch itself, while it loads its derivatives of decompositions
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
@@ -30,14 +30,14 @@ def test_a_pallas_kernel_with_an_accumulator(mode: str):
     x, y = torch.randn(16, 24), torch.randn(24, 8)
     product = custom_jax_kernel(lambda x, y: matmul(x, y, bm=8, bk=8, bn=8))
     with lazytpu.mode(mode):
-        found = gradients(product, x, y, device="tpu")
-    torch.testing.assert_close(found, gradients(torch.matmul, x, y, device="cpu"), rtol=1e-4, atol=1e-4)
+        kernel_gradients = gradients(product, x, y, device="tpu")
+    torch.testing.assert_close(kernel_gradients, gradients(torch.matmul, x, y, device="cpu"), rtol=1e-4, atol=1e-4)
 
 
 def test_blocks_at_the_border():
     x = torch.randn(11, 6)
-    found = gradients(custom_jax_kernel(softmax), x, device="tpu")
-    torch.testing.assert_close(found, gradients(lambda x: x.softmax(-1), x, device="cpu"))
+    kernel_gradients = gradients(custom_jax_kernel(softmax), x, device="tpu")
+    torch.testing.assert_close(kernel_gradients, gradients(lambda x: x.softmax(-1), x, device="cpu"))
 
 
 def test_gradients_of_gradients():
@@ -46,8 +46,8 @@ def test_gradients_of_gradients():
         return torch.autograd.grad(first.square().sum(), x)[0].cpu()
 
     x = torch.randn(8, 4)
-    found = twice(custom_jax_kernel(softmax), x.to("tpu").requires_grad_())
-    torch.testing.assert_close(found, twice(lambda x: x.softmax(-1), x.requires_grad_()))
+    second = twice(custom_jax_kernel(softmax), x.to("tpu").requires_grad_())
+    torch.testing.assert_close(second, twice(lambda x: x.softmax(-1), x.requires_grad_()))
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_gradients_of_gradients():
 )
 def test_transforms_of_torch_func(transform: Callable[[Function, torch.Tensor], torch.Tensor]):
     x = torch.randn(8, 3)
-    found = transform(custom_jax_kernel(softmax), x.to("tpu")).cpu()
-    torch.testing.assert_close(found, transform(lambda x: x.softmax(-1), x), rtol=1e-4, atol=1e-5)
+    result = transform(custom_jax_kernel(softmax), x.to("tpu")).cpu()
+    torch.testing.assert_close(result, transform(lambda x: x.softmax(-1), x), rtol=1e-4, atol=1e-5)
 
 
 def test_forward_mode():
@@ -87,14 +87,14 @@ def test_operands_and_results_without_gradients():
         return {"picked": x[i], "where": i + 1, "total": x.sum()}
 
     x, i = torch.randn(5, device="tpu").requires_grad_(), torch.tensor([1, 1, 3], device="tpu")
-    found = pick(x, i)
-    assert not found["where"].requires_grad
-    found["picked"].sum().backward()  # no gradient comes to `total`
+    results = pick(x, i)
+    assert not results["where"].requires_grad
+    results["picked"].sum().backward()  # no gradient comes to `total`
     assert x.grad is not None
     assert x.grad.tolist() == [0, 2, 0, 1, 0]
 
 
-def test_complex_gradients_are_torchs():
+def test_complex_gradients_follow_torch():
     z = torch.randn(4, dtype=torch.complex64)
 
     def of(f: Function, z: torch.Tensor) -> torch.Tensor:
@@ -108,7 +108,7 @@ def test_complex_gradients_are_torchs():
     )
 
 
-def test_a_custom_vjp_is_used_and_its_residuals_are_kept():
+def test_custom_vjp_is_used_and_keeps_its_residuals():
     calls: list[str] = []
 
     @jax.custom_vjp
@@ -134,7 +134,7 @@ def test_a_custom_vjp_is_used_and_its_residuals_are_kept():
     assert calls == ["forward", "backward"]
 
 
-def test_own_gradients_of_a_kernel():
+def test_defvjp_of_a_kernel():
     @custom_jax_kernel
     def straight(x: jax.Array, *, levels: int) -> jax.Array:
         return jnp.round(x * levels) / levels
@@ -149,7 +149,7 @@ def test_own_gradients_of_a_kernel():
     assert x.grad.tolist() == [2, 2]
 
 
-def test_training_is_one_program_a_step():
+def test_training_step_is_one_program():
     torch.manual_seed(0)
     product = custom_jax_kernel(lambda x, y: matmul(x, y, bm=8, bk=8, bn=8))
     weight = torch.randn(16, 8).to("tpu").requires_grad_()
@@ -182,7 +182,7 @@ def test_backward_ops_carry_the_line_of_the_call():
     assert 'loc("backward"("tests/kernels/test_derivatives.py"' in text
 
 
-def test_own_gradients_of_trees():
+def test_defvjp_of_trees():
     kernel = custom_jax_kernel(lambda n, pair, scale: pair["a"] * n + pair["b"] * scale)
 
     def forward(n: int, pair: Any, scale: jax.Array) -> Any:

@@ -1,4 +1,4 @@
-"""What tells kernels apart: what they compute, and nothing else, in this process and in the cache on disk."""
+"""The identity of kernels: their computation, and nothing else, in this process and in the cache on disk."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def run(folder: Path, step: Any, table: Any) -> list[Any]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def test_another_process_finds_the_same_and_no_other_kernel(tmp_path: Path):
+def test_another_process_finds_only_the_same_kernel(tmp_path: Path):
     assert run(tmp_path, 1, "1.0, 2, 3") == [[2, 4, 6], 1, 0]
     assert run(tmp_path, 1, "1.0, 2, 3") == [[2, 4, 6], 0, 1]
-    assert run(tmp_path, 2, "1.0, 2, 3") == [[3, 5, 7], 1, 0]  # a body of the same name, changed
+    assert run(tmp_path, 2, "1.0, 2, 3") == [[3, 5, 7], 1, 0]  # another body of the same name
 
 
 def key_of(function: Any, *operands: torch.Tensor) -> str:
@@ -61,7 +61,7 @@ def key_of(function: Any, *operands: torch.Tensor) -> str:
     return program.call(operands).key
 
 
-def test_keys_are_of_contents():
+def test_keys_depend_on_contents():
     x = torch.ones(4, device="tpu")
 
     def of(step: Any) -> Any:
@@ -82,7 +82,7 @@ def text_of_softmax() -> str:
     return print_module(module_of(lambda b, x: b.jax_call(key, [x], [("f32", (8, 16))]), "f32[8,16]"))
 
 
-def test_a_text_holds_the_bodies_of_its_kernels(tmp_path: Path):
+def test_text_holds_the_bodies_of_its_kernels(tmp_path: Path):
     text = text_of_softmax()
     assert text.count("softmax_") == 2  # the call, and the body
     assert print_module(parse_module(text)) == text
@@ -95,7 +95,7 @@ def test_a_text_holds_the_bodies_of_its_kernels(tmp_path: Path):
     assert "func.func private @softmax_" in done.stdout
 
 
-def test_a_text_without_the_body(monkeypatch: pytest.MonkeyPatch):
+def test_text_without_the_body_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bodies, "_BODIES", {})
     monkeypatch.setattr(bodies, "_MAKERS", {})
     call = "%0 = lazytpu.jax_call f_0123456789abcdef %x : (tensor<2xf32>) -> tensor<2xf32>"
@@ -107,6 +107,6 @@ def test_a_text_without_the_body(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("value", "message"), [("beef", "hexadecimal digits after 0x"), ("0xbeef", "is damaged"), ("0xzz", "is damaged")]
 )
-def test_damaged_bodies(value: str, message: str):
+def test_damaged_bodies_are_refused(value: str, message: str):
     with pytest.raises(ValueError, match=message):
         bodies.BodyResources().parse_resource("f_0123456789abcdef", value)

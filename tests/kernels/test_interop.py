@@ -33,7 +33,7 @@ def test_memory_is_shared_both_ways():
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, torch.int64, torch.float64, torch.bool, torch.float8_e5m2, torch.complex64]
 )
-def test_dtypes_stay(dtype: torch.dtype):
+def test_dtypes_are_preserved(dtype: torch.dtype):
     x = torch.tensor([0, 1, 1, 0]).to(dtype)
     array = interop.to_jax(x.to("tpu"))
     assert array.dtype.itemsize == dtype.itemsize
@@ -50,7 +50,7 @@ def test_views_and_unwritten_memory():
     assert interop.to_jax(torch.zeros(2, device="tpu")).tolist() == [0, 0]
 
 
-def test_what_is_exported_is_never_donated():
+def test_exported_memory_is_never_donated():
     x = torch.ones(256, device="tpu")
     array = interop.to_jax(x)
     with lazytpu.mode("lazy"):
@@ -62,7 +62,7 @@ def test_what_is_exported_is_never_donated():
     assert x.sum().item() == 256 * 6
 
 
-def test_an_export_that_is_gone_pins_nothing():
+def test_deleted_export_pins_nothing():
     x = torch.arange(256.0).to("tpu")
     buffer = value_of(x).buffer
     array = interop.to_jax(x)
@@ -72,7 +72,7 @@ def test_an_export_that_is_gone_pins_nothing():
     assert buffer.pins == 0
 
 
-def test_what_is_imported_is_never_donated():
+def test_imported_memory_is_never_donated():
     array = jnp.arange(256.0)
     x = interop.from_jax(array)
     with lazytpu.mode("lazy"):
@@ -83,7 +83,7 @@ def test_what_is_imported_is_never_donated():
     assert x[3].item() == 6
 
 
-def test_an_array_that_jax_donates_takes_the_tensor_along():
+def test_array_donated_by_jax_invalidates_the_tensor():
     x = torch.ones(256, device="tpu")
     array = interop.to_jax(x)
     jax.block_until_ready(jax.jit(lambda a: a + 1, donate_argnums=0)(array))
@@ -94,7 +94,7 @@ def test_an_array_that_jax_donates_takes_the_tensor_along():
         interop.from_jax(array)
 
 
-def test_what_cannot_be_exchanged():
+def test_unsupported_exchanges_are_refused():
     x = torch.ones(2, device="tpu")
     with pytest.raises(RuntimeError, match=r"requires a gradient.*to_jax\(x.detach\(\)\), or call_jax"):
         interop.to_jax(x.requires_grad_())
@@ -108,11 +108,11 @@ def test_what_cannot_be_exchanged():
         jax.jit(interop.from_jax)(jnp.ones(2))
     with pytest.raises(NotImplementedError, match="no tensor can have the dtype int4"):
         interop.from_jax(jnp.ones(2, jnp.int4))
-    with pytest.raises(IndexError):  # what failed on the device is told here, as at any read
+    with pytest.raises(IndexError):  # a failure on the device is reported here, as at any read
         interop.to_jax(torch.arange(3).to("tpu")[torch.tensor([7]).to("tpu")])
 
 
-def test_calling_jax_shares_gradients():
+def test_call_jax_shares_gradients():
     x = torch.randn(5).to("tpu").requires_grad_()
     y = interop.call_jax(jnp.sin, x * 2)
     y.sum().backward()
@@ -120,7 +120,7 @@ def test_calling_jax_shares_gradients():
     torch.testing.assert_close(x.grad.cpu(), 2 * torch.cos(2 * x.detach().cpu()))
 
 
-def test_views_of_trees_and_functions():
+def test_views_trees_and_functions():
     x = torch.arange(3.0).to("tpu")
     viewed = interop.jax_view({"a": x, "n": 1})
     assert viewed["a"].tolist() == [0, 1, 2]

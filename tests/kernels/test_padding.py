@@ -1,4 +1,4 @@
-"""Kernels that say which sizes may have padding: one program for many sizes, and a look at what they say."""
+"""Kernels with a padding rule: one program for many sizes, and the check of the rule."""
 
 from __future__ import annotations
 
@@ -39,40 +39,40 @@ def programs(kernel: Any) -> str:
     return "\n".join(map(str, list(lazytpu.explain())[before:]))
 
 
-def test_a_kernel_that_says_what_padding_it_bears_has_programs_for_buckets() -> None:
-    told = programs(custom_jax_kernel(padding=RULE)(softmax))
-    assert told.count("compiled because") == 3
-    assert "one program for sizes n 2..48, now 30, 38 % padding; m 2..48, now 40" in told
+def test_kernel_with_a_padding_rule_has_programs_for_buckets() -> None:
+    output = programs(custom_jax_kernel(padding=RULE)(softmax))
+    assert output.count("compiled because") == 3
+    assert "one program for sizes n 2..48, now 30, 38 % padding; m 2..48, now 40" in output
 
 
-def test_a_kernel_that_says_nothing_is_refused() -> None:
-    told = programs(custom_jax_kernel(softmax))
-    assert "one program for sizes" not in told
-    assert "test_padding.py" in told and "the kernel 'softmax' does not say what padding it bears" in told
+def test_kernel_without_a_rule_is_refused() -> None:
+    output = programs(custom_jax_kernel(softmax))
+    assert "one program for sizes" not in output
+    assert "test_padding.py" in output and "the kernel 'softmax' does not state which padding it supports" in output
 
 
-def test_a_kernel_without_the_sizes_of_a_bucket_is_refused() -> None:
+def test_kernel_that_fails_at_bucket_sizes_is_refused() -> None:
     kernel = custom_jax_kernel(padding="n -> n")(lambda x: x * list(range(40))[len(x) - 1])
     for n in (20, 25):
         assert kernel(torch.ones(n).to("tpu")).sum().item() == n * (n - 1)
     assert lazytpu.explain()[-1].records == 2
 
 
-def test_results_may_lack_a_size_and_operands_are_masked_each_in_its_way() -> None:
+def test_results_may_lack_a_size_and_operands_are_masked_separately() -> None:
     kernel = custom_jax_kernel(padding="rows=0 columns, rows=0 _ -> rows columns, columns _")(mean_and_total)
     before = len(lazytpu.explain())
     x = weights = torch.empty(0)
     for rows, columns in SIZES:
         x, weights = torch.randn(rows, columns), torch.randn(rows, 3)
-        one, other = kernel(-x.to("tpu"), -weights.to("tpu"), power=2)
+        by_rows, by_columns = kernel(-x.to("tpu"), -weights.to("tpu"), power=2)
         want = torch.cat([(-x - 1).sum(0), (x.T @ weights).square().amax(1)])
-        torch.testing.assert_close(torch.cat([one.sum(0), other.amax(1)]).cpu(), want, rtol=1e-4, atol=1e-4)
-    made = list(lazytpu.explain())[before:]
-    assert len(made) == 3 and "m 2..48" in str(made[-1])
+        torch.testing.assert_close(torch.cat([by_rows.sum(0), by_columns.amax(1)]).cpu(), want, rtol=1e-4, atol=1e-4)
+    programs_made = list(lazytpu.explain())[before:]
+    assert len(programs_made) == 3 and "m 2..48" in str(programs_made[-1])
     kernel.check_padding(x.to("tpu"), weights.to("tpu"), power=2)
 
 
-def test_what_a_kernel_says_is_looked_at() -> None:
+def test_padding_rule_is_checked() -> None:
     x = torch.randn(3, 5).to("tpu")
     custom_jax_kernel(padding=RULE)(softmax).check_padding(x)
     with pytest.raises(ValueError, match="softmax: result 0 depends on padding"):

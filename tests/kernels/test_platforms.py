@@ -1,4 +1,4 @@
-"""Pallas kernels are interpreted on a CPU, and are Mosaic on a TPU, from the same record."""
+"""Pallas kernels are interpreted on a CPU, and compiled by Mosaic on a TPU, from the same record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kernels.pallas_kernels import matmul, softmax
 
 
 def stablehlo(call: Any, target: str) -> str:
-    """The StableHLO of what `call` records, for a target."""
+    """Return the StableHLO of the program that `call` records, for a target."""
     (program,) = rehearse_once(call)
     platform = "tpu" if target != "cpu" else "cpu"
     return translate(
@@ -35,7 +35,7 @@ def stablehlo(call: Any, target: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["v5e", "v6e"])
-def test_a_kernel_is_mosaic_on_a_tpu(target: str):
+def test_kernel_is_mosaic_on_a_tpu(target: str):
     x, y = torch.ones(16, 128, device="tpu"), torch.ones(128, 128, device="tpu")
     rows, product = custom_jax_kernel(softmax), custom_jax_kernel(lambda x, y: matmul(x, y, bm=8))
     text = stablehlo(lambda: rows(product(x, y)), target)
@@ -45,7 +45,7 @@ def test_a_kernel_is_mosaic_on_a_tpu(target: str):
     assert estimates[0] == str(2 * 16 * 128 * 128 + 2 * 8 * 128)  # products, and the sums of a block
 
 
-def test_a_kernel_is_interpreted_on_a_cpu():
+def test_kernel_is_interpreted_on_a_cpu():
     x = torch.ones(16, 128, device="tpu")
     rows = custom_jax_kernel(softmax)
     text = stablehlo(lambda: rows(x), "cpu")
@@ -53,7 +53,7 @@ def test_a_kernel_is_interpreted_on_a_cpu():
     assert "stablehlo.while" in text
 
 
-def test_what_a_kernel_says_itself_counts():
+def test_interpret_and_cost_estimate_of_the_kernel_are_kept():
     def scale(x: jax.Array) -> jax.Array:
         def body(x_ref: Any, o_ref: Any) -> None:
             o_ref[...] = x_ref[...] * 2
@@ -74,7 +74,7 @@ def test_what_a_kernel_says_itself_counts():
     assert "custom_call" not in stablehlo(lambda: custom_jax_kernel(interpreted)(x), "v6e")
 
 
-def test_the_gradient_of_a_kernel_for_a_tpu():
+def test_gradient_of_a_kernel_for_a_tpu():
     x = torch.ones(16, 128, device="tpu").requires_grad_()
     rows = custom_jax_kernel(softmax)
 
@@ -100,7 +100,7 @@ def narrow(x: jax.Array, i: jax.Array) -> jax.Array:
         return added(x, i)
 
 
-def test_wide_operands_of_a_kernel_for_a_tpu():
+def test_wide_operands_of_a_kernel_for_a_tpu_are_refused():
     x, i = torch.ones(16, 128, device="tpu"), torch.ones(16, 128, device="tpu", dtype=torch.int64)
     kernel = custom_jax_kernel(added)
     assert kernel(x, i).sum().item() == 4 * 16 * 128

@@ -1,4 +1,4 @@
-"""What a function may do wrong is told at the call, with what to do; the device stays usable."""
+"""Errors of invalid kernels are raised at the call, with advice; the device stays usable."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ CASES: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_wrong_is_told(name: str):
+def test_invalid_functions_are_refused(name: str):
     function, kind, message = CASES[name]
     kernel = function if isinstance(function, type(custom_jax_kernel(jnp.sin))) else custom_jax_kernel(function)
     x = torch.ones(2, device="tpu")
-    for _ in range(2):  # a refused call leaves nothing behind
+    for _ in range(2):  # a refused call leaves no state
         with pytest.raises(kind, match=f"(?s){message}"):
             kernel(x)
     assert (x + 1).tolist() == [2, 2]
 
 
-def test_an_array_of_an_earlier_call():
+def test_array_of_an_earlier_call_is_refused():
     x = torch.ones(2, device="tpu")
     with pytest.raises(RuntimeError, match="keeps an array"):
         custom_jax_kernel(keeping)(x)
@@ -93,20 +93,20 @@ def test_an_array_of_an_earlier_call():
     KEPT.clear()
 
 
-def test_the_message_shows_no_file_of_lazytpu():
+def test_message_shows_no_file_of_lazytpu():
     with pytest.raises(TypeError) as caught:
         custom_jax_kernel(CASES["branch"][0])(torch.ones(2, device="tpu"))
     assert "lazytpu/kernels" not in str(caught.value)
 
 
-def test_tensors_elsewhere():
+def test_tensors_on_other_devices_are_refused():
     kernel, x = custom_jax_kernel(lambda x, y: x + y), torch.ones(2, device="tpu")
     for arguments in ((x.cpu(), x.cpu()), (x, x.cpu())):
         with pytest.raises(RuntimeError, match=r"but argument [xy], a float32\[2\], is on 'cpu'"):
             kernel(*arguments)
     assert kernel(x, x).tolist() == [2, 2]
     with pytest.raises(RuntimeError, match="expected tensors on 'tpu', got tensors on cpu"):
-        kernel(x.cpu(), x.cpu())  # though shapes and dtypes are known
+        kernel(x.cpu(), x.cpu())  # even if shapes and dtypes were seen before
     with pytest.raises(RuntimeError, match="two devices"):
         kernel(x, x.cpu())
     with pytest.raises(RuntimeError, match="is on 'cpu'"):
@@ -131,7 +131,7 @@ def test_writes_have_no_derivative():
         assert kernel(x * 1).tolist() == [2, 2]
 
 
-def test_a_kernel_of_a_graph_from_another_process_is_named():
+def test_missing_kernel_of_a_graph_is_named():
     kernel, x = custom_jax_kernel(jnp.cos), torch.ones(2, device="tpu")
     kernel(x)
     with pytest.raises(RuntimeError, match="the kernel cos_0123456789abcdef is not known to this process"):
@@ -139,7 +139,7 @@ def test_a_kernel_of_a_graph_from_another_process_is_named():
     assert kernel(x).shape == (2,)
 
 
-def test_what_no_kernel_is_made_of():
+def test_kernel_has_to_be_callable():
     with pytest.raises(TypeError, match="made of a JAX function; got a int"):
         custom_jax_kernel(cast(Any, 5))
     with pytest.raises(TypeError, match="expected input_output_aliases="):

@@ -1,4 +1,4 @@
-"""A kernel's sharding rule: refused where it is none, and a property of the op."""
+"""A kernel's sharding rule: refused if malformed, and a property of the op."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_rules_of_other_shapes_are_refused_at_the_call(rule: str) -> None:
         kernel(torch.ones(2, 3, device="tpu"))
 
 
-def test_a_rule_is_a_property_of_the_op() -> None:
+def test_rule_is_a_property_of_the_op() -> None:
     x = torch.ones(2, 3, device="tpu")
     ruled = custom_jax_kernel(sharding_rule="i  j->i j")(double)
     assert (ruled(x) + custom_jax_kernel(double)(x)).tolist() == [[4.0] * 3] * 2

@@ -1,4 +1,4 @@
-"""Torch functions inside of JAX: values, jit, grad and vmap, modules, and what they may not do."""
+"""Torch functions inside of JAX: values, jit, grad and vmap, modules, and refusals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_values_with_and_without_jit():
     assert call(X, W)["best"].tolist() == (X @ W).argmax(-1).tolist()
 
 
-def test_inside_of_a_jax_program():
+def test_call_inside_of_a_jax_program():
     def step(x: Any) -> Any:
         return jax.lax.fori_loop(0, 3, lambda _, x: jnp.sin(torch_function(torch.cos)(x)), x)
 
@@ -76,21 +76,21 @@ def test_batches():
     )
 
 
-def test_a_module_with_its_parameters():
+def test_module_with_its_parameters():
     model = torch.nn.Linear(4, 2).to("tpu")
     call = torch_function(model)
     expected = np.asarray(X) @ model.weight.detach().cpu().numpy().T + model.bias.detach().cpu().numpy()
     close(call(X), expected)
     with torch.no_grad():
         model.bias.add_(1)
-    close(call(X), expected + 1)  # a call without jit takes the parameters as they are
+    close(call(X), expected + 1)  # a call without jit uses the current parameters
     functional = torch_function(lambda parameters, x: torch.func.functional_call(model, parameters, (x,)))
     parameters = {name: interop.to_jax(p.detach()) for name, p in model.named_parameters()}
     gradient = jax.grad(lambda parameters: functional(parameters, X).sum())(parameters)
     close(gradient["bias"], np.full(2, 3.0))
 
 
-def test_complex_gradients_are_jaxs():
+def test_complex_gradients_follow_jax():
     z = jnp.array([1 + 2j, 0.5 - 1j], jnp.complex64)
 
     def of(f: Any) -> Any:
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_function_may_not_do(name: str):
+def test_invalid_functions_are_refused(name: str):
     function, kind, message = CASES[name]
     with pytest.raises(kind, match=f"(?s){message}"):
         torch_function(function)(X)

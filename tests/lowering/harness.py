@@ -30,7 +30,9 @@ def module_of(
     arguments: Sequence[dict[str, Attribute]] | None = None,
     results: Sequence[dict[str, Attribute]] | None = None,
 ) -> ModuleOp:
-    """A module whose `@main` takes arguments of these types and returns the values of `build(builder, *arguments)`."""
+    """Return a module whose `@main` takes arguments of these types and returns the values of `build(builder,
+    *arguments)`.
+    """
     function = FuncOp("main", ([tensor_type(*t) for t in types], []))
     block = function.body.block
     returned = build(Builder(block), *block.args)
@@ -51,20 +53,20 @@ def types_of(arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, tuple[in
 
 
 def interpreted(build: Build, *arrays: Any) -> list[np.ndarray[Any, Any]]:
-    """The results of `build` on these arrays, by the reference interpreter."""
+    """Return the results of `build` on these arrays, by the reference interpreter."""
     inputs = [np.asarray(a) for a in arrays]
     return evaluate(emit(module_of(build, *types_of(inputs))), inputs)
 
 
 def compiled(build: Build, *arrays: Any) -> list[np.ndarray[Any, Any]]:
-    """The results of `build` on these arrays, compiled by XLA."""
+    """Return the results of `build` on these arrays, compiled by XLA."""
     inputs = [np.asarray(a) for a in arrays]
     program = Program.compile(emit(module_of(build, *types_of(inputs))), options=QUICK)
     return [client.to_host(r) for r in program.run([client.to_device(a) for a in inputs])]
 
 
 def values(dtype: str, shape: Sequence[int], seed: int = 0) -> np.ndarray[Any, Any]:
-    """Varied numbers of a dtype: normal for floats, small integers, both booleans."""
+    """Return varied numbers of a dtype: normal for floats, small integers, both booleans."""
     rng = np.random.default_rng(seed)
     kind = numpy_dtype(dtype)
     if dtype == "i1":
@@ -83,7 +85,8 @@ TOLERANCE = {"f64": 1e-12, "c128": 1e-12, "f32": 2e-6, "c64": 3e-6, "f16": 2e-3,
 
 
 def assert_close(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], factor: float = 1.0) -> None:
-    """Same dtype and shape, equal integers, floats within `TOLERANCE` of their dtype; NaN equals NaN."""
+    """Check for the same dtype and shape, equal integers, and floats within `TOLERANCE` of their dtype; NaN
+    equals NaN."""
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
     tolerance = factor * TOLERANCE.get(NAMES[actual.dtype], 0)

@@ -1,5 +1,5 @@
-"""Runs a module on as many devices of this process as it is for: the program of a child process, since XLA decides how
-many devices a CPU is when it starts.
+"""Runs a module on the number of devices that it is for: the program of a child process, since XLA fixes the number of
+CPU devices at its start.
 
     python tests/lowering/replicas.py FOLDER
 
@@ -22,7 +22,7 @@ DEVICES = 4
 def main(folder: Path) -> None:
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # The package without its __init__, which loads torch.
+    # The package without its __init__, which would load torch.
     package = types.ModuleType("lazytpu")
     package.__path__ = [str(Path(__file__).resolve().parents[2] / "lazytpu")]
     sys.modules["lazytpu"] = package
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
 
 
 def run(path: Path, arguments: list[np.ndarray]) -> list[np.ndarray]:
-    """The results of the module of a file, each with one row per device."""
+    """Return the results of the module in a file, each with one row per device."""
     import jax
     from jax._src.lib import _jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

@@ -35,7 +35,7 @@ NUMBERS = np.arange(4 * 4, dtype=np.int32).reshape(4, 4) % 7
 
 
 def of_group(x: Rows, combine: Callable[[list[Rows], int], Any], groups: list[list[int]]) -> Rows:
-    """The result of `combine(rows of the group, rank)` on each device."""
+    """Return the result of `combine(rows of the group, rank)` on each device."""
     combined = {d: combine([x[e] for e in group], rank) for group in groups for rank, d in enumerate(group)}
     return np.stack([combined[device] for device in range(4)])
 
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
 
 
 def sharded_step(b: Builder, x: SSAValue) -> object:
-    """Gradients averaged over all devices, of which each uses its own rows."""
+    """Average gradients over all devices, each of which uses only its own rows."""
     (total,) = b.all_reduce("add", [x], ALL)
     mean = b.mul(total, b.constant(0.25, "f32", (4, 2)))
     start = b.mul(b.group_rank(ALL), b.constant(1, "i32"))
@@ -96,7 +96,7 @@ def module_for_all(build: Build, x: Rows):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rows]]:
-    """The results of all cases, from one process."""
+    """Return the results of all cases, from one process."""
     folder: Path = tmp_path_factory.mktemp("replicas")
     before, after = module_for_all(sharded_step, X), module_for_all(sharded_step, X)
     run_pipeline(after, passes="shard-reductions,dce", verify=True)
@@ -121,20 +121,20 @@ def test_values(name: str, ran: dict[str, list[Rows]]) -> None:
         assert actual.dtype == expected.dtype
 
 
-def test_shard_reductions_keeps_what_each_device_computes(ran: dict[str, list[Rows]]) -> None:
+def test_shard_reductions_keeps_the_results_of_each_device(ran: dict[str, list[Rows]]) -> None:
     mean = X.sum(0) / 4
     expected = np.stack([X[d, d : d + 1] - mean[d : d + 1] for d in range(4)])
     np.testing.assert_array_equal(ran["whole"][0], expected)
     np.testing.assert_array_equal(ran["in parts"][0], expected)
 
 
-def test_the_module_says_on_how_many_devices_it_runs() -> None:
+def test_module_declares_its_number_of_devices() -> None:
     with pytest.raises(LoweringError, match="devices 0 to 3 take part, but the module is for 1: expected its"):
         emit(module_of(CASES["all_gather"][0], ("f32", (4, 2))))
     assert replicas_of(emit(module_for_all(CASES["all_gather"][0], X))) == 4
 
 
-def test_options_of_the_compiler_travel_with_the_module() -> None:
+def test_compile_options_are_part_of_the_module() -> None:
     module = module_for_all(CASES["all_gather"][0], X)
     add_options(module, {"flag": True, "number": 1})
     add_options(module, {"number": 2, "word": "AUTO"})
@@ -143,14 +143,14 @@ def test_options_of_the_compiler_travel_with_the_module() -> None:
     assert options_of(emit(module_for_all(CASES["all_gather"][0], X))) == {}
 
 
-def test_whoever_compiles_passes_the_options_on() -> None:
+def test_compilers_read_the_options_of_the_module() -> None:
     module = module_of(lambda b, x: b.neg(x), ("f32", (2,)))
     add_options(module, {"xla_no_such_option": True})
     with pytest.raises(CompileError, match="No such compile option: 'xla_no_such_option'"):
         Program.compile(emit(module))
 
 
-def test_groups_of_a_mesh() -> None:
+def test_mesh_groups() -> None:
     mesh = {"data": 2, "model": 3}
     assert mesh_groups(mesh, ["data"]) == [[0, 3], [1, 4], [2, 5]]
     assert mesh_groups(mesh, ["model"]) == [[0, 1, 2], [3, 4, 5]]

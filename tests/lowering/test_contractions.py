@@ -30,7 +30,7 @@ def test_dot_general(dtype):
 
 
 def test_products_of_long_integers_for_a_tpu():
-    """A TPU has none: they are sums of elementwise products, with the same results."""
+    """A TPU has none: they become sums of elementwise products, with the same results."""
     x, y = values("i64", (2, 3, 4)), values("i64", (2, 5, 4), seed=1)
 
     def build(b, x, y):
@@ -68,7 +68,7 @@ def test_narrow_products_accumulate_in_f32(dtype, run):
 @pytest.mark.parametrize("out", ["bf16", "f32"])
 @pytest.mark.parametrize("contracted", [2, 3])
 def test_narrow_products_under_batch_dims_anywhere(contracted, out):
-    """XLA:CPU compiles some of these to a program that fails when it runs."""
+    """XLA:CPU compiles some of these to a program that fails at run time."""
     x, y = values("bf16", (2, 2, 6, 6)), values("bf16", (2, 6, 2, 8), seed=1)
     (product,) = compiled(lambda b, x, y: b.dot_general(x, y, [0, 1], [0, 2], [contracted], [1], dtype=out), x, y)
     wide = [x.astype(np.float32), y.astype(np.float32)]
@@ -79,7 +79,7 @@ def test_narrow_products_under_batch_dims_anywhere(contracted, out):
 @pytest.mark.parametrize("out", ["bf16", "f32"])
 @pytest.mark.parametrize("sizes", [(4, 64, 24), (8, 64, 4), (64, 4, 24)])
 def test_transposed_narrow_products(sizes, out):
-    """XLA:CPU swaps the operands of such a product, and compiles some of these to a program that fails when it runs."""
+    """XLA:CPU swaps the operands of such a product, and compiles some of these to a program that fails at run time."""
     m, k, n = sizes
     x, y = values("bf16", (m, k)), values("bf16", (k, n), seed=1)
     (transposed,) = compiled(
@@ -95,7 +95,7 @@ def test_integers_can_widen():
     assert np.all(product == 3_000_000)
 
 
-def test_a_linear_layer_is_one_dot_on_the_weight_as_stored():
+def test_linear_layer_is_one_dot_on_the_stored_weight():
     module = module_of(lambda b, x, w: b.dot_general(x, w, [], [], [1], [1]), ("f32", (4, 3)), ("f32", (8, 3)))
     text = stablehlo_text(emit(module))
     assert "contracting_dims = [1] x [1]" in text
@@ -103,7 +103,7 @@ def test_a_linear_layer_is_one_dot_on_the_weight_as_stored():
 
 
 @pytest.mark.parametrize(("name", "word"), [("default", ""), ("high", "HIGH, HIGH"), ("highest", "HIGHEST, HIGHEST")])
-def test_precision_is_carried(name, word):
+def test_precision_is_kept(name, word):
     module = module_of(lambda b, x: b.dot_general(x, x, [], [], [1], [1], precision=name), ("f32", (4, 3)))
     assert word in stablehlo_text(emit(module))
 
@@ -118,14 +118,15 @@ def convolve(x, w, stride=1, pad=(0, 0), dilation=1, groups=1):
     for o in range(out):
         group = o // (out // groups)
         for place in range(places):
-            part = x[:, group * taken : (group + 1) * taken, place * stride : place * stride + span : dilation]
-            result[:, o, place] = (part * w[o]).sum((1, 2))
+            window = x[:, group * taken : (group + 1) * taken, place * stride : place * stride + span : dilation]
+            result[:, o, place] = (window * w[o]).sum((1, 2))
     return result.astype(x.dtype)
 
 
 def conv(b, x, w, **options):
-    one = [1] * (len(x.type.get_shape()) - 2)
-    defaults = {"strides": one, "low": [0] * len(one), "high": [0] * len(one), "lhs_dilation": one, "rhs_dilation": one}
+    ones = [1] * (len(x.type.get_shape()) - 2)
+    zeros = [0] * len(ones)
+    defaults = {"strides": ones, "low": zeros, "high": zeros, "lhs_dilation": ones, "rhs_dilation": ones}
     return b.convolution(x, w, **(defaults | {"layout": "NC0,OI0,NC0"} | options))
 
 

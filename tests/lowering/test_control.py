@@ -1,4 +1,4 @@
-"""Branches and loops compute what Python's would, in the reference interpreter and compiled."""
+"""Branches and loops compute the results of Python's, in the reference interpreter and compiled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_loops_in_branches_in_loops(run) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_loop_until_a_condition_of_its_values(run) -> None:
+def test_loop_with_a_condition_on_its_values(run) -> None:
     def build(b: Builder, x, step):
         def goes(b: Builder, x, n):
             return b.compare("LT", b.reduce("add", x, (0,)), b.constant(100, "i32"))
@@ -71,7 +71,7 @@ def test_scan(dtype: str, reverse: bool) -> None:
     start = rows[0] * 0
 
     def build(b: Builder, start, rows):
-        if dtype == "f8e5m2":  # carried and stacked as they are stored
+        if dtype == "f8e5m2":  # carried and stacked as bits
             start, rows = b.convert(start, dtype), b.convert(rows, dtype)
 
         def step(b: Builder, s, row):
@@ -99,7 +99,7 @@ def test_scan(dtype: str, reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_checks_concern_what_runs(run) -> None:
+def test_checks_concern_executed_branches_and_iterations(run) -> None:
     def build(b: Builder, c, x, limit):
         def below(b: Builder, x):
             b.check(b.compare("LT", x, b.broadcast_in_dim(limit, (4,), ())), "too large")
@@ -117,7 +117,7 @@ def test_checks_concern_what_runs(run) -> None:
         assert run(build, np.asarray(condition), ones, np.asarray(limit, np.float32))[1] == passes
 
 
-def test_reductions_in_a_loop_round_as_they_do_alone() -> None:
+def test_reductions_in_a_loop_round_as_outside() -> None:
     """The argument of a region is not an argument of the program: see `Emission.settled`."""
     rows = values("bf16", (3, 64), seed=3)
     total = values("bf16", (64,), seed=4)
@@ -133,7 +133,7 @@ def test_reductions_in_a_loop_round_as_they_do_alone() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 13])
 def test_associative_scan(length: int) -> None:
-    """Products of 2x2 matrices, whose order matters, beside running maxima."""
+    """Products of 2x2 matrices, whose order matters, and running maxima in one scan."""
     matrices, numbers = values("i64", (length, 2, 2)), values("f32", (length,), seed=5)
     matrices = matrices % 3
 
@@ -152,7 +152,7 @@ def test_associative_scan(length: int) -> None:
     assert (maxima == np.maximum.accumulate(numbers)).all()
 
 
-def test_a_loop_works_in_the_memory_of_a_donated_argument() -> None:
+def test_loop_reuses_the_memory_of_a_donated_argument() -> None:
     def build(b: Builder, w, g):
         return b.repeat(5, [w], lambda b, i, w: b.sub(w, g))
 

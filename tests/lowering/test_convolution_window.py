@@ -1,4 +1,4 @@
-"""Windows that XLA's algebraic simplifier would take for those of grouped convolutions: it would end the process."""
+"""Windows that XLA's algebraic simplifier would mistake for grouped convolutions, and then end the process."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def test_only_groups_look_like_groups():
     for stride, low, high, lhs_dilation, rhs_dilation, n, k in numbers:
         if (n - 1) * lhs_dilation + 1 + low + high < 0:
             continue
-        given = ConvWindow([stride], [low], [high], [lhs_dilation], [rhs_dilation])
-        window = without_groups(given, [n], [k])
+        original = ConvWindow([stride], [low], [high], [lhs_dilation], [rhs_dilation])
+        window = without_groups(original, [n], [k])
         assert not is_group(window, k) or n == k
-        assert (window is given) == (not is_group(given, k) or n == k)
-        extra = windowed_shape([n], [k], *window)[0] - windowed_shape([n], [k], *given)[0]
+        assert (window is original) == (not is_group(original, k) or n == k)
+        extra = windowed_shape([n], [k], *window)[0] - windowed_shape([n], [k], *original)[0]
         assert 0 <= extra <= 1
-        changed += window is not given
+        changed += window is not original
     assert changed == 3 * 4  # kernels of 2, 3 and 4, inputs of the four other sizes
 
 
 @pytest.mark.parametrize("k", [2, 3])
 @pytest.mark.parametrize("n", [2, 3, 11])
-def test_values_beside_a_larger_kernel(k, n):
+def test_values_with_a_larger_kernel(k, n):
     """The first dimension looks like a group, and the kernel is larger in the second, so that XLA swaps the two."""
     x, w = values("f32", (2, 2, n, 1)), values("f32", (4, 2, k, 3), seed=1)
 
@@ -59,7 +59,7 @@ def test_values_beside_a_larger_kernel(k, n):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i32"])
-def test_interior_padding_is_no_dilation(dtype):
+def test_interior_padding_does_not_become_a_dilation(dtype):
     x, w = values(dtype, (2, 11, 1, 3)), values(dtype, (4, 3, 2, 3), seed=1)
 
     def spread(b, x):
@@ -76,7 +76,7 @@ def test_interior_padding_is_no_dilation(dtype):
     assert_close(compiled(build, x, w)[0], interpreted(build, x, w)[0], factor=10)
 
 
-def test_templates_spell_it_alike():
+def test_templates_use_the_same_window():
     window = {"strides": (1, 1), "low": (0, 1), "high": (0, 1), "lhs_dilation": (2, 1), "rhs_dilation": (1, 1)}
     parameters = {**window, "groups": 2, "precision": "highest"}
 

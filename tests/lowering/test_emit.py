@@ -1,4 +1,4 @@
-"""What emit preserves of a module, and its errors."""
+"""The contents of a module that emit preserves, and its errors."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_every_op_of_the_dialect_has_a_rule():
     assert set(RULES) == set(OPS.values())
 
 
-def test_one_op_one_rule():
+def test_op_has_one_rule():
     with pytest.raises(ValueError, match=r"lazytpu.iota has two lowering rules: iota and .*other"):
 
         @lowers(OPS["iota"])
         def other(e, op): ...
 
 
-def test_an_op_in_a_region_that_fails_is_the_one_that_is_named(monkeypatch):
+def test_failing_op_in_a_region_is_named(monkeypatch):
     monkeypatch.delitem(RULES, OPS["neg"])
 
     def build(b, c, x):
@@ -100,7 +100,7 @@ def test_names_lines_and_donation_are_kept():
     assert signature(emitted).donated == (0, 1)
 
 
-def test_text_reads_back():
+def test_text_parses_back():
     module = module_of(lambda b, x: [b.random_bits(x, x, (3,)), b.constant(float("-inf"), "f32", (2,))], ("ui64", ()))
     text = stablehlo_text(emit(module))
     with mlir_context():
@@ -116,7 +116,7 @@ def test_large_tables_can_be_elided():
     assert "99" not in stablehlo_text(emit(module), elide_above=10)
 
 
-def test_an_op_without_a_rule_says_what_to_do():
+def test_op_without_a_rule_gives_advice():
     def build(b, x):
         with b.at(location(7)):
             return b.op(UnknownOp, [], [tensor_type("f32", ())]).results[0]
@@ -130,7 +130,7 @@ def test_an_op_without_a_rule_says_what_to_do():
         emit(ModuleOp([function]))
 
 
-def test_a_failing_rule_names_the_op_and_line():
+def test_failing_rule_names_the_op_and_line():
     def build(b, x):
         with b.at(location(9)):
             return b.template("no_such_template", [x], [("f32", (2,))])
@@ -139,7 +139,7 @@ def test_a_failing_rule_names_the_op_and_line():
         emit(module_of(build, ("f32", (2,))))
 
 
-def test_invalid_stablehlo_is_a_fault_of_lowering():
+def test_invalid_stablehlo_is_a_lowering_error():
     from lazytpu.ir.constants import IotaOp
 
     good = RULES[IotaOp]
@@ -151,24 +151,24 @@ def test_invalid_stablehlo_is_a_fault_of_lowering():
         RULES[IotaOp] = good
 
 
-def test_a_module_has_one_public_function():
+def test_module_has_one_public_function():
     with pytest.raises(LoweringError, match="a function @main and private functions"):
         emit(ModuleOp([]))
 
 
-def test_an_entry_is_one_of_its_functions():
+def test_entry_is_a_function_of_the_module():
     module = module_of(lambda b, x: x, ("f32", ()))
     with pytest.raises(LoweringError, match="a module with a function @step; it has main"):
         emit(module, entry="step")
 
 
-def test_an_alias_must_be_a_result():
+def test_alias_must_be_a_result():
     module = module_of(lambda b, x: x, ("f32", ()), arguments=[{"lazytpu.alias": IntegerAttr(3, i64)}])
     with pytest.raises(LoweringError, match="@main has 1 results"):
         emit(module)
 
 
-def test_a_value_used_before_its_definition_is_reported():
+def test_value_used_before_its_definition_is_reported():
     module = module_of(lambda b, x: b.exp(b.neg(x)), ("f32", (4,)))
     (function,) = module.ops
     assert isinstance(function, FuncOp)

@@ -66,7 +66,7 @@ def test_scatter(run, kind):
 
 
 @RUNS
-def test_scatter_adds_every_update_and_drops_what_lies_outside(run):
+def test_scatter_adds_every_update_and_drops_out_of_bounds_ones(run):
     x, i = np.zeros((3, 2), np.float32), np.array([1, 1, -1, 3, 1])
     (actual,) = run(lambda b, x, i, u: put_rows(b, x, i, u, "add"), x, i, np.ones((5, 2), np.float32))
     assert actual.tolist() == [[0, 0], [3, 3], [0, 0]]

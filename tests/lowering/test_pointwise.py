@@ -24,7 +24,7 @@ def elementwise(function):
     return lambda x: np.array([function(v) for v in x.ravel()]).reshape(x.shape)
 
 
-# op -> (numpy function, where it is tried)
+# op -> (numpy function, its domain)
 UNARY = {
     "abs": (np.abs, X),
     "neg": (np.negative, X),
@@ -71,8 +71,8 @@ BINARY = {
 
 
 def test_every_elementwise_op_has_a_rule():
-    own = {"atanh", "bitcast_convert", "clamp", "compare", "convert", "lgamma", "log1p", "max", "min", "tanh"}
-    elementwise = own | set(DIRECT)
+    with_a_rule = {"atanh", "bitcast_convert", "clamp", "compare", "convert", "lgamma", "log1p", "max", "min", "tanh"}
+    elementwise = with_a_rule | set(DIRECT)
     assert set(DIRECT) <= set(OPS)
     families = ("lazytpu.ir.pointwise", "lazytpu.ir.unary", "lazytpu.ir.binary")
     assert {name for name, op in OPS.items() if op.__module__ in families} == elementwise
@@ -88,7 +88,7 @@ def test_unary(name):
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64"])
 def test_unary_compiled(dtype):
-    """All of them in one program, as XLA computes them."""
+    """All ops in one program, compiled by XLA."""
     names = list(UNARY)
     kind = values(dtype, ()).dtype
     inputs = [UNARY[name][1].astype(kind) for name in names]
@@ -165,12 +165,12 @@ def test_integers(dtype):
 
 def test_shifts_beyond_the_width_give_zero():
     for run in (interpreted, compiled):
-        left, right = run(
+        left_shifted, right = run(
             lambda b, v, w: [b.binary("shift_left", v, w), b.binary("shift_right_logical", v, w)],
             np.array([-1, 1], np.int32),
             np.array([32, 40], np.int32),
         )
-        assert left.tolist() == right.tolist() == [0, 0]
+        assert left_shifted.tolist() == right.tolist() == [0, 0]
 
 
 def test_booleans():
@@ -253,7 +253,7 @@ def test_convert(x, dtype, expected):
 @pytest.mark.parametrize("run", [interpreted, compiled])
 def test_bits(run):
     x = np.array([[1.0, -2.0], [np.inf, 0.0]], np.float32)
-    whole, halves, back = run(
+    as_integers, halves, back = run(
         lambda b, v: [
             b.bitcast_convert(v, "i32"),
             b.bitcast_convert(v, "ui16"),
@@ -261,14 +261,14 @@ def test_bits(run):
         ],
         x,
     )
-    assert_close(whole, x.view(np.int32))
+    assert_close(as_integers, x.view(np.int32))
     assert_close(halves, x.view(np.uint16).reshape(2, 2, 2))
     assert_close(back, x)
 
 
 def test_bits_reinterpreted_several_times():
-    """XLA makes one bitcast_convert of two, and cannot where the first adds dimensions that the second removes, or each
-    adds one."""
+    """XLA merges two bitcast_converts into one, and cannot if the first adds dimensions that the second removes, or if
+    each adds one."""
     kinds = {8: "ui8", 16: "bf16", 32: "f32", 64: "i64"}
 
     def build(b, x):
@@ -335,13 +335,13 @@ def test_float64_ops_that_a_tpu_lacks_are_expanded():
         return [b.bitcast_convert(x, "i64"), b.div(b.div(x, x), x)]
 
     module = module_of(build, ("f64", (2,)))
-    there, here = (stablehlo_text(emit(module, platform=platform)) for platform in ("tpu", "cpu"))
-    assert "(tensor<2xf64>) -> tensor<2xui64>" in there and "ui64" not in here
-    assert "optimization_barrier" in there and "reduce_precision" not in there
-    assert "reduce_precision" in here and "optimization_barrier" not in here
+    tpu_text, cpu_text = (stablehlo_text(emit(module, platform=platform)) for platform in ("tpu", "cpu"))
+    assert "(tensor<2xf64>) -> tensor<2xui64>" in tpu_text and "ui64" not in cpu_text
+    assert "optimization_barrier" in tpu_text and "reduce_precision" not in tpu_text
+    assert "reduce_precision" in cpu_text and "optimization_barrier" not in cpu_text
 
 
-def test_a_tpu_has_no_complex128():
+def test_tpu_has_no_complex128():
     module = module_of(lambda b, x: b.add(x, x), ("c128", (2,)))
     with pytest.raises(NotImplementedError, match="no complex128: use complex64"):
         emit(module, platform="tpu")

@@ -38,7 +38,7 @@ def reference(seed, offset, shape):
     return tuple(word.reshape(shape) for word in threefry(key, ((index >> 32), index & 0xFFFFFFFF)))
 
 
-def test_the_reference_gives_the_known_answers():
+def test_reference_gives_the_known_answers():
     """From kat_vectors of Random123, threefry2x32 with 20 rounds."""
     assert [int(w) for w in threefry((0, 0), (0, 0))] == [0x6B200159, 0x99BA4EFE]
     ones = 0xFFFFFFFF
@@ -46,7 +46,7 @@ def test_the_reference_gives_the_known_answers():
     assert [int(w) for w in threefry((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3))] == [0xC4923A9C, 0x483DF7A0]
 
 
-def test_the_reference_agrees_with_jax():
+def test_reference_agrees_with_jax():
     counter = np.arange(8, dtype=np.uint32)
     theirs = threefry2x32_p.bind(np.uint32(7), np.uint32(9), counter, counter + 3)
     ours = threefry((7, 9), (counter, counter + 3))
@@ -67,7 +67,7 @@ def test_random_bits(run, shape):
     np.testing.assert_array_equal(wide, (high.astype(np.uint64) << np.uint64(32)) | low)
 
 
-def test_bits_are_those_of_jax_with_the_same_key():
+def test_bits_equal_jaxs_with_the_same_key():
     key = threefry(halves(5), halves(6))
     with jax.threefry_partitionable(True):
         theirs = jax.random.bits(jax.random.wrap_key_data(np.array(key), impl="threefry2x32"), (4, 5))
@@ -97,31 +97,31 @@ def test_one_function_for_each_shape():
     assert text.count("func.func private") == 2
 
 
-def test_streams_have_their_own_keys_however_these_are_computed():
-    """Together as a slice of evenly spaced numbers, or of numbers and arguments in any order, or one by one."""
+def test_stream_keys_do_not_depend_on_their_computation():
+    """As one slice of evenly spaced numbers, from numbers and arguments in any order, or separately."""
     pack = np.array([7, 1, 2**63 + 9, 2, 11, 3, 13, 4], np.uint64)
 
-    def evenly(b, pack, other):
+    def evenly(b, pack, offset_argument):
         return [b.random_bits(b.number(pack, i), b.number(pack, i + 1), (3,)) for i in (0, 2, 4, 6)]
 
-    def in_any_order(b, pack, other):
+    def in_any_order(b, pack, offset_argument):
         return [
-            b.random_bits(b.number(pack, 6), other, (3,)),
+            b.random_bits(b.number(pack, 6), offset_argument, (3,)),
             b.random_bits(b.number(pack, 2), b.number(pack, 5), (3,)),
         ]
 
-    def alone(b, pack, other):
-        return b.random_bits(b.number(pack, 0), other, (3,))
+    def alone(b, pack, offset_argument):
+        return b.random_bits(b.number(pack, 0), offset_argument, (3,))
 
-    other = np.uint64(17)
+    offset_argument = np.uint64(17)
     asked = [(7, 1), (2**63 + 9, 2), (11, 3), (13, 4)]
     for draw, streams in ((evenly, asked), (in_any_order, [(13, 17), (2**63 + 9, 3)]), (alone, [(7, 17)])):
-        for got, (seed, offset) in zip(compiled(draw, pack, other), streams, strict=True):
+        for got, (seed, offset) in zip(compiled(draw, pack, offset_argument), streams, strict=True):
             high, low = reference(seed, offset, (3,))
             np.testing.assert_array_equal(got, high ^ low)
 
 
-def test_keys_of_all_streams_take_the_ops_of_one():
+def test_all_stream_keys_take_the_ops_of_one():
     def text(count):
         def draw(b, pack):
             return [b.random_bits(b.number(pack, 2 * i), b.number(pack, 2 * i + 1), (3,)) for i in range(count)]

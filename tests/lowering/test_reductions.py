@@ -157,8 +157,8 @@ def test_cumulative_of_long_empty_and_single():
 
 
 @pytest.mark.parametrize(("dtype", "op"), [("bf16", "reduce_precision"), ("i8", "clamp"), ("ui8", "clamp")])
-def test_what_is_computed_is_kept_apart_from_what_reads_it(dtype, op):
-    """XLA:CPU's library for reductions would recompute it in float32. Nothing is inserted on other platforms, nor for
+def test_operands_of_reductions_are_materialized(dtype, op):
+    """XLA:CPU's library for reductions would recompute them in float32. Nothing is inserted on other platforms, nor for
     arguments, moved or not."""
 
     def text(build, platform):
@@ -178,7 +178,7 @@ def test_what_is_computed_is_kept_apart_from_what_reads_it(dtype, op):
 
 
 @pytest.mark.parametrize("dtype", ["i8", "ui8"])
-def test_small_integers_wrap_around_before_they_are_summed(dtype):
+def test_small_integers_wrap_around_before_a_sum(dtype):
     kind = np.int8 if dtype == "i8" else np.uint8
     x = np.full((64, 96), 100, kind)
     total, most = compiled(

@@ -35,8 +35,8 @@ def test_sort(x, run, descending):
 
 def test_sort_along_the_first_dimension_with_more_operands():
     x, y = values("f32", (6, 3)), values("c64", (6, 3))
-    ordered, order, other = interpreted(lambda b, x, y: b.sort([x, b.iota("i32", (6, 3), 0), y], 0), x, y)
+    ordered, order, reordered = interpreted(lambda b, x, y: b.sort([x, b.iota("i32", (6, 3), 0), y], 0), x, y)
     expected = np.argsort(x, 0, kind="stable")
     assert_close(ordered, np.take_along_axis(x, expected, 0))
     assert_close(order, expected.astype(np.int32))
-    assert_close(other, np.take_along_axis(y, expected, 0))
+    assert_close(reordered, np.take_along_axis(y, expected, 0))

@@ -11,7 +11,8 @@ from lazytpu.passes.pipeline import check, parse, run_pipeline
 
 
 def parse_main(arguments: str, body: str) -> ModuleOp:
-    """A module of one function, @main, with these arguments and body; its result types are those of the return."""
+    """Return a module of one function, @main, with these arguments and body; its result types are the types of the
+    return."""
     returned = re.search(r"func\.return[^:\n]*(?::(.*))?", body)
     assert returned is not None, "the body has no func.return"
     results = f" -> ({returned[1].strip()})" if returned[1] else ""
@@ -21,7 +22,7 @@ def parse_main(arguments: str, body: str) -> ModuleOp:
 
 
 def rewrites(passes: str, arguments: str, before: str, after: str) -> None:
-    """`passes` turn the body `before` into `after`, and a second run changes nothing."""
+    """Check that `passes` turn the body `before` into `after`, and that a second run changes nothing."""
     rewritten = parse_main(arguments, before)
     run_pipeline(rewritten, passes=passes, verify=True)
     expected = print_module(parse_main(arguments, after))
@@ -32,5 +33,5 @@ def rewrites(passes: str, arguments: str, before: str, after: str) -> None:
 
 
 def keeps(passes: str, arguments: str, body: str) -> None:
-    """`passes` leave the body unchanged."""
+    """Check that `passes` leave the body unchanged."""
     rewrites(passes, arguments, body, body)

@@ -65,13 +65,13 @@ class Program:
         return self.pick((0, 1, 7, least, most) if is_unsigned(dtype) else (0, 1, -1, 7, least, most))
 
     def like(self, x: SSAValue) -> SSAValue:
-        """A value of the type of x: one there is, or a constant."""
+        """Return a value of the type of x: an existing one, or a constant."""
         if self.pick((True, False)):
             return self.b.constant(self.number(dtype_of(x)), dtype_of(x), shape_of(x))
         return self.value(lambda value: value.type == x.type)
 
     def inside(self, x: SSAValue, counted: bool = False) -> Callable[..., list[SSAValue]]:
-        """A function for a region that yields two values of the type of x."""
+        """Return a function for a region that yields two values of the type of x."""
 
         def fill(b: Builder, *arguments: SSAValue) -> list[SSAValue]:
             inner, outer, values = list(arguments[counted:]), self.b, self.values
@@ -214,8 +214,8 @@ def _dot(p: Program) -> SSAValue:
     x = p.value(lambda value: dtype_of(value) == "i32" and 1 <= len(shape_of(value)) <= 3)
     dim = p.draw(st.integers(0, len(shape_of(x)) - 1))
     size = shape_of(x)[dim]
-    others = [v for v in p.values if dtype_of(v) == "i32" and 1 <= len(shape_of(v)) <= 3 and size in shape_of(v)]
-    y = p.pick(others)
+    candidates = [v for v in p.values if dtype_of(v) == "i32" and 1 <= len(shape_of(v)) <= 3 and size in shape_of(v)]
+    y = p.pick(candidates)
     if p.pick((True, False)) and shape_of(y) == shape_of(x) and len(shape_of(x)) == 2:
         return p.b.dot_general(x, y, (1 - dim,), (1 - dim,), (dim,), (dim,))
     return p.b.dot_general(x, y, (), (), (dim,), (shape_of(y).index(size),))
@@ -272,8 +272,9 @@ def _fold(p: Program) -> SSAValue:
 def _rows(p: Program) -> SSAValue:
     """Rows gathered from a table, at the indices of an iota or any others.
 
-    There are no scatters: the interpreter of jaxlib 0.10.2 scatters into the memory of its operand, so that later
-    reads of the operand see the result, even if nothing uses it."""
+    There are no scatters: the interpreter of jaxlib 0.10.2 scatters into the memory of its operand, so that later reads
+    of the operand see the result, even if nothing uses it.
+    """
     x = p.value(lambda value: dtype_of(value) in ("f32", "i32") and shape_of(value) == (2, 3))
     n, width = shape_of(x)
     long = p.pick((1, n, n + 1))

@@ -122,7 +122,7 @@ def stays(dtype: str, op: str, *numbers: str, result: str | None = None) -> None
         ("complex<f32>", "div", ("(1.0, 2.0)", "(3.0, 4.0)")),
     ],
 )
-def test_what_is_open_or_rounds_in_several_ways_stays(dtype: str, op: str, numbers: tuple[str, ...]) -> None:
+def test_undefined_or_inexact_results_are_not_folded(dtype: str, op: str, numbers: tuple[str, ...]) -> None:
     stays(dtype, op, *numbers)
 
 
@@ -137,7 +137,7 @@ def test_what_is_open_or_rounds_in_several_ways_stays(dtype: str, op: str, numbe
         ("i64", "16842753", "bf16"),
     ],
 )
-def test_conversions_that_are_open_stay(source: str, number: str, target: str) -> None:
+def test_undefined_conversions_are_not_folded(source: str, number: str, target: str) -> None:
     stays(source, "convert", number, result=target)
 
 
@@ -160,7 +160,7 @@ def test_small_tables() -> None:
     )
 
 
-def test_table_whose_elements_became_equal_is_a_splat() -> None:
+def test_table_of_equal_elements_becomes_a_splat() -> None:
     rewrites(
         FOLD,
         "",
@@ -198,7 +198,7 @@ def test_limit_in_elements(limit: int, left: int) -> None:
     assert records[-1].ops_after == left + 1
 
 
-def test_floats_of_8_bits_are_converted_by_the_lowering_alone() -> None:
+def test_conversions_of_8_bit_floats_are_not_folded() -> None:
     keeps(
         "constant-folding",
         "",

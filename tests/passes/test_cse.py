@@ -29,7 +29,7 @@ def test_equal_chains_merge() -> None:
 
 
 @pytest.mark.parametrize("op", ["add", "mul"])
-def test_order_of_operands_of_a_commutative_op_does_not_matter(op: str) -> None:
+def test_operand_order_of_a_commutative_op_does_not_matter(op: str) -> None:
     rewrites(
         "cse",
         "%x : tensor<4xf32>, %y : tensor<4xf32>",
@@ -108,7 +108,7 @@ def test_random_bits_of_different_offsets_stay() -> None:
     )
 
 
-def test_the_first_source_line_stays() -> None:
+def test_first_source_line_stays() -> None:
     merged = parse_main(
         "%x : tensor<4xf32>",
         """

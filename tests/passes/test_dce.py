@@ -6,7 +6,7 @@ from lazytpu.passes.pipeline import run_pipeline
 from tests.passes.modules import keeps, parse_main, rewrites
 
 
-def test_chain_of_unused_ops_goes() -> None:
+def test_chain_of_unused_ops_is_erased() -> None:
     rewrites(
         "dce",
         "%x : tensor<4xf32>, %unused : tensor<2xi32>",

@@ -20,7 +20,7 @@ ROW = """collapsed_slice_dims = [1] operand_batching_dims = [0] start_indices_ba
          start_index_map = [1] index_vector_dim = 1 slice_sizes = [1, 1]"""
 
 
-def test_of_log_probabilities() -> None:
+def test_gather_of_log_probabilities() -> None:
     rewrites(
         "gather-first,dce",
         ARGUMENTS,
@@ -62,7 +62,7 @@ def test_ops_that_are_not_elementwise_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["add", "mul"])
-def test_the_same_bits(kind: str) -> None:
+def test_bits_are_kept(kind: str) -> None:
     rng = np.random.default_rng(0)
     x, r, i = rng.standard_normal((5, 7)), rng.standard_normal(5), np.array([0, 6, 3, 9, -1])
 
@@ -82,7 +82,7 @@ def test_the_same_bits(kind: str) -> None:
     np.testing.assert_array_equal(*results)
 
 
-def test_source_line_stays() -> None:
+def test_source_line_is_kept() -> None:
     body = f"""
         %0 = lazytpu.sub %x, %x : tensor<4x9xbf16>
         %1 = lazytpu.gather %0, %i {ROW} : (tensor<4x9xbf16>, tensor<4xi32>) -> tensor<4xbf16> loc("train.py":7:0)

@@ -17,7 +17,7 @@ from tests.passes.modules import parse_main
 
 quickly = settings(max_examples=60, deadline=None, derandomize=True)
 
-# Each op adds two values that are there already: the arguments are 0 and 1.
+# Each op adds two existing values: the arguments are 0 and 1.
 WIRES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12)
 
 
@@ -26,8 +26,8 @@ def block_of(wires: list[tuple[int, int]]) -> Block:
     lines: list[str] = []
     for a, b in wires:
         names.append(f"%v{len(lines)}")
-        left, right = names[a % (len(names) - 1)], names[b % (len(names) - 1)]
-        lines.append(f"{names[-1]} = lazytpu.add {left}, {right} : tensor<4xf32>")
+        lhs, right = names[a % (len(names) - 1)], names[b % (len(names) - 1)]
+        lines.append(f"{names[-1]} = lazytpu.add {lhs}, {right} : tensor<4xf32>")
     body = "\n".join([*lines, f"func.return {names[-1]} : tensor<4xf32>"])
     return body_of(parse_main("%x : tensor<4xf32>, %y : tensor<4xf32>", body))
 
@@ -42,7 +42,7 @@ def digraph(graph: OpGraph) -> nx.DiGraph:
     expected = nx.DiGraph()
     expected.add_nodes_from(range(len(graph.ops)))
     for op, i in graph.index.items():
-        expected.add_edges_from((j, i) for other, j in graph.index.items() if set(other.results) & set(op.operands))
+        expected.add_edges_from((j, i) for source, j in graph.index.items() if set(source.results) & set(op.operands))
     return expected
 
 
@@ -54,7 +54,7 @@ def test_a_set_of_ops_is_an_integer(ops: frozenset[int]) -> None:
 
 @given(WIRES)
 @quickly
-def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
+def test_reachability_agrees_with_networkx(wires: list[tuple[int, int]]) -> None:
     graph = OpGraph(block_of(wires))
     expected = digraph(graph)
     for i in range(len(graph.ops)):
@@ -66,24 +66,23 @@ def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
 
 @given(WIRES, st.data())
 @quickly
-def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tuple[int, int]], data) -> None:
+def test_part_is_convex_if_no_path_leaves_and_reenters_it(wires: list[tuple[int, int]], data) -> None:
     graph = OpGraph(block_of(wires))
-    part = set(data.draw(st.sets(st.sampled_from(range(len(graph.ops))))))
+    numbers = set(data.draw(st.sets(st.sampled_from(range(len(graph.ops))))))
     expected = digraph(graph)
-    between = {
-        i for i in expected if i not in part and nx.ancestors(expected, i) & part and nx.descendants(expected, i) & part
-    }
-    assert set(members(graph.between(bits(part)))) == between
-    assert graph.is_convex(bits(part)) == (not between)
+    outside = [i for i in expected if i not in numbers]
+    between = {i for i in outside if nx.ancestors(expected, i) & numbers and nx.descendants(expected, i) & numbers}
+    assert set(members(graph.between(bits(numbers)))) == between
+    assert graph.is_convex(bits(numbers)) == (not between)
 
 
 @given(WIRES, st.data())
 @quickly
-def test_the_quotient_agrees_with_networkx(wires: list[tuple[int, int]], data) -> None:
+def test_quotient_agrees_with_networkx(wires: list[tuple[int, int]], data) -> None:
     graph = OpGraph(block_of(wires))
     number_of = [data.draw(st.integers(0, 3)) for _ in graph.ops]
-    parts = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]
-    quotient = graph.quotient(parts)
+    part_bits = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]
+    quotient = graph.quotient(part_bits)
     edges = {(number_of[a], number_of[b]) for a, b in digraph(graph).edges if number_of[a] != number_of[b]}
     assert set(quotient.edges) == edges
     assert all(edge["nbytes"] == 16 * edge["values"] for _, _, edge in quotient.edges(data=True))
@@ -94,7 +93,7 @@ def test_the_quotient_agrees_with_networkx(wires: list[tuple[int, int]], data) -
 
 @given(WIRES, st.data())
 @quickly
-def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) -> None:
+def test_critical_path_is_the_longest(wires: list[tuple[int, int]], data) -> None:
     graph = OpGraph(block_of(wires))
     costs = [data.draw(st.integers(1, 9)) for _ in graph.ops]
     most, path = graph.critical_path(lambda op: costs[graph.index[op]])
@@ -107,7 +106,7 @@ def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) ->
     assert all(graph.before[graph.index[b]] >> graph.index[a] & 1 for a, b in pairwise(path))
 
 
-def test_of_nothing() -> None:
+def test_empty_block() -> None:
     graph = OpGraph(body_of(parse_main("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")))
     assert graph.everything == 0
     assert graph.critical_path(lambda op: 1.0) == (0.0, [])
@@ -134,7 +133,7 @@ def test_copied_ops_are_no_nodes() -> None:
 
 
 @pytest.mark.parametrize(("parts", "message"), [([1, 1], "in the parts 0 and 1"), ([1], "in none of the 1 parts")])
-def test_parts_are_all_ops_once(parts: list[int], message: str) -> None:
+def test_parts_cover_all_ops_once(parts: list[int], message: str) -> None:
     graph = OpGraph(block_of([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match=message):
         graph.quotient(parts)

@@ -15,7 +15,7 @@ from tests.passes.modules import parse_main
 V6E = Target("tpu", "v6e")
 
 
-def test_whole_mebibytes_are_asked_for_and_the_rest_stays() -> None:
+def test_limit_is_rounded_down_to_mebibytes() -> None:
     module = parse_main("%x : tensor<4xf32>", "%0 = lazytpu.neg %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>")
     before = print_module(module)
     run_pipeline(module, passes="limit-memory{limit=3670016}", verify=True)
@@ -32,6 +32,6 @@ def test_less_than_a_mebibyte_is_refused() -> None:
         run_pipeline(module, passes="limit-memory{limit=1000}", verify=True)
 
 
-def test_it_is_part_of_the_pipeline_where_a_limit_is_set_and_a_tpu_runs_the_program() -> None:
+def test_pass_is_in_the_pipeline_of_tpus_with_a_limit() -> None:
     assert pipeline(V6E, memory_limit=2**30, platform="tpu").endswith(",limit-memory{limit=1073741824}")
     assert pipeline(V6E, memory_limit=2**30, platform="cpu") == for_target(V6E) == pipeline(V6E, platform="tpu")

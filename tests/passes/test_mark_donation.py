@@ -13,7 +13,7 @@ from tests.passes.modules import parse_main
 
 
 def aliases(arguments: str, body: str) -> list[int | None]:
-    """The result that each argument aliases after the pass; no other mark may be left."""
+    """Return the result that each argument aliases after the pass; no other mark may remain."""
     marked = parse_main(arguments, body)
     results: list[int | None] = []
     for _ in range(2):  # a second run changes nothing
@@ -40,17 +40,17 @@ def successor(i: int) -> str:
 TWO = f"%0 = lazytpu.exp %a : {T}\n%1 = lazytpu.log %b : {T}\nfunc.return %0, %1 : {T}, {T}"
 
 
-def test_by_type_in_order() -> None:
+def test_arguments_are_paired_by_type_in_order() -> None:
     assert aliases(f"%a : {T} {DONATE}, %b : {T} {DONATE}", TWO) == [0, 1]
     assert aliases(f"%a : {T}, %b : {T} {DONATE}", TWO) == [None, 0]
 
 
-def test_successors_come_first() -> None:
+def test_successors_are_paired_first() -> None:
     assert aliases(f"%a : {T} {DONATE}, %b : {T} {successor(0)}", TWO) == [1, 0]
     assert aliases(f"%a : {T} {successor(1)}, %b : {T} {successor(0)}", TWO) == [1, 0]
 
 
-def test_a_result_is_taken_once() -> None:
+def test_result_is_paired_once() -> None:
     assert aliases(f"%a : {T} {successor(0)}, %b : {T} {successor(0)}", TWO) == [0, 1]
     body = f"%0 = lazytpu.add %a, %b : {T}\nfunc.return %0 : {T}"
     assert aliases(f"%a : {T} {DONATE}, %b : {T} {DONATE}", body) == [0, None]
@@ -65,7 +65,7 @@ def test_types_must_agree() -> None:
     assert aliases(f"%a : {T}, %b : {T} {successor(7)}", body) == [None, 1]
 
 
-def test_a_donation_nobody_can_use_is_dropped() -> None:
+def test_unusable_donation_is_dropped() -> None:
     body = f"%0 = lazytpu.slice %a starts = [0] limits = [2] strides = [1] : ({T}) -> {U}\nfunc.return %0 : {U}"
     assert aliases(f"%a : {T} {DONATE}", body) == [None]
 
@@ -90,4 +90,4 @@ def test_thousands_of_buffers(count: int) -> None:
     marked = parse_main(arguments, f"{body}\nfunc.return {results} : {types}")
     before = time.thread_time()
     run_pipeline(marked, passes="mark-donation", verify=False)
-    assert time.thread_time() - before < 1.0  # it takes 0.02 s: nothing in it is quadratic
+    assert time.thread_time() - before < 1.0  # it takes 0.02 s: the pass is not quadratic

@@ -81,7 +81,7 @@ class Knot(ModulePass):
         (Knot, "operand 0 of lazytpu.exp is its own result"),
     ],
 )
-def test_the_pass_that_leaves_an_op_before_its_operand_is_named(
+def test_pass_that_misorders_ops_is_named(
     monkeypatch: pytest.MonkeyPatch, bad: type[ModulePass], reason: str, verify: bool
 ) -> None:
     monkeypatch.setattr(pipeline, "parse", lambda text: (parse("cse")[0], bad(), *parse("cse,dce")))
@@ -92,14 +92,14 @@ def test_the_pass_that_leaves_an_op_before_its_operand_is_named(
     assert "train.py:41" in message
 
 
-def test_a_module_in_the_wrong_order_is_refused_before_the_first_pass() -> None:
+def test_misordered_module_is_refused_before_the_first_pass() -> None:
     wrong = small()
     Misorder().apply(Context(), wrong)
     with pytest.raises(PassError, match=r"the module given to the pipeline is not valid: operand 0 of lazytpu\.exp"):
         run_pipeline(wrong, verify=False)
 
 
-def test_records_say_what_each_pass_did() -> None:
+def test_records_describe_each_pass() -> None:
     records = run_pipeline(small(), verify=False)
     assert [record.name for record in records] == [
         "input",
@@ -128,8 +128,8 @@ def test_texts_are_kept_on_request() -> None:
         assert print_module(parse_module(record.text)) == record.text
 
 
-def test_a_kept_text_run_through_the_rest_gives_the_same() -> None:
-    """Dump after pass N and run the rest from the text, as when bisecting passes."""
+def test_dumped_text_and_remaining_passes_give_the_same() -> None:
+    """Dump after pass N and run the remaining passes from the text, as when bisecting passes."""
     passes = for_target(CPU).split(",")
     records = run_pipeline(small(), verify=False, keep="all")
     for done, record in enumerate(records[:-1]):
@@ -147,7 +147,7 @@ def test_observer_sees_every_pass() -> None:
     assert seen == [(record.name, record.ops_after) for record in records]
 
 
-def test_no_passes_is_a_pipeline() -> None:
+def test_empty_pipeline() -> None:
     (record,) = run_pipeline(small(), passes="", verify=True, keep="ends")
     assert (record.number, record.total) == (0, 0)
     assert record.text is not None
@@ -169,7 +169,7 @@ def test_options_are_parsed() -> None:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_passes_are_named_as_they_are_listed(name: str) -> None:
+def test_passes_have_their_registered_names(name: str) -> None:
     assert BUILT_IN[name].load().name == name
     package, _, file = BUILT_IN[name].load().__module__.rpartition(".")
     assert package.startswith("lazytpu.passes") and file == name.replace("-", "_")

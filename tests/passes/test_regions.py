@@ -1,4 +1,5 @@
-"""Passes on branches and loops: each works in a region as in a function, and around one as around any other op."""
+"""Passes on branches and loops: a pass works in a region as in a function, and treats an op with regions as any other
+op."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ BODIES = {
 
 
 def ops_of(block: Block) -> list[tuple[str, ...]]:
-    """What the ops of a block are, and on which of its values they work; arguments are numbered as they are used."""
+    """Return the kinds of a block's ops and the numbers of their operands; arguments are numbered by first use."""
     numbers: dict[object, int] = {}
     return [
         (
@@ -139,8 +140,8 @@ AGREED = f"%agreed = lazytpu.all_reduce or %c groups = [[0, 1]] : ({B}) -> {B}\n
 
 
 def in_branch(arguments: str, body: str) -> ModuleOp:
-    """A module with a branch on a run-time value, both sides of which are this body. The devices agree on the value if
-    they communicate in it."""
+    """Return a module with a branch on a run-time value, with this body on both sides. The devices agree on the value
+    if they communicate in the body."""
     names, types = zip(*re.findall(r"(%\w+) : ([^,]+)", arguments + ","), strict=True)
     returned = re.search(r"func\.return[^:]*:(.*)", body)
     assert returned is not None
@@ -157,7 +158,7 @@ def in_branch(arguments: str, body: str) -> ModuleOp:
 
 
 @pytest.mark.parametrize("passes", BODIES)
-def test_each_pass_works_in_a_region_as_in_a_function(passes: str) -> None:
+def test_each_pass_works_in_a_region(passes: str) -> None:
     arguments, body = BODIES[passes]
     alone, inside = parse_main(arguments, body), in_branch(arguments, body)
     before = ops_of(main_of(alone))
@@ -171,7 +172,7 @@ def test_each_pass_works_in_a_region_as_in_a_function(passes: str) -> None:
     assert ops_of(orelse) == expected
 
 
-def test_dead_results_of_a_branch_go_with_what_computes_them() -> None:
+def test_dead_results_of_a_branch_are_erased_with_their_ops() -> None:
     rewrites(
         "dce",
         ARGUMENTS,
@@ -196,7 +197,7 @@ def test_dead_results_of_a_branch_go_with_what_computes_them() -> None:
     )
 
 
-def test_values_that_a_loop_carries_for_themselves_go() -> None:
+def test_values_carried_only_for_themselves_are_erased() -> None:
     """%d depends on itself and on %f, which stays because %a depends on it; the condition keeps %i."""
     rewrites(
         "dce",
@@ -233,7 +234,7 @@ def test_values_that_a_loop_carries_for_themselves_go() -> None:
 
 
 def branch(op: str) -> str:
-    """A branch that applies an op to x where c is true."""
+    """Return a branch that applies an op to x if c is true."""
     return f"""lazytpu.if %c, %x : ({B}, {T}) -> {T} then(%a) {{
           %i = lazytpu.{op} %a : {T}
           lazytpu.yield %i : {T}
@@ -242,7 +243,7 @@ def branch(op: str) -> str:
         }}"""
 
 
-def test_equal_branches_are_one() -> None:
+def test_equal_branches_are_merged() -> None:
     ends = f"%3 = lazytpu.add %0, %1 : {T}\n%4 = lazytpu.add %3, %2 : {T}\nfunc.return %4 : {T}"
     rewrites(
         "cse",
@@ -269,13 +270,13 @@ LOOP = f"""lazytpu.while %w, %x carried = 1 : ({W}, {X}) -> {W} while(%w, %x) {{
 UPDATED = f"%x : {X}, %w : {W} {{lazytpu.donate, lazytpu.successor = 0 : i64}}"
 
 
-def test_a_weight_that_is_updated_in_a_loop_has_the_layout_of_its_gradient() -> None:
+def test_weight_updated_in_a_loop_has_the_layout_of_its_gradient() -> None:
     assert laid(parse_main(UPDATED, f"%0 = {LOOP}\nfunc.return %0 : {W}")) == ([None, "auto"], ["auto"])
     constant = LOOP.replace("lazytpu.sub %w, %g", "lazytpu.add %w, %w")
     assert laid(parse_main(UPDATED, f"%0 = {constant}\nfunc.return %0 : {W}")) == ([None, None], [])
 
 
-def test_a_donated_argument_is_what_a_loop_starts_from() -> None:
+def test_donated_argument_is_the_initial_value_of_a_loop() -> None:
     module = parse_main(UPDATED, f"%0 = {LOOP}\nfunc.return %0 : {W}")
     run_pipeline(module, passes="mark-donation", verify=True)
     assert "%w: tensor<4x4x1x1xf32> {lazytpu.alias = 0 : i64}" in print_module(module)
@@ -283,7 +284,7 @@ def test_a_donated_argument_is_what_a_loop_starts_from() -> None:
 
 
 def layers(count: int, last: str = "exp") -> ModuleOp:
-    """Layers of a loop and a branch each, of which only the last may differ."""
+    """Return layers of a loop and a branch each, of which only the last may differ."""
     lines: list[str] = []
     for i in range(count):
         name = f"%h{i - 1}" if i else "%x"
@@ -301,14 +302,14 @@ def test_equal_clusters_have_equal_regions(last: str, functions: int) -> None:
     assert print_module(module).count("lazytpu.if") == functions
 
 
-def test_a_branch_that_communicates_is_a_cluster_by_itself() -> None:
+def test_branch_that_communicates_is_a_cluster_by_itself() -> None:
     reduced = branch("exp").replace("lazytpu.exp %a :", "lazytpu.all_reduce add %a groups = [[0, 1]] :")
     body = f"%0 = lazytpu.exp %x : {T}\n%1 = {reduced}\n%2 = lazytpu.add %0, %1 : {T}\nfunc.return %2 : {T}"
     body = AGREED + body.replace("lazytpu.if %c", "lazytpu.if %agreed")
     module = parse_main(ARGUMENTS, body.replace(f"[[0, 1]] : {T}", f"[[0, 1]] : ({T}) -> {T}"))
     run_pipeline(module, passes="cluster-fusion{min-ops=1}", verify=True)
-    held = [[op.name for op in f.body.block.ops][:-1] for f in module.ops if isinstance(f, FuncOp)][1:]
-    assert ["lazytpu.if"] in held
+    ops_by_function = [[op.name for op in f.body.block.ops][:-1] for f in module.ops if isinstance(f, FuncOp)][1:]
+    assert ["lazytpu.if"] in ops_by_function
 
 
 def counted(start: str, direction: str, step: str, dtype: str = "i32", limit: str = "10") -> WhileOp:
@@ -356,7 +357,7 @@ def _loops(module: ModuleOp) -> Iterator[WhileOp]:
         (counted("0", "LT", "1", "f32"), None),
     ],
 )
-def test_trips(loop: WhileOp, expected: int | None) -> None:
+def test_trip_counts(loop: WhileOp, expected: int | None) -> None:
     assert trips(loop) == expected
 
 

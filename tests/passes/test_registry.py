@@ -42,13 +42,13 @@ class Another(Nothing):
     name = "another"
 
 
-def test_every_place_is_in_the_order_once() -> None:
+def test_every_phase_is_in_the_order_once() -> None:
     assert [entry.strip("<>") for entry in ORDER if entry.startswith("<")] == list(PHASES)
     assert all(entry in BUILT_IN for entry in ORDER if not entry.startswith("<"))
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_pass_runs_at_its_phase_while_it_is_registered(phase: str) -> None:
+def test_pass_runs_at_its_phase_while_registered(phase: str) -> None:
     before = for_target(CPU)
     with registered(Nothing, phase=phase):
         names = for_target(CPU).split(",")
@@ -61,7 +61,7 @@ def test_a_pass_runs_at_its_phase_while_it_is_registered(phase: str) -> None:
     assert for_target(CPU) == before
 
 
-def test_passes_of_one_place_run_in_the_order_they_came() -> None:
+def test_passes_of_one_phase_run_in_order_of_registration() -> None:
     with registered(Nothing, phase="final"), registered(Another, phase="final"):
         assert "nothing,another,mark-donation" in for_target(CPU)
 
@@ -77,12 +77,12 @@ def test_targets() -> None:
         assert parsed == Nothing(limit=7)
 
 
-def test_facts_of_the_target_are_given_as_options() -> None:
+def test_target_facts_are_passed_as_options() -> None:
     entry = RegisteredPass("assign", lambda: Nothing, target_options=("generation",))
     assert (entry.text(V6E), entry.text(Target("tpu"))) == ("assign{generation=v6e}", "assign")
 
 
-def test_the_decorator() -> None:
+def test_decorator_registers() -> None:
     @register("decorated", phase="patterns", targets="tpu")
     class Decorated(Nothing):
         pass
@@ -96,7 +96,7 @@ def test_the_decorator() -> None:
     assert "decorated" not in for_target(V6E)
 
 
-def test_a_class_that_is_defined_again_takes_its_phase() -> None:
+def test_redefined_class_replaces_its_phase() -> None:
     classes: list[type[Nothing]] = []
     for _ in range(2):
 
@@ -109,7 +109,7 @@ def test_a_class_that_is_defined_again_takes_its_phase() -> None:
     unregister("again")
 
 
-def test_what_is_refused() -> None:
+def test_invalid_registrations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a pass named 'cse' already, in lazytpu\.passes\.cse"), registered(CsePass):
         pass
     with registered(Nothing), pytest.raises(ValueError, match="a pass named 'nothing' already"):
@@ -126,7 +126,7 @@ def test_what_is_refused() -> None:
         unregister("mine")
 
 
-def test_watchers_are_told() -> None:
+def test_watchers_are_notified() -> None:
     calls: list[str] = []
     watch = lambda: calls.append(for_target(CPU))  # noqa: E731
     registry.watch(watch)
@@ -149,7 +149,7 @@ class PluggedPass(ModulePass):
 """
 
 
-def test_an_entry_point_is_imported_before_the_first_program(tmp_path: Path) -> None:
+def test_entry_point_is_imported_before_the_first_program(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(PLUGIN)
     about = tmp_path / "plugin-1.0.dist-info"
     about.mkdir()
@@ -173,14 +173,14 @@ def undiscovered() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("undiscovered")
-def test_an_entry_point_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_entry_point_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = EntryPoint("broken", "no.such.module", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda *, group: [broken] if group == "lazytpu.passes" else [])
     with pytest.raises(RuntimeError, match=r"entry point broken = no\.such\.module, which fails to load: Mod"):
         registry.passes()
 
 
-def test_naming_passes_imports_none() -> None:
+def test_listing_passes_imports_none() -> None:
     code = (
         "import sys\nfrom lazytpu.passes.registry import for_target\nfrom lazytpu.passes.target import Target\n"
         "for_target(Target('tpu', 'v6e'))\nprint([name for name in sys.modules if name.split('.')[0] == 'xdsl'])"

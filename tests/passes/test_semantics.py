@@ -1,4 +1,4 @@
-"""Passes preserve what programs compute: random programs through StableHLO's reference interpreter, before and after.
+"""Passes preserve the results of programs: random programs through StableHLO's reference interpreter, before and after.
 
 A few dozen programs in every run of the tests; `make random-programs` draws a thousand, or as many as N says.
 """
@@ -35,7 +35,7 @@ EACH = list(dict.fromkeys([*(entry.text(V6E) for entry in BUILT_IN.values()), *m
 
 
 def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
-    """The same dtype, shape and bits; any NaN is any other."""
+    """Check for the same dtype, shape and bits; any NaN equals any other."""
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     if actual.dtype.kind == "c":
         assert_same_bits(actual.real, expected.real)
@@ -80,7 +80,7 @@ def test_canonical_form_is_stable(program: str) -> None:
 
 @given(program=programs())
 @quickly(25)
-def test_text_of_a_rewritten_module_reads_back(program: str) -> None:
+def test_text_of_a_rewritten_module_parses(program: str) -> None:
     module = parse_module(program)
     run_pipeline(module, verify=False)
     text = print_module(module)

@@ -29,15 +29,15 @@ def test_names_and_topologies(text: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(("platform", "generation"), [("npu", None), ("tpu", "v1"), ("cpu", "v6e")])
-def test_not_a_target(platform: str, generation: str | None) -> None:
+def test_unknown_targets_are_refused(platform: str, generation: str | None) -> None:
     with pytest.raises(ValueError, match="targets are cpu, gpu, tpu, v5e"):
         Target(platform, generation)
 
 
 def test_targets_among_names() -> None:
-    here = Target("tpu", "v6e")
-    assert here.among(()) and here.among(["tpu"]) and here.among(["cpu", "v6e"])
-    assert not here.among(["cpu"]) and not here.among(["v5e"]) and not Target("tpu").among(["v6e"])
+    v6e = Target("tpu", "v6e")
+    assert v6e.among(()) and v6e.among(["tpu"]) and v6e.among(["cpu", "v6e"])
+    assert not v6e.among(["cpu"]) and not v6e.among(["v5e"]) and not Target("tpu").among(["v6e"])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_names():
     assert not UNIVERSE.all_dialects.keys() & XDSL_UNIVERSE.all_dialects.keys()
 
 
-def test_passes_carry_the_name_they_are_offered_under():
+def test_passes_have_their_offered_names():
     for name, factory in UNIVERSE.all_passes.items():
         offered = factory()
         assert offered.name == name

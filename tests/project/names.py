@@ -1,7 +1,7 @@
-"""What lazytpu calls torch, jax, jaxlib and xDSL by, and which of it the installed releases lack.
+"""Lists the names of torch, jax, jaxlib and xDSL that lazytpu uses, and the ones that the installed releases lack.
 
-`python -m tests.project.names` prints the missing names with their places and exits 1 if there are any. It reads
-lazytpu's source and imports none of it, so it works where lazytpu's own import fails.
+`python -m tests.project.names` prints the missing names with their places, and exits 1 if there are any. It reads
+lazytpu's source without importing it, so it works even if lazytpu's own import fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lazytpu"
 LIBRARIES = ("torch", "jax", "jaxlib", "xdsl")
 OURS = re.compile(r"torch\.(tpu|ops\.lazytpu)\b")
-"What lazytpu adds to torch."
+"""The attributes that lazytpu adds to torch."""
 
 
 def _version(library: str) -> tuple[int, ...]:
@@ -30,8 +30,8 @@ def _version(library: str) -> tuple[int, ...]:
 
 
 class Names(ast.NodeVisitor):
-    """(line, dotted name) of all that a file takes of the libraries, by imports and by chains of attributes. Of what
-    is looked up by `VERSION`, that of the installed release."""
+    """Collects (line, dotted name) of a file's uses of the libraries, by imports and by chains of attributes. Of names
+    that depend on `VERSION`, only the installed release's."""
 
     def __init__(self, path: Path) -> None:
         self.found: set[tuple[int, str]] = set()
@@ -63,7 +63,7 @@ class Names(ast.NodeVisitor):
                     self.known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def chain(self, node: ast.AST) -> str | None:
-        """The dotted name of an expression; None if it is none of a library."""
+        """Return the dotted name of an expression; None if it does not belong to a library."""
         if isinstance(node, ast.Name):
             return self.known.get(node.id)
         if isinstance(node, ast.Attribute) and (owner := self.chain(node.value)):
@@ -85,7 +85,7 @@ class Names(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Its parameters and variables hide what is imported under their names."""
+        """Its parameters and variables hide imports of the same name."""
         names = [a.arg for a in (*node.args.args, *node.args.kwonlyargs)]
         names += [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
         hidden = {name: self.known.pop(name) for name in names if name in self.known}
@@ -94,7 +94,7 @@ class Names(ast.NodeVisitor):
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name is. Raises AttributeError or ImportError."""
+    """Return the value of a dotted name. Raises AttributeError or ImportError."""
     *path, last = name.split(".")
     try:
         return _attribute(name.split("."))
@@ -112,7 +112,7 @@ def _attribute(parts: list[str]) -> Any:
 
 
 def names() -> Iterator[tuple[str, str]]:
-    """(place, dotted name) of all of them."""
+    """Return (place, dotted name) of every use."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for line, name in sorted(Names(path).found):
             if not OURS.match(name):
@@ -120,7 +120,7 @@ def names() -> Iterator[tuple[str, str]]:
 
 
 def places(private: Any) -> Iterator[tuple[str, str]]:
-    """The same for attributes that are read or replaced once somebody has imported their module."""
+    """The same for attributes that are read or replaced after another import of their module."""
     for name, value in vars(private).items():
         for place in value if isinstance(value, tuple) else (value,):
             if isinstance(place, private.Place):
@@ -128,25 +128,25 @@ def places(private: Any) -> Iterator[tuple[str, str]]:
 
 
 def missing() -> list[str]:
-    """A line for each name that is not there."""
+    """Return a line for each missing name."""
     lines: list[str] = []
-    known: dict[str, str] = {}
+    errors: dict[str, str] = {}
 
     def look(where: str, name: str) -> None:
-        if name not in known:
+        if name not in errors:
             try:
                 resolve(name)
-                known[name] = ""
+                errors[name] = ""
             except (AttributeError, ImportError) as error:
-                known[name] = f"{name}: {str(error).splitlines()[0]}"
-        if known[name]:
-            lines.append(f"{where}: {known[name]}")
+                errors[name] = f"{name}: {str(error).splitlines()[0]}"
+        if errors[name]:
+            lines.append(f"{where}: {errors[name]}")
 
     for where, name in names():
         look(where, name)
     try:
         private = importlib.import_module("lazytpu.frontend.torch_private")
-    except (AttributeError, ImportError) as error:  # a line above says why
+    except (AttributeError, ImportError) as error:  # a line above has the reason
         return [*lines, f"lazytpu cannot be imported, so that attributes that it replaces were not looked at: {error}"]
     for where, name in places(private):
         look(where, name)

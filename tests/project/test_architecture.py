@@ -1,5 +1,5 @@
-"""docs/architecture.md agrees with the code: sizes of files, who imports whom, every rule that a comment cites, where
-tests lie."""
+"""docs/architecture.md agrees with the code: sizes of files, imports between rooms, rules that comments cite, places of
+tests."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ ROOMS = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", PAGE[PAGE.index("## R
 
 
 def section(heading: str) -> list[int]:
-    """The lines of each file in the table below a heading."""
+    """Return the lines of each file in the table below a heading."""
     text = PAGE[PAGE.index(f"## {heading}\n") :]
     rows = text[: text.index("\n## ", 1)]
     return [int(lines) for lines in re.findall(r"^\| \[`[^|]*\| (\d+) \|", rows, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(("name", "target", "lines"), FILES, ids=[name for name, *_ in FILES])
-def test_a_file_has_about_the_lines_that_the_page_says(name: str, target: str, lines: str):
+def test_page_has_about_the_lines_of_each_file(name: str, target: str, lines: str):
     path = (ROOT / "docs" / target).resolve()
     assert path == PACKAGE / name
     real = len(path.read_text().splitlines())
     assert abs(real - int(lines)) <= max(20, real // 5), f"{name} has {real} lines"
 
 
-def test_the_sums_are_those_of_the_tables():
-    """As the first paragraph gives them, about; the files are counted."""
+def test_sums_equal_the_tables():
+    """The first paragraph has rounded sums of lines, and the exact number of files."""
     steady = section("One op, known") + section("One step, known")
     tables = steady, section("One op, unknown"), section("One step, unknown")
     said = re.findall(r"([\d,]+) (?:more )?lines in (\d+) files", " ".join(PAGE.split()))
@@ -41,7 +41,7 @@ def test_the_sums_are_those_of_the_tables():
 
 
 def imports(room: str) -> set[str]:
-    """The rooms that the files of a room import, at any depth of their code."""
+    """Return the rooms that the files of a room import, at any depth of their code."""
     names: set[str] = set()
     for path in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -53,23 +53,23 @@ def imports(room: str) -> set[str]:
     return {name for name in rooms - {room} if (PACKAGE / name).is_dir()}
 
 
-def test_every_room_is_on_the_page():
+def test_page_names_every_room():
     assert {name for name, _ in ROOMS} == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
 
 
 @pytest.mark.parametrize(("room", "allowed"), ROOMS, ids=[name for name, _ in ROOMS])
-def test_a_room_imports_what_the_page_says(room: str, allowed: str):
+def test_room_imports_only_rooms_of_the_page(room: str, allowed: str):
     assert imports(room) == set(re.findall(r"`(\w+)`", allowed))
 
 
-def test_every_rule_that_a_comment_cites_is_on_the_page():
+def test_page_has_every_rule_that_a_comment_cites():
     cited = {rule for path in PACKAGE.rglob("*.py") for rule in re.findall(r"\((R\d+)\)", path.read_text())}
     assert cited
     assert cited <= set(re.findall(r"^### (R\d+): ", PAGE, re.MULTILINE))
 
 
-def test_tests_lie_where_the_code_lies():
-    """A test named as a file of a room's folder is in the folder of that name."""
+def test_tests_are_in_the_folder_of_their_code():
+    """A test with the name of a file in a room's folder is in the folder of the same name."""
     misplaced = {}
     for room in (path.parent for path in PACKAGE.glob("*/__init__.py")):
         tests = ROOT / "tests" / room.name

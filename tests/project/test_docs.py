@@ -1,4 +1,4 @@
-"""Every command and every block of code in the README, in the other pages beside it, and in docs/ runs as printed."""
+"""Every command and every block of code of the README, the pages beside it, and docs/ runs as printed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
-WARNINGS = "error,ignore:`torch.jit"  # torch warns of its own code as it imports inductor
-LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes eight where other programs use the cores
+WARNINGS = "error,ignore:`torch.jit"  # torch warns about its own code when it imports inductor
+LIMIT = 1800  # seconds, after which a hanging command is killed: a command of one minute takes eight on busy cores
 
-# Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
+# Commands that take minutes get these documented arguments in addition, and `make` gets the environment of the tests.
 TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --sample 4"
 SERVED = "--requests 4 --longest 12 --tokens 5 --at-once 2 --layers 1 --width 16"
 MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed-test"
@@ -32,7 +32,7 @@ SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
     "make test": f"make test {MAKE} --dry-run",
     ". .venv/bin/activate": f". {sys.prefix}/bin/activate",
-    # What its build takes from the index of packages is in the environment of the tests.
+    # The environment of the tests has the packages that its build would download.
     "pip install .": f"PYTHONWARNINGS= pip install --dry-run --no-deps --no-build-isolation {ROOT}",
     "make bench": f"make bench {MAKE} --dry-run",  # each benchmark runs in tests/benchmarks
     "python benchmarks/table.py --write docs/performance.md": "python benchmarks/table.py --help",
@@ -55,28 +55,28 @@ SHORTENED = {
     "make doctor-plugin": f"make doctor-plugin {MAKE} --dry-run",
     "make lint": f"make lint {MAKE} --dry-run",
     "make docs": f"make docs {MAKE} --dry-run",  # built in test_site.py
-    "pip wheel . --no-deps --wheel-dir dist": "pip wheel --help",  # what it builds, `pip install .` looks at above
+    "pip wheel . --no-deps --wheel-dir dist": "pip wheel --help",  # the `pip install .` above builds the same
     "python examples/digits.py": "python examples/digits.py --epochs 1",
     "python examples/serving.py": f"python examples/serving.py {SERVED}",
 }
 
 
-# tests/examples/test_distributed.py runs these lines, and looks at what they print.
+# tests/examples/test_distributed.py runs these lines, and checks their output.
 IN_SEVERAL_PROCESSES = "torchrun "
 
-# What takes longest, though it is shortened; tests/examples and tests/conformance run the same programs.
+# The slowest commands, even with these arguments; tests/examples and tests/conformance run the same programs.
 LONG = (
     *("make demo", "make conformance", "python examples/serving.py", "python examples/train_gpt.py"),
     "python -m tools.conformance sweep",
 )
 
 
-# Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
+# Pages whose blocks depend on each other: they run from top to bottom, in one folder.
 WALKTHROUGHS = [ROOT / "docs" / name for name in ("writing-a-pass.md", "export.md", "torch-compile.md", "padding.md")]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """(page:line, text) of all blocks in a language that stand for themselves, in order."""
+    """Return (page:line, text) of all independent blocks in a language, in order."""
     of_pages: list[tuple[str, str]] = []
     for page in PAGES:
         if page in WALKTHROUGHS:
@@ -95,7 +95,7 @@ def ids(of_pages: list[tuple[str, str]]) -> list[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files of the project that the pages name, where a command may write beside them."""
+    """Copy the files of the project that the pages name to a folder where commands may write."""
     for name in "benchmarks examples lazytpu tests tools Makefile constraints.txt pyproject.toml".split():
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "docs").mkdir()
@@ -103,7 +103,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(command: str, folder: Path) -> str:
-    """Standard output of a command of the shell. Where it is no more than a program of Python, that runs in a fork."""
+    """Return a shell command's standard output. A command that only runs a Python program runs in a fork."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": WARNINGS}
     simple = re.fullmatch(r"((?:\w+=\w+ )*)(python|lazytpu-\w+) ([^|*;&<>$`]+)", command)
@@ -119,8 +119,8 @@ def run(command: str, folder: Path) -> str:
 
 
 def run_in_shell(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """In a session of its own: signals for the terminal's processes do not meet it, and it ends with all its children,
-    which would hold its output open."""
+    """Run a command in its own session: signals for the terminal's processes do not reach it, and all its children,
+    which would keep its output open, end with it."""
     pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, shell=True, env=environment, start_new_session=True, **pipe) as shell:
         try:
@@ -131,13 +131,14 @@ def run_in_shell(command: str, folder: Path, environment: dict[str, str]) -> sub
     return subprocess.CompletedProcess(command, shell.returncode, printed, complaints)
 
 
-def test_a_command_that_hangs_ends_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_hanging_command_ends_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(globals(), "LIMIT", 0.5)
     with pytest.raises(subprocess.TimeoutExpired):
         run_in_shell("sleep 600 & echo $! > child; wait", tmp_path, dict(os.environ))
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     until = time.monotonic() + 60
-    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":  # a container may reap nobody
+    # in a container, perhaps no process reaps it
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -157,7 +158,7 @@ def command_blocks() -> list[Any]:
 
 @pytest.mark.parametrize(("where", "commands"), command_blocks())
 def test_commands_run(where: str, commands: str, checkout: Path):
-    """The commands of one block run one after the other in one folder."""
+    """The commands of one block run in order, in one folder."""
     for line in commands.splitlines():
         command = line.partition("#")[0].strip()
         if command.startswith(IN_SEVERAL_PROCESSES):
@@ -166,9 +167,9 @@ def test_commands_run(where: str, commands: str, checkout: Path):
 
 
 @pytest.mark.parametrize("page", WALKTHROUGHS, ids=lambda page: page.stem)
-def test_a_page_is_followed_word_by_word(page: Path, checkout: Path):
-    """A block that begins with a comment that is a file's name is that file; commands are run, and what the last one
-    printed is the block of text that follows."""
+def test_page_runs_from_top_to_bottom(page: Path, checkout: Path):
+    """A block that begins with a file's name as a comment is that file. Commands run, and the following block of text
+    must equal the output of the last one."""
     printed, files = "", 0
     for language, text in BLOCK.findall(page.read_text()):
         name = re.match(r"(?:#|//) (\w+\.\w+)\n", text)
@@ -183,17 +184,17 @@ def test_a_page_is_followed_word_by_word(page: Path, checkout: Path):
     assert files and printed
 
 
-def test_nothing_is_shortened_that_no_page_has():
+def test_shortened_commands_are_on_a_page():
     printed = {line.partition("#")[0].strip() for _, text in blocks("bash") for line in text.splitlines()}
     assert set(SHORTENED) <= printed
 
 
-def test_the_loop_is_the_example():
+def test_loop_equals_the_example():
     assert (ROOT / "examples/mlp.py").read_text() in [code for _, code in blocks("python")]
 
 
 def test_adding_an_op_takes_three_lines(checkout: Path):
-    """Without the rule the script ends with an error that prints its first two lines."""
+    """Without the rule, the script ends with an error that prints its first two lines."""
     (code,) = [code for where, code in blocks("python") if where.startswith("docs/adding-an-op") and "softsign" in code]
     lines = code[code.index("@rule") :].split("\n\n")[0].splitlines()
     assert len(lines) == 3
@@ -203,24 +204,24 @@ def test_adding_an_op_takes_three_lines(checkout: Path):
     assert f"{lines[0]}\n" in str(error.value) and lines[1] in str(error.value)
 
 
-def test_the_table_of_settings_is_complete():
+def test_table_of_settings_is_complete():
     page = ROOT / "docs/settings.md"
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\S+) \| (.*?) \| (.*?) \|$", page.read_text(), re.MULTILINE)
     assert rows == [(s.name, s.variable, default(s.default), s.allowed, s.meaning) for s in SETTINGS.values()]
 
 
 def default(value: object) -> str:
-    """A default as the table shows it: flags as 0 and 1."""
+    """Return a default as in the table: flags as 0 and 1."""
     return "none" if value is None else f"`{int(value) if isinstance(value, bool) else value}`"
 
 
-def test_every_room_is_in_the_table():
+def test_table_has_every_room():
     rooms = {path.parent.name for path in (ROOT / "lazytpu").glob("*/__init__.py")}
     assert rooms == set(re.findall(r"^\| `lazytpu/(\w+)/` \|", PAGES[0].read_text(), re.MULTILINE))
 
 
-def test_links_lead_somewhere():
-    """mkdocs looks at anchors, and at links between pages once more (test_site.py)."""
+def test_links_have_targets():
+    """mkdocs also checks anchors, and links between pages (test_site.py)."""
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:\s]+)[)#]", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,4 +1,4 @@
-"""What installing the package puts into other programs: xDSL's tools know the dialect, and there are two commands."""
+"""The entry points of the package: torch's backend, the dialect and passes in xDSL's tools, and two commands."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_xdsl_finds_the_dialect_and_the_passes():
 
 
 @pytest.mark.parametrize("command", ["lazytpu-opt", "lazytpu-show"])
-def test_commands_explain_themselves(command: str):
+def test_commands_have_help(command: str):
     path = Path(sys.executable).parent / command
     done = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: {command}")
 
 
-def test_the_version_is_the_package_s():
+def test_version_equals_the_package_version():
     import lazytpu
 
     assert distribution("lazytpu").version == lazytpu.__version__

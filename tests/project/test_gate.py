@@ -1,4 +1,4 @@
-"""How tests are compiled, and which of them the gate leaves to `make test-all`."""
+"""How programs of tests are compiled, and which tests only `make test-all` runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.conftest import OPTIMIZED
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_programs_are_compiled_quickly_here() -> None:
+def test_programs_are_compiled_quickly() -> None:
     assert programs.OPTIONS == QUICK
 
 
-def test_rooms_that_are_compiled_as_users_do_are_there() -> None:
+def test_rooms_with_the_default_compilation_exist() -> None:
     assert [name for name in OPTIMIZED if not (TESTS / name).exists()] == []
 
 
@@ -35,7 +35,7 @@ def test_options():
     ("room", "arguments", "quick"),
     [("engine", [], False), ("frontend", [], True), ("frontend", ["--optimized"], False)],
 )
-def test_the_room_and_the_command_line_decide(tmp_path: Path, room: str, arguments: list[str], quick: bool) -> None:
+def test_room_and_command_line_select_the_effort(tmp_path: Path, room: str, arguments: list[str], quick: bool) -> None:
     shutil.copy(TESTS / "conftest.py", tmp_path)
     (tmp_path / room).mkdir()
     (tmp_path / room / "test_options.py").write_text(REPORT)

@@ -1,5 +1,5 @@
-"""`import torch` makes "tpu" a device, and costs neither jax nor xDSL nor kernels; another backend's ownership is told
-at first use only."""
+"""`import torch` makes "tpu" a device, and imports neither jax nor xDSL nor kernels; a device that another backend owns
+is reported at first use only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOMS = tuple(f"lazytpu.{room}" for room in ("aten", "distributed", "engine", "i
 
 
 def run(code: str, **environment: str) -> str:
-    """Standard output of a fresh Python."""
+    """Return the standard output of a fresh Python process."""
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
@@ -35,8 +35,8 @@ def modules(statement: str, autoload: str = "1") -> frozenset[str]:
 
 
 @pytest.mark.parametrize("statement", ["import torch", "import lazytpu"])
-def test_importing_loads_nothing_heavy(statement: str):
-    """What torch itself loads with autoloading switched off does not count. The device is there all the same."""
+def test_import_loads_no_large_library(statement: str):
+    """Modules that torch itself loads without autoloading do not count. The device exists all the same."""
     loaded = modules(statement)
     alone = modules("import torch", autoload="0")
     assert "lazytpu" in loaded
@@ -44,8 +44,8 @@ def test_importing_loads_nothing_heavy(statement: str):
     assert not [name for name in added if name.split(".")[0] in HEAVY or name.startswith(ROOMS)]
 
 
-def test_the_entry_point_costs_little():
-    """At most 0.2 s of CPU time, once in three times; the rest of `import torch` is torch's own."""
+def test_entry_point_takes_little_time():
+    """At most 0.2 s of CPU time, in the best of three runs; torch needs the other time of `import torch`."""
     code = """
 import os, time
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -74,14 +74,14 @@ except RuntimeError as error:
 """
 
 
-def test_a_taken_device_is_reported_at_first_use():
-    first, rest = run(TAKEN).split("\n", 1)
+def test_device_of_another_backend_is_reported_at_first_use():
+    first, message = run(TAKEN).split("\n", 1)
     assert first == "imported"
-    assert "already taken by 'other'" in rest
+    assert "already taken by 'other'" in message
 
 
-def test_steps_load_no_dynamo_and_are_as_it_needs_them_once_it_is_there():
-    """Functions that it must not trace stay so, and the steps of optimizers break its graphs."""
+def test_steps_load_no_dynamo_and_work_with_it_later():
+    """Functions that it must not trace are still excluded, and steps of optimizers break its graphs."""
     code = """
 import sys, torch
 from torch.optim import optimizer as steps
@@ -124,8 +124,8 @@ print(before[0].tolist())
     ]
 
 
-def test_activation_is_not_interrupted_by_collections():
-    """What is garbage by then is found later, as ever, and what the script froze stays frozen."""
+def test_activation_runs_no_collections():
+    """A later collection frees the garbage, and objects that the script froze stay frozen."""
     code = """
 import gc, sys, weakref
 import torch

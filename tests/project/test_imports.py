@@ -1,7 +1,7 @@
-"""Imports point one way: from a room to those below it, and never in a circle between files.
+"""Imports point in one direction: from a room to lower rooms, and never in a cycle between files.
 
-A room is a folder of the package, or a module beside `__init__.py`. Imports inside functions count, and so do those for
-type checkers only.
+A room is a folder of the package, or a module beside `__init__.py`. Imports inside functions and for type checkers
+count, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lazytpu"
 
-# Each room with the rooms that it may import, from the bottom up.
+# Each room with the rooms that it may import, from the lowest to the highest.
 MAY_IMPORT = {
     "version": set(),
     "versions": set(),
@@ -42,7 +42,7 @@ MAY_IMPORT = {
         "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
         "trace", "undisturbed",
     },
-    # the engine is given to it by `wiring`
+    # `wiring` gives it the engine
     "frontend": {
         "by_release", "collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions",
     },
@@ -65,7 +65,7 @@ MAY_IMPORT = {
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version", "versions"},
 }  # fmt: skip
 
-# The folders inside of each room, from the bottom up: each may import those before it.
+# The folders of each room, from the lowest to the highest: each may import earlier ones.
 LAYERS = {
     "ir": "building",
     "passes": "clusters loops patterns collectives attention fusions layout padding",
@@ -81,13 +81,13 @@ LAYERS = {
 
 @cache
 def modules() -> dict[str, Path]:
-    """The files of the package by the names of their modules; a package has the name of its `__init__.py`."""
+    """Return the files of the package by module name; a package is its `__init__.py`."""
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of everything that a module imports, at any depth."""
+    """Return (line, dotted name) of each import in a module, at any depth."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -100,7 +100,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 @cache
 def imports() -> nx.DiGraph[str]:
-    """An edge for each import of a module by another, with the `line`."""
+    """Return a graph with an edge for each import of a module by another, with its `line`."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for importer, path in modules().items():
         for line, name in imported(ast.parse(path.read_text())):
@@ -111,31 +111,31 @@ def imports() -> nx.DiGraph[str]:
 
 
 def room(module: str) -> str:
-    """The room of a module; that of the package itself is called by its name."""
+    """Return the room of a module; the package itself has its own name."""
     return (module.split(".") + ["lazytpu"])[1]
 
 
 def rooms(graph: nx.DiGraph[str]) -> nx.DiGraph[str]:
-    """The rooms' imports of each other, by those of their modules."""
+    """Return the graph of the rooms' imports, from the graph of modules."""
     return nx.DiGraph((room(a), room(b)) for a, b in graph.edges if room(a) != room(b))
 
 
 def circles(graph: nx.DiGraph[str]) -> list[str]:
-    """Each circle as text: its members, and the way round from the first of them."""
+    """Return each cycle as text: its members, and one path from the first member around it."""
     members = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
-    ways = [nx.find_cycle(graph.subgraph(circle), circle[0]) for circle in members]
+    cycles = [nx.find_cycle(graph.subgraph(circle), circle[0]) for circle in members]
     return [
-        f"{', '.join(circle)}: {' -> '.join([*(a for a, _ in way), way[-1][1]])}"
-        for circle, way in zip(members, ways, strict=True)
+        f"{', '.join(circle)}: {' -> '.join([*(a for a, _ in cycle), cycle[-1][1]])}"
+        for circle, cycle in zip(members, cycles, strict=True)
     ]
 
 
-def test_the_table_names_every_room():
+def test_table_names_every_room():
     names = {room(name) for name in modules()}
     assert names == MAY_IMPORT.keys()
 
 
-def test_the_table_has_no_cycle():
+def test_table_has_no_cycle():
     graph = nx.DiGraph((above, below) for above, rooms in MAY_IMPORT.items() for below in rooms)
     assert not circles(graph)
 
@@ -151,28 +151,28 @@ def test_imports_point_down(name: str):
 
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
-def test_the_table_allows_no_more_than_there_is(name: str):
+def test_table_allows_no_unused_import(name: str):
     graph = rooms(imports())
     below = set(graph.successors(name)) if name in graph else set()
     assert MAY_IMPORT[name] <= below, "an arrow that no import needs any more: take it out of the table"
 
 
 def part(module: str) -> str:
-    """The folder of a room that a module is in, as a path below the package, or the module itself if it is in none."""
+    """Return the folder of a module's room as a path below the package, or the module if it is in no folder."""
     place = modules()[module].relative_to(PACKAGE).parts
     return "/".join(place[:2])
 
 
 def parts(room_name: str) -> nx.DiGraph[str]:
-    """The imports between folders and files of a room."""
+    """Return the graph of imports between folders and files of a room."""
     inside = [(a, b) for a, b in imports().edges if room(a) == room_name == room(b)]
     return nx.DiGraph((part(a), part(b)) for a, b in inside if part(a) != part(b))
 
 
-def test_the_layers_name_every_folder():
+def test_layers_name_every_folder():
     folders = {path.parent.relative_to(PACKAGE).parts[:2] for path in modules().values()}
-    found = {name: {each[1] for each in folders if len(each) > 1 and each[0] == name} for name in MAY_IMPORT}
-    assert {name: set(text.split()) for name, text in LAYERS.items()} == {n: each for n, each in found.items() if each}
+    used = {name: {entry[1] for entry in folders if len(entry) > 1 and entry[0] == name} for name in MAY_IMPORT}
+    assert {name: set(text.split()) for name, text in LAYERS.items()} == {n: e for n, e in used.items() if e}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -187,14 +187,14 @@ def test_no_cycle_between_files():
     assert not circles(imports()), "\n" + "\n".join(circles(imports()))
 
 
-def test_a_cycle_is_found():
+def test_cycles_are_detected():
     graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
     assert circles(graph) == ["a, b, c: a -> b -> c -> a"]
 
 
 @pytest.mark.parametrize("module", modules())
 def test_imports_by_name_stay_in_the_room(module: str):
-    """A registry may import the files of its room by name; what another room holds is imported by a statement."""
+    """A registry may import the files of its room by name; other rooms are imported by a statement."""
     tree = ast.parse(modules()[module].read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     by_name = [call for call in calls if ast.unparse(call.func).endswith(("import_module", "__import__"))]
@@ -220,12 +220,12 @@ def test_imports_by_name_stay_in_the_room(module: str):
         ("ports", "jax"),
     ],
 )
-def test_a_room_does_not_know_a_library(name: str, library: str):
-    known = {
+def test_room_imports_no_library(name: str, library: str):
+    violations = {
         f"{path.relative_to(ROOT)}:{line}: {imported_name}"
         for module, path in modules().items()
         if room(module) == name
         for line, imported_name in imported(ast.parse(path.read_text()))
         if imported_name.split(".")[0] == library
     }
-    assert not known, "\n" + "\n".join(sorted(known))
+    assert not violations, "\n" + "\n".join(sorted(violations))

@@ -1,4 +1,4 @@
-"""Settings: variables, attributes and context managers agree; bad values say what is allowed."""
+"""Settings: variables, attributes and context managers agree; errors list the allowed values."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_environment_is_read(tmp_path: Path):
     assert (settings.bounds_check, settings.trace_limit, settings.platform) == (False, 1_000, "cpu")
 
 
-def test_an_empty_variable_is_the_default():
+def test_empty_variable_is_the_default():
     assert Options({"LAZYTPU_DEBUG": "", "LAZYTPU_DUMP": " "}).debug == 0
 
 
 @pytest.mark.parametrize("text", ["", " ", "off", "OFF"])
 def test_no_cache_folder_is_none(text: str):
-    """The one variable where empty is not the default: it says that nothing is to be kept on disk."""
+    """Only for this variable, empty is not the default: it disables the cache on disk."""
     assert Options({"LAZYTPU_CACHE_DIR": text}).cache_dir is None
 
 
@@ -57,8 +57,8 @@ def test_sizes(text: str, size: int):
     assert Options({"LAZYTPU_CACHE_LIMIT": text}).cache_limit == size
 
 
-def test_targets_are_those_of_the_passes():
-    """Settings are read before any pass is imported, so that they list the names themselves."""
+def test_targets_equal_the_targets_of_the_passes():
+    """Settings are read before any pass is imported, so they list the names separately."""
     for name in NAMES:
         with options(target=name.upper()):
             assert options.target == name
@@ -75,8 +75,8 @@ ODD_PATHS = ("~nobody/x", "/etc/passwd", "x" * 5000)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_wrong_variable_waits_for_the_first_use(name: str):
-    """`import torch` reads the variables in every program: whatever they hold, nothing is raised there."""
+def test_invalid_variable_is_reported_at_first_use(name: str):
+    """`import torch` reads the variables in every program, and must not raise for any value."""
     for value in ODD + ODD_PATHS:
         settings = Options({f"LAZYTPU_{name.upper()}": value})
         if settings._wrong:
@@ -88,12 +88,12 @@ def test_a_wrong_variable_waits_for_the_first_use(name: str):
         settings.check()
 
 
-def test_all_wrong_variables_are_reported_at_once():
+def test_all_invalid_variables_are_reported_at_once():
     with pytest.raises(ValueError, match=r"(?s)^LAZYTPU_MODE is 'eager'; .*; LAZYTPU_DEBUG is '9'; allowed: 0 to 4"):
         Options({"LAZYTPU_MODE": "eager", "LAZYTPU_DEBUG": "9"}).check()
 
 
-def test_a_variable_that_is_no_setting_gets_a_hint():
+def test_unknown_variable_gets_a_hint():
     with pytest.warns(UserWarning, match=r"^LAZYTPU_DEBGU is no setting of lazytpu; did you mean LAZYTPU_DEBUG\?$"):
         Options({"LAZYTPU_DEBGU": "1"}).check()
     with pytest.warns(UserWarning, match=r"^LAZYTPU_XYZ is no setting of lazytpu; settings are mode, debug, "):
@@ -114,7 +114,7 @@ print((torch.ones(2, device="tpu") + 1).tolist())
 """
 
 
-def test_other_programs_do_not_meet_a_wrong_variable():
+def test_invalid_variable_does_not_affect_other_programs():
     done = zygote.run(["-c", FIRST_USE], env={**os.environ, "LAZYTPU_MODE": "eager", "LAZYTPU_MOED": "lazy"})
     imported, *lines, right = done.stdout.splitlines()
     assert imported == "tensor([2., 2.]) tpu True"
@@ -124,7 +124,7 @@ def test_other_programs_do_not_meet_a_wrong_variable():
 
 
 @pytest.mark.parametrize("main", [opt.main, show.main])
-def test_the_commands_report_a_wrong_variable(
+def test_commands_report_an_invalid_variable(
     main: Callable[[list[str]], int],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -157,7 +157,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_values_name_the_setting_and_what_is_allowed(name: str):
+def test_bad_value_raises_with_the_setting_and_the_allowed_values(name: str):
     value, allowed = BAD[name]
     with pytest.raises(ValueError, match=rf"^LAZYTPU_{name.upper()} is '{value}'; allowed: .*{allowed}"):
         Options({f"LAZYTPU_{name.upper()}": value}).check()
@@ -169,14 +169,14 @@ def test_bad_values_name_the_setting_and_what_is_allowed(name: str):
     assert getattr(settings, name) == SETTINGS[name].default
 
 
-def test_a_dump_folder_must_not_be_a_file(tmp_path: Path):
+def test_dump_folder_must_not_be_a_file(tmp_path: Path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ValueError, match="allowed: a folder"):
         Options({})(dump=file)
 
 
-def test_a_bool_is_no_debug_text():
+def test_fraction_is_no_debug_level():
     with pytest.raises(ValueError, match=r"options.debug is 1.5"):
         Options({}).debug = 1.5  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -194,7 +194,7 @@ def test_context_manager_restores_also_after_an_error_and_when_nested():
     assert (settings.debug, settings.dump, settings.verify) == (0, None, False)
 
 
-def test_one_override_can_be_entered_within_itself():
+def test_override_can_be_entered_within_itself():
     settings = Options({})
     override = settings(debug=1)
     with override:
@@ -205,7 +205,7 @@ def test_one_override_can_be_entered_within_itself():
     assert settings.debug == 0
 
 
-def test_unknown_names_list_the_known_ones():
+def test_unknown_name_raises_with_the_known_names():
     with pytest.raises(AttributeError, match="no setting 'debgu'; there are mode, debug"):
         options.debgu = 1  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AttributeError, match="no setting 'debgu'"):

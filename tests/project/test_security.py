@@ -1,4 +1,4 @@
-"""What SECURITY.md promises of the files that a process reads from a cache: they are data, until XLA gets a program."""
+"""SECURITY.md's promise about files of a cache: they are data, until XLA loads a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNSAFE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "eval", "exec", 
 
 
 @pytest.mark.parametrize("path", READERS, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_that_is_read_is_unpickled_or_evaluated(path: Path):
+def test_source_unpickles_and_evaluates_no_file(path: Path):
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""The documentation as a site: every page and anchor that is linked is there, and building it takes no torch."""
+"""The documentation as a site: every linked page and anchor exists, and the build needs no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ finally:
 """
 
 
-def test_the_site_is_built_without_a_warning(tmp_path: Path):
+def test_site_is_built_without_a_warning(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", BUILD, tmp_path],
         cwd=ROOT,
@@ -41,5 +41,5 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path):
     assert (tmp_path / "source/lazytpu/trace/trie.py.txt").read_text() == (ROOT / "lazytpu/trace/trie.py").read_text()
 
 
-def test_the_reference_of_the_dialect_is_up_to_date():
+def test_reference_of_the_dialect_is_up_to_date():
     assert PAGE.read_text() == page(), "run make ir"

@@ -1,4 +1,4 @@
-"""tests/zygote.py: what a fork has of the process that was asked for, and what its caller is told of its end."""
+"""tests/zygote.py: the output, the status and the environment of a forked program."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def test_outputs_and_status() -> None:
         zygote.run(["-c", "raise SystemExit(3)"], check=True)
 
 
-def test_an_exception_is_status_1_and_its_traceback() -> None:
+def test_exception_is_status_1_with_its_traceback() -> None:
     done = zygote.run(["-c", "def f():\n    raise ValueError('no')\nf()"])
     assert done.returncode == 1
     assert 'File "<string>", line 2, in f\nValueError: no\n' in done.stderr
 
 
-def test_a_signal_is_a_negative_status() -> None:
+def test_signal_is_a_negative_status() -> None:
     done = zygote.run(["-c", "import os; print('before', flush=True); os.abort()"])
     assert (done.returncode, done.stdout) == (-signal.SIGABRT, "before\n")
 
 
-def test_a_process_that_hangs_is_killed() -> None:
+def test_hanging_process_is_killed() -> None:
     start = time.monotonic()
     process = zygote.Process(["-c", "import time; time.sleep(600)"])
     assert process.poll() is None
@@ -47,7 +47,7 @@ def test_a_process_that_hangs_is_killed() -> None:
 
 
 def test_several_run_at_once(tmp_path: Path) -> None:
-    """Each waits for the other's file."""
+    """Each waits for the file of the other."""
     code = "import sys, time, pathlib\npathlib.Path(sys.argv[1]).touch()\n"
     code += "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.001)\nprint(sys.argv[1])"
     pairs = [("a", "b"), ("b", "a")]
@@ -62,7 +62,7 @@ print(json.dumps([__name__, sys.argv, os.getcwd(), dict(os.environ), sys.path[0]
 
 
 @pytest.mark.parametrize("way", ["-c", "-m", "script"])
-def test_program_arguments_environment_and_folder(tmp_path: Path, way: str) -> None:
+def test_fork_has_the_program_arguments_environment_and_folder(tmp_path: Path, way: str) -> None:
     (tmp_path / "shown.py").write_text(SHOWN)
     program = {"-c": ["-c", SHOWN], "-m": ["-m", "shown"], "script": ["shown.py"]}[way]
     environment = {**os.environ, "LAZYTPU_NOTHING": "1"}
@@ -74,14 +74,14 @@ def test_program_arguments_environment_and_folder(tmp_path: Path, way: str) -> N
     assert first == json.loads(fresh.stdout)[4]
 
 
-def test_variables_that_are_not_in_its_environment_are_gone() -> None:
+def test_variables_missing_from_its_environment_are_removed() -> None:
     code = "import os; print('HOME' in os.environ, 'XLA_FLAGS' in os.environ)"
-    zygote.run(["-c", ""])  # the server has started by now
+    zygote.run(["-c", ""])  # the server has started
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XLA_FLAGS")}
     assert zygote.run(["-c", code], env=environment).stdout == "False False\n"
 
 
-def test_settings_are_those_of_its_environment() -> None:
+def test_settings_follow_its_environment() -> None:
     code = "import lazytpu; print(lazytpu.options.mode, lazytpu.options.dump)"
     environment = {**os.environ, "LAZYTPU_MODE": "strict"}
     assert zygote.run(["-c", code], env=environment).stdout == "strict None\n"
@@ -91,7 +91,7 @@ def test_settings_are_those_of_its_environment() -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-W", "error"], ["-W", "ignore"]])
-def test_warnings_are_as_asked_for(options: list[str]) -> None:
+def test_warnings_follow_its_options(options: list[str]) -> None:
     code = "import warnings; warnings.warn('deprecated', DeprecationWarning, stacklevel=2); warnings.warn('mind')"
     done = zygote.run([*options, "-c", code])
     fresh = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True)
@@ -99,13 +99,13 @@ def test_warnings_are_as_asked_for(options: list[str]) -> None:
     assert done.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
 
 
-def test_it_has_a_device_of_its_own() -> None:
+def test_fork_has_a_separate_device() -> None:
     code = "import torch; x = torch.ones(3).to('tpu'); print((x + 1).tolist(), torch.tpu._is_in_bad_fork())"
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
     done = zygote.run(["-c", f"{code}; import jax; print(jax.device_count())"], env=environment)
     assert (done.stdout, done.stderr) == ("[2.0, 2.0, 2.0] False\n3\n", "")
 
 
-def test_what_a_fork_cannot_follow_is_refused() -> None:
+def test_unsupported_variable_is_refused() -> None:
     with pytest.raises(ValueError, match="PYTHONHASHSEED is read when Python starts: use subprocess"):
         zygote.run(["-c", ""], env={**os.environ, "PYTHONHASHSEED": "7"})

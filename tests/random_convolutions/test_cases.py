@@ -15,7 +15,8 @@ from tools.random_convolutions.worker import difference, outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# Windows that XLA took for those of grouped convolutions: in an input gradient, and in transposed convolutions.
+# Chains whose windows XLA treated as windows of grouped convolutions: in an input gradient, and in transposed
+# convolutions.
 ENDED = [
     Case(0, (2, 3, 20, 7), torch.float32, False, [
         Step("conv2d", {"stride": (1, 2), "dilation": (2, 1)}, ((4, 3, 1, 3),)),
@@ -31,28 +32,28 @@ ENDED = [
 
 
 @pytest.mark.parametrize("case", [*ENDED, *map(draw, range(6))], ids=str)
-def test_results_and_gradients_are_those_of_the_cpu(case: Case) -> None:
+def test_results_and_gradients_equal_the_cpu(case: Case) -> None:
     assert difference(outcome(case, "tpu"), outcome(case, "cpu")) is None
 
 
 def test_gradient_of_every_second_row_convolved() -> None:
-    """Its zeros are interior padding, which XLA made a dilation."""
+    """Its zeros are interior padding, which XLA turned into a dilation."""
     x, w = torch.randn(2, 11, 1, 3), torch.randn(2, 3, 3, 4)
 
     def convolved(device: str) -> torch.Tensor:
-        whole = torch.ones(2, 21, 1, 3, device=device, requires_grad=True)
-        (grad,) = torch.autograd.grad((whole[:, ::2] * x.to(device)).sum(), whole)
+        x_all = torch.ones(2, 21, 1, 3, device=device, requires_grad=True)
+        (grad,) = torch.autograd.grad((x_all[:, ::2] * x.to(device)).sum(), x_all)
         images, kernel = grad.permute(0, 3, 1, 2), w.to(device).permute(3, 2, 0, 1)
         return functional.conv2d(images, kernel, padding=(0, 1)).permute(0, 2, 3, 1).contiguous().cpu()
 
     torch.testing.assert_close(convolved("tpu"), convolved("cpu"))
 
 
-def test_a_chain_is_the_same_in_every_process() -> None:
+def test_chain_is_the_same_in_every_process() -> None:
     assert str(draw(17)) == str(draw(17))
 
 
-def test_differences() -> None:
+def test_difference_names_the_first_disagreement() -> None:
     ones = [torch.ones(2, 3)], (3, 1)
     assert difference(ones, ([torch.ones(2, 3)], (3, 1))) is None
     assert difference(ones, ([torch.ones(2, 3)], (1, 2))) == "strides (3, 1), expected (1, 2)"
@@ -63,7 +64,7 @@ def test_differences() -> None:
     assert difference(ones, "RuntimeError: b") == "cpu RuntimeError: b, tpu ran"
 
 
-def test_a_child_that_dies_is_found_and_the_others_go_on() -> None:
+def test_death_of_a_child_is_reported_and_the_others_continue() -> None:
     child = """
 import os, sys
 for number in sys.argv[1].split(","):
@@ -72,5 +73,5 @@ for number in sys.argv[1].split(","):
         os.abort()
     print('{"number": %s, "stage": "done", "difference": null}' % number, flush=True)
 """
-    found = list(answers(range(3), lambda chunk: [sys.executable, "-c", child, chunk], 30))
-    assert [judged(answer) for answer in found] == ["agree", "DIED (exit -6)", "agree"]
+    verdicts = list(answers(range(3), lambda chunk: [sys.executable, "-c", child, chunk], 30))
+    assert [judged(answer) for answer in verdicts] == ["agree", "DIED (exit -6)", "agree"]

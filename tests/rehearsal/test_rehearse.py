@@ -1,4 +1,4 @@
-"""Rehearsed steps: their programs are noted, nothing runs, and everything is afterwards as it was before."""
+"""Rehearsed steps: their programs are noted, nothing runs, and all state is restored afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lazytpu.trace.trie import CutPlan
 
 
 class Training:
-    """A small training with everything that changes: dropout, a norm's statistics, momenta, a schedule, a counter."""
+    """A small training with all kinds of state: dropout, a norm's statistics, momenta, a schedule, a counter."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -40,12 +40,12 @@ class Training:
         return loss.item()
 
     def state(self) -> list[Any]:
-        """All there is, as values."""
+        """Return the whole state, as values."""
         tensors = [t.detach().cpu() for t in (*self.model.parameters(), *self.model.buffers())]
         grads = [None if p.grad is None else p.grad.cpu() for p in self.model.parameters()]
         states = [t.cpu() for state in self.optimizer.state.values() for t in state.values()]
-        rest = [self.schedule.last_epoch, self.optimizer.param_groups[0]["lr"], random.getstate()]
-        return [*tensors, *grads, *states, *rest, torch.get_rng_state(), torch.tpu.get_rng_state()]
+        other_state = [self.schedule.last_epoch, self.optimizer.param_groups[0]["lr"], random.getstate()]
+        return [*tensors, *grads, *states, *other_state, torch.get_rng_state(), torch.tpu.get_rng_state()]
 
 
 def same(a: list[Any], b: list[Any]) -> bool:
@@ -60,18 +60,18 @@ def operations(part: RehearsedProgram) -> list[str]:
 
 
 @pytest.mark.parametrize("steps", [0, 2])
-def test_a_rehearsal_leaves_no_trace(steps: int):
+def test_rehearsal_leaves_no_trace(steps: int):
     training = Training()
     for _ in range(steps):
         training.step()
     before, compiles = training.state(), lazytpu.metrics()["compiles"]
-    parts = rehearse(training.step)
+    programs = rehearse(training.step)
     assert lazytpu.metrics()["compiles"] == compiles
     assert same(training.state(), before)
-    assert len(parts) == 1 and parts[0].dead
+    assert len(programs) == 1 and programs[0].dead
 
 
-def test_training_goes_on_as_if_nothing_had_happened():
+def test_training_continues_unchanged():
     plain, rehearsed = Training(), Training()
     torch.tpu.manual_seed(3)
     expected = [plain.step() for _ in range(4)]
@@ -81,23 +81,23 @@ def test_training_goes_on_as_if_nothing_had_happened():
     assert [*losses, rehearsed.step(), rehearsed.step()] == expected
 
 
-def test_it_is_the_step_that_repeats():
-    """A first step makes the optimizer's state; the rehearsed one takes it and overwrites it."""
+def test_repeating_step_is_rehearsed():
+    """A first step creates the optimizer's state; the rehearsed step reads and overwrites it."""
     training = Training()
-    (part,) = rehearse(training.step)
+    (program,) = rehearse(training.step)
     (again,) = rehearse(training.step)
-    assert operations(part) == operations(again) and len(part.live) == len(again.live)
+    assert operations(program) == operations(again) and len(program.live) == len(again.live)
     parameters = len(list(training.model.parameters()))
-    assert len(part.dead) >= 3 * parameters  # parameters and two moments each
+    assert len(program.dead) >= 3 * parameters  # parameters and two moments each
 
 
-def test_what_runs_is_what_was_rehearsed():
+def test_run_executes_the_rehearsed_program():
     training = Training()
-    (part,) = rehearse(training.step)
+    (program,) = rehearse(training.step)
     for _ in range(2):
         training.step()
     ran = lazytpu.graphs()[-1]
-    assert ran.records == len(part.records)
+    assert ran.records == len(program.records)
 
 
 def zeroed_first(training: Training) -> torch.Tensor:
@@ -115,7 +115,7 @@ def read_at_the_end(training: Training) -> float:
 
 
 def averaged_afterwards(training: Training) -> None:
-    """What is recorded after optimizer.step() runs where the next call's step begins."""
+    """The records after optimizer.step() run at the beginning of the next call."""
     training.update()
     training.model[0].weight.data.mul_(0.5)
 
@@ -139,8 +139,8 @@ LOOPS = {
 
 
 @pytest.mark.parametrize(("mode", "body"), [(mode, body) for mode, bodies in LOOPS.items() for body in bodies])
-def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], Any], monkeypatch: pytest.MonkeyPatch):
-    """The same programs, with as many results and as much to donate: gradients freed in time are no results."""
+def test_loop_runs_the_rehearsed_programs(mode: str, body: Callable[[Training], Any], monkeypatch: pytest.MonkeyPatch):
+    """The same programs, with as many results and donated inputs: gradients freed in time are no results."""
     training, ran = Training(), list[tuple[list[str], int, int]]()
     with lazytpu.mode(mode):
         real = recorder()
@@ -154,25 +154,25 @@ def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], An
             ran.append(([record.op.__name__ for record in trace.state.records()], live, dead))
             cut_trace(trace)
 
-        parts = rehearse(lambda: body(training))
+        programs = rehearse(lambda: body(training))
         monkeypatch.setattr(real, "cut_trace", spy)
         for _ in range(5):
             result = body(training)  # noqa: F841, as a loop holds it
-        last = ran[-len(parts) :]
-    expected = [(operations(part), len(part.live), len(part.dead)) for part in parts]
-    assert parts and sorted(last) == sorted(expected)
+        last = ran[-len(programs) :]
+    expected = [(operations(program), len(program.live), len(program.dead)) for program in programs]
+    assert programs and sorted(last) == sorted(expected)
 
 
 def test_gradients_freed_before_the_launch_are_not_results():
     training = Training()
     counts = [len(rehearse(lambda body=body: body(training))[0].live) for body in (zeroed_last, zeroed_first)]
     with lazytpu.mode("lazy"):
-        (held,) = rehearse(lambda: zeroed_first(training))
-    assert counts[0] == counts[1] == len(held.live) - len(list(training.model.parameters()))
+        (program,) = rehearse(lambda: zeroed_first(training))
+    assert counts[0] == counts[1] == len(program.live) - len(list(training.model.parameters()))
 
 
-def test_a_read_that_depends_on_little_is_computed():
-    """As a step may decide by it: whether a mask hides anything, say."""
+def test_read_that_depends_on_little_is_computed():
+    """A step may branch on it, for example on whether a mask hides anything."""
     training = Training()
     mask = torch.tensor([1.0, 1.0, 0.0], device="tpu")
     seen: list[bool] = []
@@ -188,15 +188,15 @@ def test_a_read_that_depends_on_little_is_computed():
     assert same(training.state(), before) and mask.tolist() == [1, 1, 0]
 
 
-def test_a_read_that_depends_on_much_is_zero():
+def test_read_that_depends_on_much_is_zero():
     x, seen = torch.ones(512, 1024, device="tpu"), list[float]()
     lazytpu.sync()
     compiles = lazytpu.metrics()["compiles"]
 
     def step() -> torch.Tensor:
-        rest = x + 2
+        incremented = x + 2
         seen.append((x + 1).sum().item())
-        return rest
+        return incremented
 
     rehearse(step)
     assert set(seen) == {0.0} and lazytpu.metrics()["compiles"] == compiles
@@ -211,7 +211,8 @@ def test_earlier_values_can_be_read():
         weight.add_(1)
 
     rehearse(step)
-    assert seen[:2] == [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]  # in the second call it is what the first would have made
+    # the second call reads the result that the first one would have had
+    assert seen[:2] == [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]
     assert weight.tolist() == [2.0, 2.0, 2.0]
 
 
@@ -226,11 +227,11 @@ def test_several_writes_and_views_are_undone():
 
     assert len(rehearse(step)) == 1  # from mark to mark, as in a loop
     assert base.tolist() == [0, 1, 2, 3, 4, 5]
-    base += 1  # and it can still be written
+    base += 1  # it can still be written
     assert base.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_results_of_the_step_that_are_kept_have_no_value():
+def test_kept_results_of_the_step_have_no_value():
     kept: list[torch.Tensor] = []
     x = torch.ones(3, device="tpu")
     rehearse(lambda: kept.append(x + 1))
@@ -239,7 +240,7 @@ def test_results_of_the_step_that_are_kept_have_no_value():
     assert x.tolist() == [1, 1, 1]
 
 
-def test_gradients_that_add_up_are_as_they_were():
+def test_accumulated_gradients_are_restored():
     training = Training()
     loss = training.model(training.x.to("tpu")).square().mean()
     loss.backward()
@@ -248,7 +249,7 @@ def test_gradients_that_add_up_are_as_they_were():
     assert same(training.state(), before)
 
 
-def test_an_exception_of_the_step_is_raised_and_leaves_no_trace():
+def test_exception_of_the_step_is_raised_and_leaves_no_trace():
     training = Training()
     before = training.state()
 
@@ -266,8 +267,8 @@ def test_an_exception_of_the_step_is_raised_and_leaves_no_trace():
 def test_earlier_records_do_not_belong_to_the_step():
     x = torch.ones(3, device="tpu")
     y = x * 5
-    (part,) = rehearse(lambda: y + 1)
-    assert operations(part) == ["add.Tensor"]
+    (program,) = rehearse(lambda: y + 1)
+    assert operations(program) == ["add.Tensor"]
     assert y.tolist() == [5, 5, 5]
 
 
@@ -275,11 +276,11 @@ def test_earlier_records_do_not_belong_to_the_step():
 def test_every_mode_rehearses_whole_programs(mode: str):
     training = Training()
     with lazytpu.mode(mode):
-        parts = rehearse(training.step)
-    assert len(parts) == 1
+        programs = rehearse(training.step)
+    assert len(programs) == 1
 
 
-def test_shared_tensors_are_shared_afterwards():
+def test_shared_tensors_stay_shared():
     x = torch.ones(3, device="tpu")
     y = x.detach()
     step: Callable[[], Any] = lambda: x.mul_(2)  # noqa: E731
@@ -288,15 +289,15 @@ def test_shared_tensors_are_shared_afterwards():
     assert x.tolist() == y.tolist() == [2, 2, 2]
 
 
-def test_memory_that_nobody_wrote_is_an_operand():
+def test_unwritten_memory_is_an_operand():
     x = torch.empty(3, device="tpu")
-    (part,) = rehearse(lambda: x + 1)
-    assert operations(part) == ["add.Tensor"]
+    (program,) = rehearse(lambda: x + 1)
+    assert operations(program) == ["add.Tensor"]
     x.fill_(2)  # it can still be written
     assert x.tolist() == [2, 2, 2]
 
 
-def test_what_a_tpu_lacks_is_refused_by_the_call():
+def test_op_that_a_tpu_lacks_is_refused_by_the_call():
     x = torch.ones(3, 3, device="tpu")
 
     def step() -> torch.Tensor:
@@ -306,16 +307,16 @@ def test_what_a_tpu_lacks_is_refused_by_the_call():
             torch.fft.fft(x.double())
         return x + 1
 
-    (part,) = rehearse(step)
-    assert "eig" not in str(operations(part))
-    torch.testing.assert_close(torch.linalg.eig(x)[0].cpu(), torch.linalg.eig(x.cpu())[0])  # here there are
+    (program,) = rehearse(step)
+    assert "eig" not in str(operations(program))
+    torch.testing.assert_close(torch.linalg.eig(x)[0].cpu(), torch.linalg.eig(x.cpu())[0])  # the CPU has it
     assert rehearse(lambda: torch.linalg.eig(x), platform="cpu")
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")  # of dynamo's imports
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # raised by dynamo's imports
 @pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
-def test_storages_that_get_another_value(mode: str):
-    """Copies of whole tensors, from the host too, resizes and writes by graphs give a storage another value."""
+def test_reassigned_storages_are_restored(mode: str):
+    """Copies of whole tensors, also from the host, resizes and writes by graphs assign a storage another value."""
 
     @torch.compile
     def graph(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -351,8 +352,8 @@ def test_storages_that_get_another_value(mode: str):
         assert (c.tolist(), e.tolist(), f.tolist()) == ([2.0] * 3, [6.0] * 3, [2.0] * 3)
 
 
-def test_shared_values_stay_apart():
-    """Writes after a rehearsal overwrite no memory that another storage has by now."""
+def test_shared_values_stay_separate():
+    """Writes after a rehearsal overwrite no memory that now belongs to another storage."""
     x = torch.arange(4096.0, device="tpu")
     y = torch.zeros(4096, device="tpu")
     y.copy_(x)

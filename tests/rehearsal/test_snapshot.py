@@ -1,4 +1,4 @@
-"""What Python holds of a training, kept and put back."""
+"""Python state of a training, saved and restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from lazytpu.rehearsal.snapshot import SMALL, Snapshot
 
 
-def test_a_scaler_and_the_hosts_random_numbers():
+def test_scaler_and_host_random_state_are_restored():
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
@@ -28,7 +28,7 @@ def test_a_scaler_and_the_hosts_random_numbers():
     assert torch.equal(drawn[0], again[0]) and drawn[1:] == again[1:]
 
 
-def test_attributes_and_containers_of_modules():
+def test_attributes_and_containers_of_modules_are_restored():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -49,7 +49,7 @@ def test_attributes_and_containers_of_modules():
     assert module._buffers is buffers and module.mean.tolist() == [0, 0]
 
 
-def test_an_optimizers_state_is_that_of_before():
+def test_optimizer_state_is_restored():
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([weight])
     snapshot = Snapshot()
@@ -65,7 +65,7 @@ def test_an_optimizers_state_is_that_of_before():
     assert optimizer.state[weight]["step"].item() == 1
 
 
-def test_large_tensors_of_the_cpu_are_not_copied():
+def test_large_cpu_tensors_are_not_copied():
     module = nn.Module()
     module.register_buffer("table", torch.zeros(SMALL + 1))
     snapshot = Snapshot()
@@ -74,7 +74,7 @@ def test_large_tensors_of_the_cpu_are_not_copied():
     assert module.table.sum() == SMALL + 1
 
 
-def test_containers_are_put_back_in_order():
+def test_containers_are_restored_in_order():
     module = nn.Module()
     module.order = OrderedDict(a=1, b=2)
     snapshot = Snapshot()
@@ -83,7 +83,7 @@ def test_containers_are_put_back_in_order():
     assert list(module.order) == ["a", "b"]
 
 
-def test_modules_and_optimizers_that_are_frozen():
+def test_frozen_modules_and_optimizers_are_found():
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
     layer(torch.ones(1, 2)).sum().backward()

@@ -16,7 +16,7 @@ from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 
 
 class Training:
-    """Two layers, one of them a little too wide, and a value that is kept without need."""
+    """Two layers, one of them slightly too wide, and a value that is kept needlessly."""
 
     def __init__(self) -> None:
         self.model = nn.Sequential(nn.Linear(128, 129), nn.Linear(129, 128)).to("tpu")
@@ -54,10 +54,10 @@ def test_stages_are_printed_on_request(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().err == ""
 
 
-def test_the_report_is_of_the_step_on_that_topology(report: TpuReport):
+def test_report_is_of_the_step_on_that_topology(report: TpuReport):
     (program,) = report.programs
     assert (program.name, str(program.program.topology), program.devices) == ("step", "v6e:4x4", 1)
-    # Forward and backward of the second layer, and of the first without the gradient of its input.
+    # Forward and backward of the second layer, and of the first one without the gradient of its input.
     assert program.flops == 2 * 256 * 128 * 129 * 5
     assert program.memory.fits and report.seconds > 0
 
@@ -69,7 +69,7 @@ def test_products_are_reported_with_the_users_lines(report: TpuReport):
     assert all(line and line.file.endswith("tests/rehearsal/test_tpu_report.py") for line in about)
 
 
-def test_advice_is_about_the_users_code(report: TpuReport):
+def test_advice_names_the_users_code(report: TpuReport):
     advice = {item.code: item for item in report.advice}
     assert set(advice) == {"past-a-tile", "float32-products", "held-value"}
     assert "a size of 129, 1 past" in advice["past-a-tile"].text
@@ -80,14 +80,14 @@ def test_advice_is_about_the_users_code(report: TpuReport):
 
 
 def test_updates_are_in_place(report: TpuReport):
-    """Four parameters and their momenta: what they take, the results take again."""
+    """The results reuse the memory of four parameters and their momenta."""
     memory = report.programs[0].memory.total
     assert memory.aliased >= 2 * 4 * (2 * 128 * 129)
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, report: TpuReport) -> list[str]:
-    """The StableHLO of programs that a test gives to the TPU's compiler, in whose place is a program it made before."""
+    """Record the StableHLO that a test gives to the TPU's compiler, and return an earlier program in its place."""
     texts: list[str] = []
 
     def compile_for_tpu(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
@@ -98,7 +98,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, report: TpuReport) -> list[str]:
     return texts
 
 
-def test_arguments_of_the_step_are_given(compiled: list[str]):
+def test_arguments_of_the_step_are_passed_on(compiled: list[str]):
     x = torch.ones(3, 5, device="tpu")
     assert lazytpu.tpu_report(lambda a, *, b: a @ b, x, topology="v5e:2x2", b=x.t()).topology == "v5e:2x2"
     assert "tensor<3x5xf32>" in compiled[0] and "test_tpu_report.py" in compiled[0]
@@ -108,12 +108,12 @@ def test_arguments_of_the_step_are_given(compiled: list[str]):
 
 
 def test_templates_are_lowered_for_the_tpu(compiled: list[str]):
-    """Not by LAPACK, as they are for the machine that rehearses."""
+    """Not by LAPACK, as for the platform of this process."""
     lazytpu.tpu_report(torch.linalg.cholesky, torch.eye(3, device="tpu"))
     assert "lapack" not in compiled[0] and "cholesky" in compiled[0]
 
 
-def test_it_takes_a_function_or_a_program():
+def test_argument_is_a_function_or_a_program():
     with pytest.raises(TypeError, match=r"takes a function, or a program of lazytpu\.graphs\(\), not 3"):
         lazytpu.tpu_report(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="is no TPU topology"):
@@ -122,7 +122,7 @@ def test_it_takes_a_function_or_a_program():
         lazytpu.tpu_report(lambda: None)
 
 
-def test_the_compiler_is_asked_once(report: TpuReport):
-    """The same StableHLO for the same chips comes from the cache."""
+def test_compiler_runs_once(report: TpuReport):
+    """The cache serves the same StableHLO for the same chips."""
     (again,) = lazytpu.tpu_report(Training().step).programs
     assert again.program.cached and again.program.proto == report.programs[0].program.proto

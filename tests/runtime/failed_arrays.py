@@ -10,5 +10,5 @@ from lazytpu.runtime.xla.client import client
 
 
 def failed_array(like: Any, message: str) -> Any:
-    """An array of the dtype and shape of `like` whose program failed with this message."""
+    """Return an array of the dtype and shape of `like` whose program failed with this message."""
     return _jax._make_error_array(client(), like, message)

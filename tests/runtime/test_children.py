@@ -1,4 +1,4 @@
-"""What the Python processes that lazytpu starts are told."""
+"""The environment of the Python processes that lazytpu starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from lazytpu.runtime.children import search_path
 
 
-def test_they_find_the_same_modules_also_where_the_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_children_find_the_same_modules_even_in_a_deleted_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", ["", "/modules"])
     monkeypatch.chdir(tmp_path)
     assert search_path() == f"{tmp_path}{os.pathsep}/modules"

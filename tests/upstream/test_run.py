@@ -1,4 +1,4 @@
-"""The tool that runs PyTorch's device-generic tests, with a test file of this project's own."""
+"""The tool that runs PyTorch's device-generic tests, on a test file of this project."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_verdicts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     results = tmp_path / "results.jsonl"
     command = ["upstream", str(tmp_path), "--files", "test_sample", "--results", str(results), "--processes", "1"]
     monkeypatch.setattr(sys, "argv", command)
-    for _ in range(2):  # the second run finds all of it in the results
+    for _ in range(2):  # the second run reads all outcomes from the results
         assert tool.main() == 0
         rows = [row for row in table.read(results) if row["stage"] != "listed"]
         assert [table.verdict(row) for row in sorted(rows, key=lambda row: row["number"])] == VERDICTS
         assert len(results.read_text().splitlines()) == len(VERDICTS) + 1
 
 
-def test_the_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
+def test_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
     done = {"file": "a.py", "seed": 0, "stage": "done", "reason": "", "control": "passed"}
     rows = [
         {"file": "a.py", "seed": 0, "stage": "listed", "number": -1, "tests": 3},
@@ -82,12 +82,12 @@ def test_the_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
     assert "Refusals: 1 complex32." in text
 
 
-def test_expectations_of_other_devices() -> None:
+def test_expectations_of_other_devices_are_incomparable() -> None:
     row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTorch.test_lazy_clone_tpu_int8"}
     assert table.verdict({**row, "reason": "AssertionError: True is not false\n..."}) == "incomparable"
     assert table.verdict({**row, "reason": "RuntimeError: wrong\nTrue is not false"}) == "failed"
 
 
-def test_refusals_that_led_to_an_error() -> None:
+def test_failure_caused_by_a_refusal_counts_as_refused() -> None:
     row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTypes.test_types_tpu"}
     assert table.verdict({**row, "reason": "AssertionError: none raised <- TypeError: complex32\n..."}) == "refused"

@@ -1,4 +1,4 @@
-"""Deals the cases to child processes and judges what they answer; `python -m tools.bad_inputs --help`."""
+"""Distributes the cases to child processes and judges their answers; `python -m tools.bad_inputs --help`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def judged(answer: dict[str, Any]) -> str:
-    """What is to be said of one case."""
+    """Return the verdict on one case."""
     stage, want, got = answer["stage"], answer.get("want"), answer.get("got")
     if stage == "nothing":
         return "nothing"

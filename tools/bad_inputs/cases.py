@@ -1,4 +1,4 @@
-"""Random calls that are wrong somewhere: a sample of an op with one thing spoiled."""
+"""Random invalid calls: a sample of an op with one argument corrupted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _copied(call: Call) -> Call:
 
 
 def _replaced(call: Call, old: Any, new: Any) -> Call:
-    """The call with one leaf, by identity, replaced; the first of equal numbers."""
+    """Return the call with one leaf, by identity, replaced; of equal numbers, the first."""
     done = False
 
     def leaf(x: Any) -> Any:
@@ -105,59 +105,59 @@ def _strided(call: Call) -> list[torch.Tensor]:
 
 
 def _leaves(call: Call, *kinds: type) -> list[Any]:
-    found: list[Any] = []
-    tree_map(lambda x: found.append(x) if type(x) in kinds else None, call)
-    return found
+    leaves: list[Any] = []
+    tree_map(lambda x: leaves.append(x) if type(x) in kinds else None, call)
+    return leaves
 
 
 def _shape(rng: random.Random, call: Call) -> Call | None:
-    if not (found := _strided(call)):
+    if not (strided := _strided(call)):
         return None
-    old = rng.choice(found)
-    ways: list[Callable[[], torch.Tensor]] = [lambda: torch.stack([old, old])]
+    old = rng.choice(strided)
+    variants: list[Callable[[], torch.Tensor]] = [lambda: torch.stack([old, old])]
     if old.dim():
         dim = rng.randrange(old.dim())
-        ways += [lambda: torch.cat([old, old], dim), lambda: old.narrow_copy(dim, 0, 0)]
+        variants += [lambda: torch.cat([old, old], dim), lambda: old.narrow_copy(dim, 0, 0)]
         if old.shape[dim]:
-            ways += [lambda: old.select(dim, 0).clone(), lambda: old.narrow_copy(dim, 0, old.shape[dim] - 1)]
-    return _replaced(call, old, rng.choice(ways)())
+            variants += [lambda: old.select(dim, 0).clone(), lambda: old.narrow_copy(dim, 0, old.shape[dim] - 1)]
+    return _replaced(call, old, rng.choice(variants)())
 
 
 def _dtype(rng: random.Random, call: Call) -> Call | None:
-    if not (found := _strided(call)):
+    if not (strided := _strided(call)):
         return None
-    old = rng.choice(found)
+    old = rng.choice(strided)
     return _replaced(call, old, old.to(rng.choice(DTYPES)))
 
 
 def _dtypes(rng: random.Random, call: Call) -> Call | None:
-    if not (found := _strided(call)):
+    if not (strided := _strided(call)):
         return None
-    old, new = rng.choice(found).dtype, rng.choice(DTYPES)
+    old, new = rng.choice(strided).dtype, rng.choice(DTYPES)
     return tree_map(lambda x: x.to(new) if isinstance(x, torch.Tensor) and x.dtype is old else x, call)
 
 
 def _size(rng: random.Random, call: Call) -> Call | None:
-    return _replaced(call, rng.choice(found), rng.choice(SIZES)) if (found := _leaves(call, int)) else None
+    return _replaced(call, rng.choice(integers), rng.choice(SIZES)) if (integers := _leaves(call, int)) else None
 
 
 def _number(rng: random.Random, call: Call) -> Call | None:
-    return _replaced(call, rng.choice(found), rng.choice(NUMBERS)) if (found := _leaves(call, float)) else None
+    return _replaced(call, rng.choice(floats), rng.choice(NUMBERS)) if (floats := _leaves(call, float)) else None
 
 
 def _index(rng: random.Random, call: Call) -> Call | None:
-    found = [t for t in _strided(call) if not t.is_floating_point() and not t.is_complex() and t.numel()]
-    if not found:
+    indices = [t for t in _strided(call) if not t.is_floating_point() and not t.is_complex() and t.numel()]
+    if not indices:
         return None
-    old, by = rng.choice(found), rng.choice((-100, 100))
+    old, by = rng.choice(indices), rng.choice((-100, 100))
     return None if old.dtype is torch.bool else _replaced(call, old, old + by)
 
 
 def _value(rng: random.Random, call: Call) -> Call | None:
-    found = [t for t in _strided(call) if t.is_floating_point() and t.numel()]
-    if not found:
+    floats = [t for t in _strided(call) if t.is_floating_point() and t.numel()]
+    if not floats:
         return None
-    old = rng.choice(found)
+    old = rng.choice(floats)
     return _replaced(call, old, torch.full_like(old, rng.choice(VALUES)))
 
 
@@ -173,28 +173,29 @@ SPOILS: dict[str, Callable[[random.Random, Call], Call | None]] = {
 
 
 def _out(rng: random.Random, info: OpInfo, call: Call) -> tuple[Call, str] | None:
-    """The call with an `out=` of a wrong dtype or shape, or one that overlaps itself or an operand."""
+    """Return the call with an `out=` of a wrong dtype or shape, or one that overlaps itself or an operand."""
     try:
-        made = info.get_op()(call[0], *call[1], **call[2])
+        result = info.get_op()(call[0], *call[1], **call[2])
     except Exception:  # noqa: BLE001
         return None
-    if not isinstance(made, torch.Tensor) or made.layout is not torch.strided:
+    if not isinstance(result, torch.Tensor) or result.layout is not torch.strided:
         return None
     kind = rng.choice(["dtype", "shape", "expanded", "right", "operand", "overlapping"])
-    target = torch.empty_like(made)
+    target = torch.empty_like(result)
     if kind == "dtype":
         target = target.to(rng.choice(DTYPES))
     elif kind == "shape":
-        target = torch.empty((2, *made.shape), dtype=made.dtype)
+        target = torch.empty((2, *result.shape), dtype=result.dtype)
     elif kind == "expanded":
-        target = torch.empty((), dtype=made.dtype).expand(made.shape)
+        target = torch.empty((), dtype=result.dtype).expand(result.shape)
     elif kind in ("operand", "overlapping"):
-        held = [t for t in _strided(call) if t.dtype == made.dtype and t.is_contiguous() and t.numel() > made.numel()]
+        operands = [t for t in _strided(call) if t.dtype == result.dtype]
+        operands = [t for t in operands if t.is_contiguous() and t.numel() > result.numel()]
         if kind == "operand":
-            held = [t for t in _strided(call) if t.dtype == made.dtype and t.shape == made.shape]
-        if not held:
+            operands = [t for t in _strided(call) if t.dtype == result.dtype and t.shape == result.shape]
+        if not operands:
             return None
-        target = rng.choice(held)
+        target = rng.choice(operands)
         if kind == "overlapping":
-            target = target.view(-1)[1 : 1 + made.numel()].view(made.shape)
+            target = target.view(-1)[1 : 1 + result.numel()].view(result.shape)
     return (call[0], call[1], {**call[2], "out": target}), f"out {kind}"

@@ -1,4 +1,4 @@
-"""A child process: runs cases on the CPU and on "tpu", and says on its output how each was refused."""
+"""A child process: runs cases on the CPU and on "tpu", and reports the error of each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ MODES = ("debug", "fused", "fused")
 
 
 def placed(call: Call, device: str) -> Call:
-    """The call's tensors on a device; expanded ones stay expanded, and those that share memory share it there."""
-    held = {id(tensor) for tensor in tensors(call)}
+    """Return the call's tensors on a device; expanded ones stay expanded, and tensors that share memory share it
+    there."""
+    identities = {id(tensor) for tensor in tensors(call)}
     copies: dict[int, torch.Tensor] = {}
 
     def tensor(x: torch.Tensor) -> torch.Tensor:
         if id(x) not in copies:
             base: Any = x._base  # pyright: ignore[reportPrivateUsage]
-            if id(base) in held:
+            if id(base) in identities:
                 copies[id(x)] = tensor(base).as_strided(x.shape, x.stride(), x.storage_offset())
             else:
                 expanded = x.layout is torch.strided and x.dim() and not any(x.stride()) and x.numel() > 1
-                one = x.flatten()[:1].reshape(()) if expanded else x.clone()
-                copies[id(x)] = one.to(device).expand(x.shape) if expanded else one.to(device)
+                copied = x.flatten()[:1].reshape(()) if expanded else x.clone()
+                copies[id(x)] = copied.to(device).expand(x.shape) if expanded else copied.to(device)
         return copies[id(x)]
 
     def leaf(x: Any) -> Any:
@@ -44,8 +45,8 @@ def refusal(case: Case, device: str) -> tuple[str, str, bool] | None:
     """(the exception's type, its message, whether it came with a read), or None."""
     late = False
     try:
-        given, args, kwargs = placed(case.call, device)
-        result = case.function(given, *args, **kwargs)
+        first, args, kwargs = placed(case.call, device)
+        result = case.function(first, *args, **kwargs)
         late = True
         for tensor in tensors(result):
             tensor.detach().cpu()

@@ -69,11 +69,11 @@ def _sweep(asked: argparse.Namespace) -> int:
     from tools.conformance import rows
     from tools.conformance.sweep import jobs_of, sweep, work
 
-    known = rows.LARGE if asked.command == "large" else rows.DTYPES
-    dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else known
-    unknown = set(dtypes) - set(known)
+    allowed = rows.LARGE if asked.command == "large" else rows.DTYPES
+    dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else allowed
+    unknown = set(dtypes) - set(allowed)
     if unknown:
-        print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
+        print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(allowed)}", file=sys.stderr)
         return 2
     infos = None
     if asked.command == "compile":
@@ -94,7 +94,7 @@ def _sweep(asked: argparse.Namespace) -> int:
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
     jobs = jobs_of(dtypes, asked.only, samples, asked.seed, infos)[asked.seed % asked.every :: asked.every]
-    if asked.command == "large":  # hours: whatever is there when it stops is a sample of all
+    if asked.command == "large":  # it takes hours: results so far are a sample of all
         random.Random(asked.seed).shuffle(jobs)
     failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
     if asked.command == "large" and asked.page:

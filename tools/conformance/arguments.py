@@ -1,9 +1,9 @@
-"""Whether an integer argument is what a call says it is, and not what other calls had: each integer of a sample of an
-entry takes several values, at several shapes, one call after the other in one process.
+"""Checks that an integer argument has the value of its call, and not of an earlier call: each integer of an entry's
+sample takes several values, at several shapes, in successive calls of one process.
 
-Traces that differ in integers share programs where these are sizes. An integer that chooses structure (a dimension, a
-number of groups, an order) must not be taken for one, whatever it happens to be equal to, so values and shapes come in
-an order that makes such a coincidence likely: the same shape with another integer first, then another shape.
+Traces that differ in integers share programs if these are sizes. An integer that chooses structure (a dimension, a
+number of groups, an order) must not be mistaken for a size that it happens to equal. So the order of values and shapes
+makes such a coincidence likely: the same shape with another integer first, then another shape.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRIED = 8
 
 
 def work(pipe: Connection) -> None:
-    """What a worker process of the sweep does."""
+    """Run the worker process of the sweep."""
     prepare()
     answer(pipe, conduct)
 
@@ -70,7 +70,7 @@ def _trial(entry: Entry, number: int, sample: Any, device: str) -> Trial | None:
         return None
     try:
         return Trial(entry, number, sample, device)
-    except Exception:  # noqa: BLE001  (whatever it is)
+    except Exception:  # noqa: BLE001    (any error counts)
         return None
 
 
@@ -89,18 +89,18 @@ def varied_calls(call: Call, seed: int) -> Iterator[Call]:
     """The call with each of its integers at several values and at several shapes, in an order of this seed."""
     order = random.Random(seed)
     shapes = list(_shapes(call, order))
-    for place, own in enumerate(integers(call)):
-        near = [v for v in (own + 1, own - 1, own + 2, 0, 1, 2, 3, -1, -2) if v != own]
-        values = [own, *order.sample(near, VALUES - 1)]
-        rest = [(shape, value) for shape in range(len(shapes)) for value in values][2:]
-        order.shuffle(rest)
-        for shape, value in [(0, values[0]), (0, values[1]), *rest][:CALLS]:
+    for place, integer in enumerate(integers(call)):
+        candidates = [v for v in (integer + 1, integer - 1, integer + 2, 0, 1, 2, 3, -1, -2) if v != integer]
+        values = [integer, *order.sample(candidates, VALUES - 1)]
+        remaining = [(shape, value) for shape in range(len(shapes)) for value in values][2:]
+        order.shuffle(remaining)
+        for shape, value in [(0, values[0]), (0, values[1]), *remaining][:CALLS]:
             yield with_integer(shapes[shape], place, value)
 
 
 def _shapes(call: Call, order: random.Random) -> Iterator[Call]:
-    """The call, and others in which each of its sizes is another one. If an integer is one of the sizes, it is in one
-    of them that of the same dimension, and in one it stays."""
+    """Yield the call, and variants in which each of its sizes differs. If an integer equals one of the sizes, it
+    follows that dimension in one variant, and stays unchanged in another."""
     sizes = list(dict.fromkeys(s for t in tensors(call) if t.layout is torch.strided for s in t.shape if s > 1))
     yield call
     for number in range(1, SHAPES):
@@ -126,27 +126,27 @@ def resized(call: Call, sizes: Mapping[int, int], numbers: bool) -> Call:
 
 
 def _with_sizes(x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    made, noise = x.detach(), torch.Generator().manual_seed(sum(shape))
+    resized, noise = x.detach(), torch.Generator().manual_seed(sum(shape))
     for dim, size in enumerate(shape):
-        made = made.index_select(dim, torch.arange(size) % made.shape[dim]) if made.shape[dim] else made
-    if made.is_floating_point() and made.shape != x.shape:  # no two are equal
-        made = made * (1 - 0.1 * torch.rand(made.shape, generator=noise)).to(made.dtype)
-    return made.requires_grad_(x.requires_grad)
+        resized = resized.index_select(dim, torch.arange(size) % resized.shape[dim]) if resized.shape[dim] else resized
+    if resized.is_floating_point() and resized.shape != x.shape:  # all elements differ
+        resized = resized * (1 - 0.1 * torch.rand(resized.shape, generator=noise)).to(resized.dtype)
+    return resized.requires_grad_(x.requires_grad)
 
 
 def integers(call: Call) -> list[int]:
-    """The integers among the arguments of a call, in order; those of lists one by one."""
-    found: list[int] = []
+    """Return the integers among the arguments of a call, in order, including the elements of lists."""
+    values: list[int] = []
 
     def leaf(x: Any) -> Any:
         if type(x) is int:
-            found.append(x)
+            values.append(x)
         elif isinstance(x, torch.Size):
-            found.extend(x)
+            values.extend(x)
         return x
 
     tree_map(leaf, call)
-    return found
+    return values
 
 
 def with_integer(call: Call, place: int, value: int) -> Call:

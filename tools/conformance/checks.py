@@ -1,8 +1,8 @@
-"""What has to hold for one sample: one generator a check.
+"""The checks of one sample: one generator each.
 
-A check computes what the CPU gives, then records the same on the device and yields: nothing is compiled until the
-checks of an entry are all recorded, and then they share one program. After the yield it reads and compares, and raises
-Mismatch. A check that the CPU itself does not pass, or that does not apply, returns before it yields.
+A check computes the CPU's result, records the same on the device and yields. Nothing is compiled until all checks of an
+entry are recorded; then they share one program. After the yield it reads and compares, and raises Mismatch. A check
+that the CPU itself does not pass, or that does not apply, returns before it yields.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COTANGENTS = 1  # a stream of random numbers, see Entry.start
 
 def forward(t: Trial) -> Generator[None, None, None]:
     """Values, dtypes, shapes, strides; and a result is a view of its input where the CPU's is, nowhere else."""
-    given = t.device_inputs.take()
-    got = t.run(given)
+    arguments = t.device_inputs.take()
+    got = t.run(arguments)
     yield
     t.same(got, t.reference, "result")
     for i, (result, want) in enumerate(zip(tensors(got), tensors(t.reference), strict=True)):
         alias = shares(want, t.host_call)
-        if want.numel() and shares(result, given) != alias:
+        if want.numel() and shares(result, arguments) != alias:
             raise Mismatch(f"result {i} {'must' if alias else 'must not'} share its input's memory, as on the CPU")
 
 
@@ -51,7 +51,7 @@ def strided(t: Trial) -> Generator[None, None, None]:
 
 
 def backward(t: Trial) -> Generator[None, None, None]:
-    """Gradients of every input that asks for one, at random cotangents."""
+    """Compare gradients of every input that requires one, at random cotangents."""
     if not t.entry.differentiable or not t.values:
         return
     want = t.attempt(gradients, t, t.host_inputs.take(grad=True), "cpu")
@@ -61,8 +61,8 @@ def backward(t: Trial) -> Generator[None, None, None]:
     yield
     for i, (g, w) in enumerate(zip(got or [], want, strict=True)):
         if g is None or w is None:  # no gradient is a gradient of zero
-            other = g if w is None else w
-            if other is not None and other.abs().max().item() != 0:
+            gradient = g if w is None else w
+            if gradient is not None and gradient.abs().max().item() != 0:
                 raise Mismatch(f"gradient {i}: {'none' if g is None else 'one'}, unlike the CPU")
             continue
         t.same(g, w, f"gradient {i}", strides=False, scale=GRADIENTS)
@@ -72,8 +72,8 @@ def gradients(t: Trial, call: Any, device: str) -> list[torch.Tensor | None] | N
     """Gradients of the leaves of a call; None where nothing is differentiable."""
     info, leaves = t.entry.info, [x for x in tensors(call) if x.requires_grad]
     t.reseed()
-    made = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
-    results = [r for r in tensors(t.sample.output_process_fn_grad(made)) if r.requires_grad]
+    outputs = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
+    results = [r for r in tensors(t.sample.output_process_fn_grad(outputs)) if r.requires_grad]
     if not leaves or not results:
         return None
     return list(torch.autograd.grad(results, leaves, cotangents_of(results, t.entry, device), allow_unused=True))
@@ -86,7 +86,7 @@ def cotangents_of(results: list[torch.Tensor], entry: Entry, device: str) -> lis
 
 
 def inplace(t: Trial) -> Generator[None, None, None]:
-    """The in-place form gives back its first argument, changed as on the CPU."""
+    """The in-place form returns its first argument, changed as on the CPU."""
     form = t.entry.info.get_inplace()
     if form is None or t.sample.broadcasts_input:
         return
@@ -102,20 +102,20 @@ def inplace(t: Trial) -> Generator[None, None, None]:
 
 
 def out(t: Trial) -> Generator[None, None, None]:
-    """`out=` is written; for two samples also one of other strides, and an empty one, which is resized."""
+    """`out=` is written; for two samples also with other strides, and an empty one, which is resized."""
     if not t.entry.info.supports_out or any(r.layout is not torch.strided for r in tensors(t.reference)):
         return
     pairs = []
     for how, layout in LAYOUTS.items():
         if how != "out" and (t.position > 1 or t.entry.name in OUT_OF_BOUNDS):
             break
-        made = [_targets(t.reference, layout, device) for device in (t.device, "cpu")]
-        refused = t.attempt(t.run, with_out(t.host_inputs.take(), made[1])) is None
+        targets = [_targets(t.reference, layout, device) for device in (t.device, "cpu")]
+        refused = t.attempt(t.run, with_out(t.host_inputs.take(), targets[1])) is None
         if not refused and not (
-            t.values and differ(made[1], t.reference)
+            t.values and differ(targets[1], t.reference)
         ):  # some kernels of the CPU miss other strides
-            t.run(with_out(t.device_inputs.take(), made[0]))
-            pairs.append((*made, how))
+            t.run(with_out(t.device_inputs.take(), targets[0]))
+            pairs.append((*targets, how))
     if not pairs:
         return
     yield
@@ -131,7 +131,7 @@ def differ(x: Any, y: Any) -> bool:
 
 # Ops whose kernel on the CPU writes out of bounds where `out=` has other strides (torch 2.13).
 OUT_OF_BOUNDS = frozenset({"lu_unpack", "linalg.lu", "tril", "triu"})
-# Shape and strides of what `out=` is given, for a result.
+# The shape and strides of `out=` for a result.
 LAYOUTS: dict[str, Callable[[torch.Tensor], tuple[Sequence[int], Sequence[int]]]] = {
     "out": lambda r: (r.shape, torch.empty_like(r, device="meta").stride()),
     "out with other strides": lambda r: (r.shape, torch.empty(r.shape[::-1], device="meta").stride()[::-1]),
@@ -153,14 +153,14 @@ def with_out(call: Any, target: Any) -> Any:
 
 
 def view(t: Trial) -> Generator[None, None, None]:
-    """Where the CPU's result is a view, what is written into it shows in the input."""
+    """If the CPU's result is a view, a write into it changes the input."""
     if not isinstance(t.call[0], torch.Tensor) or not t.values:
         return
     on_host = t.host_inputs.take()
     result = next((r for r in tensors(t.run(on_host)) if r.numel()), None)
     if result is None or result is on_host[0] or not shares(result, on_host[0]):
         return
-    if t.attempt(result.fill_, 1) is None:  # one that overlaps itself cannot be written
+    if t.attempt(result.fill_, 1) is None:  # a result that overlaps itself cannot be written
         return
     on_device = t.device_inputs.take(fresh=True)
     next(r for r in tensors(t.run(on_device)) if r.numel()).fill_(1)
@@ -169,7 +169,7 @@ def view(t: Trial) -> Generator[None, None, None]:
 
 
 def shares(result: torch.Tensor, given: Any) -> bool:
-    """Whether a result lies in the memory of a tensor that was given."""
+    """Whether a result shares the memory of an argument."""
     if result.layout is not torch.strided:
         return False
     mine = result.untyped_storage()._cdata

@@ -10,8 +10,8 @@ from typing import Any
 from tools.conformance.rows import CALL, CHIPS, DTYPES, LOWERED, latest
 
 OUTCOMES = ("compiles", "refused", "fails", "aborts")
-"""Of an entry on a chip: every program compiles; a call refuses by NotImplementedError; the compiler refuses a program,
-or a call raises something else; the process of the compiler ends, or takes too long."""
+"""The outcomes of an entry on a chip: every program compiles; a call raises NotImplementedError; the compiler refuses a
+program, or a call raises another error; the compiler's process ends, or takes too long."""
 INTRO = """## Compiled for TPUs and GPUs, without one
 
 `make tpu-column` records the forward and backward programs of each entry's smallest samples that differ in structure,
@@ -35,8 +35,8 @@ def outcome(row: dict[str, Any]) -> str:
 
 
 def add(made: dict[str, Any], folder: Path, old: dict[str, Any]) -> None:
-    """Add to the document `made` what the results of every chip say; of a chip without results, what `old` says of it.
-    An entry says under "compiled" its outcome by chip, and "compiled" of the document what they have in common."""
+    """Add the results of every chip to the document `made`; for a chip without results, take them from `old`. An entry
+    has its outcome by chip under "compiled", and "compiled" of the document has the common facts."""
     made["compiled"] = {}
     for chip in (*CHIPS, *LOWERED):
         rows = latest(folder / f"{chip}.jsonl")
@@ -99,11 +99,11 @@ def section(chips: dict[str, Any], libtpu: str) -> list[str]:
 
 
 def _by_op(which: tuple[str, ...]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for each in which:
-        op, _, dtype = each.rpartition(" ")
-        found.setdefault(op, []).append(dtype)
-    return found
+    dtypes_by_op: dict[str, list[str]] = {}
+    for entry in which:
+        op, _, dtype = entry.rpartition(" ")
+        dtypes_by_op.setdefault(op, []).append(dtype)
+    return dtypes_by_op
 
 
 def cell(text: str) -> str:
@@ -113,7 +113,8 @@ def cell(text: str) -> str:
 
 
 def mark(entries: dict[str, Any], chip: str) -> str:
-    """What a chip's column says of an op: ✓ when all that was compiled of it compiles, else which dtypes do not."""
+    """Return the mark of an op in a chip's column: ✓ when all its compiled programs compile, else the failing
+    dtypes."""
     outcomes = {dtype: entry["compiled"][chip] for dtype, entry in entries.items() if chip in entry.get("compiled", {})}
     wrong: dict[str, list[str]] = {}
     for dtype, how in outcomes.items():

@@ -27,9 +27,9 @@ CANCELLATION = 0.1
 GRADIENTS = 5.0
 
 # Factors that are unique only up to the sign or phase of each vector, and vectors of a null space that are not unique
-# at all: where values differ, the magnitudes must agree of what torch's own tests of gradients make of the results.
+# at all. Where values differ, torch's own tests of gradients transform the results; their magnitudes must agree then.
 FACTORS = frozenset("linalg.svd svd linalg.eigh linalg.eig pca_lowrank svd_lowrank".split())
-# Memory that nobody wrote.
+# Memory without defined contents.
 UNINITIALISED = frozenset("empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split())
 
 
@@ -42,23 +42,24 @@ class Different(Mismatch):
 
 
 def tolerance(info: OpInfo, dtype: torch.dtype, result: torch.dtype) -> tuple[float, float]:
-    """The widest of what holds for the entry's dtype, for the result's, and of torch's own allowances for the op."""
-    found = [TOLERANCES[d] for d in (dtype, result) if d in TOLERANCES]
+    """Return the widest tolerance of the entry's dtype, the result's dtype, and torch's own for the op."""
+    tolerances = [TOLERANCES[d] for d in (dtype, result) if d in TOLERANCES]
     for decorator in info.decorators:
         for inner in decorator.decorators if isinstance(decorator, DecorateInfo) else [decorator]:
             if isinstance(inner, toleranceOverride) and dtype in inner.d and result in TOLERANCES:
-                found.append((inner.d[dtype].rtol, inner.d[dtype].atol))
-    return max((r for r, _ in found), default=0.0), max((a for _, a in found), default=0.0)
+                tolerances.append((inner.d[dtype].rtol, inner.d[dtype].atol))
+    return max((r for r, _ in tolerances), default=0.0), max((a for _, a in tolerances), default=0.0)
 
 
 class Comparison:
-    """Compares results of one entry; `values` is False where the CPU's are random, so that only metadata is left."""
+    """Compares results of one entry; `values` is False if the CPU's results are random, so that only metadata is
+    compared."""
 
     def __init__(self, info: OpInfo, dtype: torch.dtype, device: str, values: bool, unique: Callable[[Any], Any]):
         self.info, self.dtype, self.device, self.values, self.unique = info, dtype, device, values, unique
 
     def __call__(self, got: Any, want: Any, what: str, *, strides: bool = True, scale: float = 1.0) -> None:
-        """Raise Mismatch, which says what differs, unless `got` is `want`."""
+        """Raise Mismatch with the difference, unless `got` equals `want`."""
         try:
             self._compare(got, want, what, strides, scale)
         except Different:

@@ -1,7 +1,7 @@
-"""Whether the programs of an entry compile for a chip that is not there, by its own compiler.
+"""Checks that the programs of an entry compile for a chip that is not present, by its own compiler.
 
 The forward and backward programs of the smallest samples that differ in structure are recorded in a rehearsal and
-compiled; nothing runs. What the compiler does not survive ends the worker process, and the sweep names the op.
+compiled; nothing runs. A crash of the compiler ends the worker process, and the sweep names the op.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tools.conformance.sweep import answer
 
 
 def prepare() -> None:
-    """Before this process starts others: what libtpu reads of the environment when it is loaded."""
+    """Set the environment that libtpu reads when it is loaded, before this process starts others."""
     os.environ.update(ALONE)
 
 
 def work(pipe: Connection, chip: str) -> None:
-    """What a worker process of a sweep for a chip does."""
+    """Run the worker process of a sweep for a chip."""
     seen: set[str] = set()
     answer(pipe, partial(compile_entry, chip=chip, seen=seen))
 
 
 def compile_entry(entry: Entry, k: int, chip: str, seen: set[str]) -> Row:
-    """The row of an entry: its check `chip` says of its programs how many compile, its check CALL what calls raise.
-    `seen` are digests of programs that compiled before, which are not compiled again."""
+    """Return the row of an entry: its check `chip` counts the programs that compile, its check CALL the errors of
+    calls. `seen` are digests of programs that compiled before, which are not compiled again."""
     start = time.process_time()
     row = Row(entry.name, str(entry.dtype).removeprefix("torch."), k, entry.seed)
     with warnings.catch_warnings():
@@ -56,15 +56,15 @@ def compile_entry(entry: Entry, k: int, chip: str, seen: set[str]) -> Row:
             if entry.differentiable:
                 step = partial(_forward_and_backward, entry, Placed(call, "tpu"), sample.output_process_fn_grad)
             try:
-                parts = rehearse_once(step, "tpu" if chip in CHIPS else "gpu")
+                programs = rehearse_once(step, "tpu" if chip in CHIPS else "gpu")
             except Exception as error:  # noqa: BLE001
                 if not isinstance(error, NotImplementedError) and _refused_by_cpu(entry, call):
                     row.reason = f"the CPU refuses it: {' '.join(str(error).split())[:200]}"
                 else:
                     row.add(CALL, number, error, describe(call))
                 continue
-            for part in parts:
-                row.add(chip, number, _compiled(part, chip, seen, entry.name), describe(call))
+            for program in programs:
+                row.add(chip, number, _compiled(program, chip, seen, entry.name), describe(call))
     if not row.samples:
         row.reason = "takes neither a tensor nor a device"
     row.seconds = round(time.process_time() - start, 3)
@@ -72,15 +72,15 @@ def compile_entry(entry: Entry, k: int, chip: str, seen: set[str]) -> Row:
 
 
 def _compiled(part: RehearsedProgram, chip: str, seen: set[str], name: str) -> Exception | None:
-    """What keeps a program from being compiled."""
-    known = chip in CHIPS
-    target = Target.parse(chip if known else "gpu")
-    given = (part.records, part.live, part.dead, part.names)
+    """Return the error of compiling a program, or None."""
+    is_tpu = chip in CHIPS
+    target = Target.parse(chip if is_tpu else "gpu")
+    trace = (part.records, part.live, part.dead, part.names)
     try:
-        made = translate(*given, name=name, bounds_check=True, target=target, platform="tpu" if known else chip)
-        digest = hashlib.sha256(made.stablehlo.encode()).hexdigest()
-        if known and digest not in seen:
-            topologies.check_compiles(made.module, smallest(chip), name=name)
+        translated = translate(*trace, name=name, bounds_check=True, target=target, platform="tpu" if is_tpu else chip)
+        digest = hashlib.sha256(translated.stablehlo.encode()).hexdigest()
+        if is_tpu and digest not in seen:
+            topologies.check_compiles(translated.module, smallest(chip), name=name)
             seen.add(digest)
     except Exception as error:  # noqa: BLE001
         return error
@@ -90,19 +90,19 @@ def _compiled(part: RehearsedProgram, chip: str, seen: set[str], name: str) -> E
 def _forward(entry: Entry, placed: Placed) -> Any:
     _reseed(entry)
     with torch.no_grad():
-        given = placed.take(fresh=True)
-        return entry.info.get_op()(given[0], *given[1], **given[2])
+        arguments = placed.take(fresh=True)
+        return entry.info.get_op()(arguments[0], *arguments[1], **arguments[2])
 
 
 def _forward_and_backward(entry: Entry, placed: Placed, unique: Callable[[Any], Any]) -> Any:
     _reseed(entry)
-    given = placed.take(grad=True)
-    leaves = [x for x in tensors(given) if x.requires_grad]
-    made = entry.info.gradcheck_wrapper(entry.info.get_op(), given[0], *given[1], **given[2])
-    results = [r for r in tensors(unique(made)) if r.requires_grad]
+    arguments = placed.take(grad=True)
+    leaves = [x for x in tensors(arguments) if x.requires_grad]
+    outputs = entry.info.gradcheck_wrapper(entry.info.get_op(), arguments[0], *arguments[1], **arguments[2])
+    results = [r for r in tensors(unique(outputs)) if r.requires_grad]
     if not leaves or not results:
-        return made
-    return made, torch.autograd.grad(results, leaves, cotangents_of(results, entry, "tpu"), allow_unused=True)
+        return outputs
+    return outputs, torch.autograd.grad(results, leaves, cotangents_of(results, entry, "tpu"), allow_unused=True)
 
 
 def _refused_by_cpu(entry: Entry, call: Call) -> bool:
@@ -124,10 +124,10 @@ def smallest_of(entry: Entry, k: int) -> list[tuple[int, SampleInput]]:
     kinds: dict[str, tuple[tuple[bool, int], int, SampleInput]] = {}
     for number, sample in entry.samples(0):
         call = call_of(sample)
-        given = tensors(call)
-        if not given and "device" not in sample.kwargs:
+        operands = tensors(call)
+        if not operands and "device" not in sample.kwargs:
             continue
-        size = (any(not t.numel() for t in given), sum(t.numel() for t in given))
+        size = (any(not t.numel() for t in operands), sum(t.numel() for t in operands))
         kind = structure(call)
         if kind not in kinds or size < kinds[kind][0]:
             kinds[kind] = size, number, sample
@@ -136,8 +136,8 @@ def smallest_of(entry: Entry, k: int) -> list[tuple[int, SampleInput]]:
 
 
 def structure(call: Call) -> str:
-    """What two calls that make alike programs have in common: which arguments there are, of what type, and ranks and
-    dtypes of tensors; no sizes, and of numbers only the sign."""
+    """Return a text that is equal for two calls with similar programs: the presence and types of arguments, and ranks
+    and dtypes of tensors; no sizes, and only the signs of numbers."""
 
     def leaf(x: Any) -> Any:
         if isinstance(x, torch.Tensor):

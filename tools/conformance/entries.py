@@ -19,7 +19,7 @@ from tools.conformance.rows import DTYPES
 
 @dataclass(frozen=True)
 class Entry:
-    """One op of the database at one dtype. `seed` draws other values and another random stream."""
+    """One op of the database at one dtype. `seed` selects other values and another random stream."""
 
     name: str
     info: OpInfo
@@ -35,11 +35,11 @@ class Entry:
         return self.dtype in self.info.supported_backward_dtypes("cpu")
 
     def start(self, stream: int = 0) -> int:
-        """Seed of one of the entry's streams of random numbers, the same in every process."""
+        """Return the seed of one of the entry's streams of random numbers, the same in every process."""
         return (zlib.crc32(self.name.encode()) + self.seed + stream) & 0x7FFFFFFF
 
     def samples(self, k: int) -> list[tuple[int, SampleInput]]:
-        """At most k samples, with their numbers, spread evenly over all that torch has; 0 takes all."""
+        """Return at most k samples, with their numbers, spread evenly over all of torch's; 0 takes all."""
         # Not by `sample_inputs`: that looks for a test of unittest in all frames of the stack, which takes longer than
         # most ops.
         set_rng_seed(self.start())
@@ -63,16 +63,16 @@ def spread(items: list[Any], k: int) -> list[tuple[int, Any]]:
 @cache
 def table() -> dict[str, OpInfo]:
     """Every op of the database by its name; variants are `name.variant`."""
-    found = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in op_db}
-    assert len(found) == len(op_db), "two entries of the database share a name"
-    return found
+    by_name = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in op_db}
+    assert len(by_name) == len(op_db), "two entries of the database share a name"
+    return by_name
 
 
 def entries(
     dtypes: tuple[str, ...] = DTYPES, only: str = "", seed: int = 0, of: Mapping[str, Any] | None = None
 ) -> Iterator[Entry]:
-    """All entries whose name contains a match of `only`, at those of the dtypes that the CPU supports for the op.
-    `of`: infos by name, where they are others than those of the database."""
+    """Return all entries whose name contains a match of `only`, at the given dtypes that the CPU supports for the op.
+    `of` are infos by name that replace the database's."""
     for name in dtypes:
         dtype = getattr(torch, name)
         for op, info in (table() if of is None else of).items():

@@ -13,9 +13,9 @@ from tools.conformance.samples import Call, Placed, call_of, tensors, tree_map
 
 
 def refusals(entry: Entry, k: int, device: str) -> Iterator[tuple[int, BaseException | None]]:
-    """(number, None or what is wrong) for at most k of torch's error inputs that the CPU refuses."""
-    for number, given in entry.error_inputs(k):
-        call = call_of(given.sample_input)
+    """Yield (number, None or the failure) for at most k of torch's error inputs that the CPU refuses."""
+    for number, error_input in entry.error_inputs(k):
+        call = call_of(error_input.sample_input)
         expected, _ = refusal(entry, Placed(call, "cpu").take())
         if expected is None:
             continue
@@ -28,7 +28,7 @@ def refusals(entry: Entry, k: int, device: str) -> Iterator[tuple[int, BaseExcep
 
 
 def refusal(entry: Entry, call: Call) -> tuple[Exception | None, bool]:
-    """What the op raises, and whether only when its results are read."""
+    """Return the error that the op raises, and whether only a read of its results raises it."""
     called = False
     try:
         result = entry.info.get_op()(call[0], *call[1], **call[2])
@@ -59,8 +59,8 @@ def refused_by_metadata(entry: Entry, call: Call) -> bool:
         return x.to("meta") if isinstance(x, torch.Tensor) else x
 
     try:
-        made: Any = tree_map(on_meta, call)
-        entry.info.get_op()(made[0], *made[1], **made[2])
+        meta_call: Any = tree_map(on_meta, call)
+        entry.info.get_op()(meta_call[0], *meta_call[1], **meta_call[2])
     except NotImplementedError:
         return False
     except Exception:  # noqa: BLE001

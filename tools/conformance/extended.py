@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def references(trial: Trial) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-    """The trial's results, each as a float64 tensor and what its rounding left off; None where numpy has none."""
+    """Return the trial's results, each as a float64 tensor and its rounding error; None if numpy lacks the function."""
     function = getattr(trial.entry.info, "ref", None)
     if not isinstance(function, np.ufunc) or trial.entry.dtype is not torch.float64:
         return None
-    given, args, kwargs = trial.host_inputs.take(fresh=True)
-    if kwargs or len(tensors((given, args))) != function.nin:  # numbers among the arguments have other names there
+    first, args, kwargs = trial.host_inputs.take(fresh=True)
+    if kwargs or len(tensors((first, args))) != function.nin:  # numpy has other names for numbers among the arguments
         return None
     with np.errstate(all="ignore"):
-        results = function(*tree_map(_extended, [given, *args]))
+        results = function(*tree_map(_extended, [first, *args]))
     arrays = results if isinstance(results, tuple) else (results,)
     if any(array.dtype != np.longdouble for array in arrays):
         return None

@@ -1,4 +1,4 @@
-"""The known gaps, gaps.toml: what is missing, whose it is, and why."""
+"""The known gaps, gaps.toml: each with its owner and its reason."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Gap:
         object.__setattr__(self, "checks", tuple(self.checks))
 
     def covers(self, op: str, dtype: str, check: str) -> bool:
-        known = bool(re.fullmatch(self.ops, op)) and (not self.dtypes or dtype in self.dtypes)
-        return known and (not self.checks or check in self.checks)
+        matches = bool(re.fullmatch(self.ops, op)) and (not self.dtypes or dtype in self.dtypes)
+        return matches and (not self.checks or check in self.checks)
 
 
 def load(path: Path = FILE) -> tuple[Gap, ...]:

@@ -1,10 +1,10 @@
-"""Values at sizes of work: samples of an entry enlarged, with special values and in other layouts, on both devices.
+"""Values at realistic sizes: samples of an entry enlarged, with special values and in other layouts, on both devices.
 
 No tolerance is chosen: `precision` has the rule.
 
-One difference is left open: XLA's CPU client runs programs with subnormal numbers taken for zero, which it does not let
-clients choose (https://github.com/jax-ml/jax/issues/16200, https://github.com/openxla/xla/issues/22858). The CPU is set
-to do the same, and numbers of float32, bfloat16 and float64 below the least normal one may be off by it.
+One difference is allowed. XLA's CPU client runs programs with subnormal numbers flushed to zero, and clients cannot
+change that (https://github.com/jax-ml/jax/issues/16200, https://github.com/openxla/xla/issues/22858). The CPU is set to
+do the same, and numbers of float32, bfloat16 and float64 below the least normal one may be wrong.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tools.conformance.trial import Trial, together
 ROWS = (1, 513, 3000, 4097, 65537)
 SIDES = (64, 97, 128, 251, 256)
 BATCHES = (2, 3, 5, 7, 13, 16, 31, 61)
-MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D ones reach a million
-MAX_SECONDS = 3.0  # of the CPU for one call
+MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D tensors reach a million
+MAX_SECONDS = 3.0  # of the CPU's time for one call
 TRIED = 24  # samples of the database that are drawn from
 ATTEMPTS = 8  # sizes that are tried for a sample
 CHECKED = ("forward", "backward", "inplace", "out")
@@ -65,8 +65,7 @@ def work(pipe: Connection) -> None:
 
 
 PIVOTED = ("linalg.ldl_solve", "linalg.lu_solve", "lu_solve")
-"""Ops whose pivots are those of another op's factors. Where these are for another size, the CPU's LAPACK corrupts the
-heap."""
+"""Ops with the pivots of another op's factors. If these are for another size, the CPU's LAPACK corrupts the heap."""
 
 
 def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = CHECKED) -> Row:
@@ -88,7 +87,7 @@ def conduct(entry: Entry, k: int, device: str = "tpu", checks: Sequence[str] = C
             if relatives:
                 size = relatives[-1][0]
                 with lazytpu.options(buckets=(size // 2, size + size // 8 + 1)):
-                    for _, relative in relatives:  # one after the other: the first ones show which integers are sizes
+                    for _, relative in relatives:  # in order: the first ones show which integers are sizes
                         _check([relative], [name for name in checks if name in ("forward", "backward")], "sizes", row)
     row.seconds = round(time.process_time() - start, 3)
     return row
@@ -105,19 +104,19 @@ def _check(trials: Sequence[Trial], checks: Sequence[str], mode: str, row: Row) 
 
 
 def _relatives(trial: Trial) -> list[tuple[int, Trial]]:
-    """The trial with its largest size at two thirds, five sixths, and as it is; [] if the CPU refuses one."""
+    """Return the trial with its largest size at two thirds, five sixths, and unchanged; [] if the CPU refuses one."""
     size = max((s for t in tensors(trial.call) if t.layout is torch.strided for s in t.shape), default=0)
     if size < 8 or isinstance(trial.entry.info, Layer):  # parameters are drawn for the sizes of a constructor
         return []
     trials: list[tuple[int, Trial]] = []
-    for other in (2 * size // 3, 5 * size // 6, size):
-        call = resized(trial.call, {size: other}, numbers=False)
+    for smaller in (2 * size // 3, 5 * size // 6, size):
+        call = resized(trial.call, {size: smaller}, numbers=False)
         try:
             relative = Trial(trial.entry, trial.number, sample_of(trial.sample, call), trial.device)
-        except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
+        except Exception:  # noqa: BLE001    (any error means that the CPU does not support this call)
             return []
         relative.same = Precise(relative)
-        trials.append((other, relative))
+        trials.append((smaller, relative))
     return trials
 
 
@@ -139,7 +138,7 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
                 call = _layouts(_planted(call, entry.dtype, draw, attempt), draw)
                 start = time.process_time()
                 trial = Trial(entry, number, sample_of(sample, call), device, draw.randrange(2))
-            except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
+            except Exception:  # noqa: BLE001    (any error means that the CPU does not support this call)
                 continue
             if time.process_time() - start < MAX_SECONDS:
                 trial.same = Precise(trial)
@@ -149,16 +148,16 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
 
 
 def _sized(call: Call, draw: random.Random, layer: bool = False) -> Call | None:
-    """The call with some of its sizes replaced by sizes of work; None where that takes too much memory.
+    """Return the call with some of its sizes replaced by realistic sizes; None if that takes too much memory.
 
-    Half of the calls with a tensor of four dimensions have an image in it: its last two sizes are those of SIDES. A
-    layer's sizes are also among the numbers that its constructor takes.
+    Half of the calls with a tensor of four dimensions have an image in it: its last two sizes come from SIDES. A
+    layer's sizes are also replaced among the numbers of its constructor.
     """
-    given = [t for t in tensors(call) if t.layout is torch.strided]
-    sizes = list(dict.fromkeys(s for t in given for s in t.shape if s > 1))
+    operands = [t for t in tensors(call) if t.layout is torch.strided]
+    sizes = list(dict.fromkeys(s for t in operands for s in t.shape if s > 1))
     if layer:
         sizes = list(dict.fromkeys([*sizes, *(n for n in integers(call) if n > 3)]))
-    rank = max((t.dim() for t in given), default=0)
+    rank = max((t.dim() for t in operands), default=0)
     draw.shuffle(sizes)
     new: dict[int, int] = {}
     for place, size in enumerate(sizes[: draw.choice((1, 1, 2, 3))]):
@@ -166,15 +165,15 @@ def _sized(call: Call, draw: random.Random, layer: bool = False) -> Call | None:
         choices = BATCHES if place and rank >= 3 else (*SIDES, *BATCHES) if place else first
         new[size] = draw.choice(choices)
     if rank >= 4 and draw.random() < 0.5:
-        image = next(t for t in given if t.dim() >= 4)
+        image = next(t for t in operands if t.dim() >= 4)
         new = {size: draw.choice(SIDES) for size in image.shape[-2:] if size > 1}
-    shapes = [torch.Size(new.get(s, s) for s in t.shape) for t in given]
+    shapes = [torch.Size(new.get(s, s) for s in t.shape) for t in operands]
     numbers = layer or draw.random() < 0.3
     return resized(call, new, numbers=numbers) if _largest(shapes) <= MAX_ELEMENTS else None
 
 
 def _largest(shapes: Sequence[torch.Size]) -> int:
-    """How many elements the largest operand or result may have: that of broadcasting, or else of an outer product."""
+    """Return the largest number of elements of an operand or result: by broadcasting, or else by an outer product."""
     try:
         result = torch.broadcast_shapes(*shapes).numel()
     except RuntimeError:
@@ -202,8 +201,8 @@ def _planted(call: Call, dtype: torch.dtype, draw: random.Random, attempt: int) 
 def with_values(x: torch.Tensor, kind: str, noise: torch.Generator) -> torch.Tensor:
     """x with some of its elements replaced; `kind` is "ties", "special" or "extreme"."""
     if x.is_complex():
-        parts = [with_values(part, kind, noise) for part in (x.detach().real, x.detach().imag)]
-        return torch.complex(*parts)
+        components = [with_values(component, kind, noise) for component in (x.detach().real, x.detach().imag)]
+        return torch.complex(*components)
     x = x.detach().clone(memory_format=torch.contiguous_format)
     if x.dtype is torch.bool:
         return x
@@ -232,7 +231,7 @@ def special_values(dtype: torch.dtype) -> torch.Tensor:
 
 
 def _layouts(call: Call, draw: random.Random) -> Call:
-    """The call with each tensor as it is, or transposed, with gaps, behind an offset, or expanded."""
+    """Return the call with each tensor unchanged, or transposed, with gaps, with an offset, or expanded."""
     taken: dict[int, torch.Tensor] = {}
 
     def leaf(x: Any) -> Any:

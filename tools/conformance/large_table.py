@@ -67,7 +67,7 @@ A count is "passed / run".
 
 
 def known_reason(row: dict[str, Any], failure: dict[str, Any]) -> str:
-    """Why a failure is left open, "" if nothing says so."""
+    """Return the reason for which a failure is accepted, "" if there is none."""
     gap = reason(load(), row["op"], row["dtype"], failure["check"].split()[0])
     if gap:
         return f"{gap.whose}: {gap.reason}"
@@ -76,7 +76,7 @@ def known_reason(row: dict[str, Any], failure: dict[str, Any]) -> str:
 
 
 def totals(rows: list[dict[str, Any]]) -> str:
-    """How many ops and samples ran, and what became of their results."""
+    """Return the number of ops and samples that ran, and the outcomes of their results."""
     failed = [row for row in rows if row["failures"]]
     unknown = [row for row in failed if not all(known_reason(row, f) for f in row["failures"])]
     planned = len(jobs_of(LARGE, "", {"": 1}, 0, infos())) * len({(row["k"], row["seed"]) for row in rows})
@@ -96,7 +96,7 @@ def write(results: Path, page: Path) -> None:
 
 
 def text(rows: list[dict[str, Any]], date: str) -> str:
-    """The page as Markdown: counts by dtype and check, then each difference with its reason where one is known."""
+    """Return the page as Markdown: counts by dtype and check, then each difference with its known reason, if any."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("lazytpu", "torch", "jax"))
     seeds = ", ".join(str(seed) for seed in sorted({row["seed"] for row in rows}))
     checks = sorted({check for row in rows for check in row["checks"]})
@@ -124,7 +124,7 @@ def text(rows: list[dict[str, Any]], date: str) -> str:
 
 
 def _by_kind(failures: list[dict[str, Any]]) -> dict[str, tuple[list[str], dict[str, Any]]]:
-    """Failures by what failed (forward, backward, ...), with the checks and the first failure of each."""
+    """Group failures by stage (forward, backward, ...), with the checks and the first failure of each."""
     kinds: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for f in failures:
         checks, _ = kinds.setdefault(f["check"].split()[0], ([], f))

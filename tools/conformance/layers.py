@@ -1,7 +1,7 @@
-"""The layers of torch.nn, from torch's database of modules, as entries of the op database have them.
+"""The layers of torch.nn, from torch's database of modules, as entries of the op database.
 
-A layer's call takes its constructor's arguments and its parameters beside its inputs, so that sizes change in all three
-at once, and parameters have gradients.
+A layer's call takes its constructor's arguments and its parameters besides its inputs. So sizes change in all three at
+once, and parameters have gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FLOATS = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 class Layer:
-    """A layer, with what the sweep asks of an entry of the op database."""
+    """A layer, with the interface of an entry of the op database."""
 
     decorators: tuple[Any, ...] = ()
     error_inputs_func = None
@@ -47,9 +47,9 @@ class Layer:
         """The inputs of the database, training and evaluating; without parameters, which depend on sizes."""
         modes = (True, False) if self.module_info.train_and_eval_differ else (True,)
         for training in modes:
-            for given in self.module_info.module_inputs_func(self.module_info, device, dtype, grad, training):
-                args, kwargs = given.forward_input.args, dict(given.forward_input.kwargs)
-                kwargs["constructor"] = (given.constructor_input.args, given.constructor_input.kwargs)
+            for module_input in self.module_info.module_inputs_func(self.module_info, device, dtype, grad, training):
+                args, kwargs = module_input.forward_input.args, dict(module_input.forward_input.kwargs)
+                kwargs["constructor"] = (module_input.constructor_input.args, module_input.constructor_input.kwargs)
                 kwargs["training"] = training
                 if not args:  # the input is named
                     args = (kwargs.pop(next(iter(kwargs))),)
@@ -79,5 +79,5 @@ class Layer:
 
 @cache
 def layers() -> dict[str, Layer]:
-    """Every layer by its name; lazy ones are others once they have run."""
+    """Return every layer by its name; lazy layers are replaced by the layers that they become."""
     return {info.name: Layer(info) for info in module_db if not info.is_lazy}

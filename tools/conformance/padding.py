@@ -1,9 +1,9 @@
-"""Whether an entry needs no program for each size: its samples at three sizes, with padding that holds NaN.
+"""Checks that an entry needs no program for each size: its samples at three sizes, with padding that holds NaN.
 
-One size of a sample is scaled by 2 and by 3 wherever it occurs, which must leave a call that the CPU takes. The first
-call gets a program of its size; the second one teaches which integers are sizes; the third has to find, or make, the
-program of their bucket. All are compared with the CPU. Where values are random, the third is compared with the program
-of its size, whose random numbers it must have.
+One size of a sample is scaled by 2 and by 3 wherever it occurs, which must leave a valid call. The first call gets a
+program of its size. The second one shows which integers are sizes. The third has to find, or create, the program of
+their bucket. All are compared with the CPU. If values are random, the third is compared with the program of its size,
+which must draw the same numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tools.conformance.trial import Trial
 
 SCALES = (1, 2, 3)
 ROOM = 4  # times the first size is the bound
-SHRUNK = 0.1  # of what copies of floats may be smaller
+SHRUNK = 0.1  # the most by which copies of floats may be smaller
 TRIED = 12  # samples that are looked at for some with a size to scale
 ONE_PROGRAM = "one program for sizes"
 REFUSED = "no program for many sizes: "
@@ -48,7 +48,7 @@ class OfItsSize(Exception):
 
 
 def prepare() -> None:
-    """What a process that conducts such trials sets: all padding holds NaN, and every trace has a program."""
+    """Set the options of a process that runs such trials: all padding holds NaN, and every trace has a program."""
     padded.POISON = True
     on_host.BESIDE = float("inf")
     Estimator.costs = lambda *_: Costs(0.0)  # pyright: ignore[reportAttributeAccessIssue]
@@ -56,14 +56,14 @@ def prepare() -> None:
 
 
 def work(pipe: Connection) -> None:
-    """What a worker process of the sweep does."""
+    """Run the worker process of the sweep."""
     prepare()
     answer(pipe, conduct)
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A sample at all scales; programs for many sizes are made for `bound`."""
+    """A sample at all scales; `bound` is the size for which programs of many sizes are compiled."""
 
     trials: list[Trial]
     bound: int
@@ -91,17 +91,17 @@ def conduct(entry: Entry, k: int, device: str = "tpu") -> Row:
 
 
 def _scaled(entry: Entry, number: int, sample: SampleInput, device: str) -> Scaled | None:
-    """A sample at all scales of the first of its sizes for which the CPU takes every call; None if there is none."""
+    """Return a sample at all scales of its first size for which the CPU accepts every call; None if there is none."""
     call = call_of(sample)
-    given = [t for t in tensors(call) if t.layout is torch.strided]
-    if not all(t.numel() for t in given):  # its programs do nothing
+    operands = [t for t in tensors(call) if t.layout is torch.strided]
+    if not all(t.numel() for t in operands):  # its programs compute nothing
         return None
-    for size in dict.fromkeys(s for t in given for s in t.shape if s > 1):
+    for size in dict.fromkeys(s for t in operands for s in t.shape if s > 1):
         for numbers in (False, True):
             calls = [scale(call, size, by, numbers) for by in SCALES]
             try:
                 return Scaled([Trial(entry, number, sample_of(sample, c), device) for c in calls], ROOM * size)
-            except Exception:  # noqa: BLE001  (whatever it is: the CPU does not take this call)
+            except Exception:  # noqa: BLE001    (any error means that the CPU does not support this call)
                 continue
     return None
 
@@ -124,10 +124,10 @@ def scale(call: Call, size: int, by: int, numbers: bool = False) -> Call:
 
 
 def _tiled(x: torch.Tensor, size: int, by: int) -> torch.Tensor:
-    made, random = x.detach(), torch.Generator().manual_seed(by)
+    tiled, random = x.detach(), torch.Generator().manual_seed(by)
     for dim in (d for d, s in enumerate(x.shape) if s == size):
-        made = torch.cat([made] + [_shrunk(made, random) for _ in range(by - 1)], dim)
-    return made.clone().requires_grad_(x.requires_grad)
+        tiled = torch.cat([tiled] + [_shrunk(tiled, random) for _ in range(by - 1)], dim)
+    return tiled.clone().requires_grad_(x.requires_grad)
 
 
 def _shrunk(x: torch.Tensor, random: torch.Generator) -> torch.Tensor:
@@ -138,67 +138,68 @@ def _shrunk(x: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def sample_of(like: SampleInput, call: Call) -> SampleInput:
-    """A sample like another one, of another call."""
-    made = SampleInput(call[0], args=call[1], kwargs=call[2])
-    made.output_process_fn_grad = like.output_process_fn_grad
-    made.broadcasts_input = like.broadcasts_input
-    return made
+    """Return a sample like another one, with another call."""
+    sample = SampleInput(call[0], args=call[1], kwargs=call[2])
+    sample.output_process_fn_grad = like.output_process_fn_grad
+    sample.broadcasts_input = like.broadcasts_input
+    return sample
 
 
 def _differentiable(trial: Trial) -> bool:
     """Whether the CPU has gradients of a sample."""
     if not trial.entry.differentiable:
         return False
-    found = trial.attempt(gradients, trial, trial.host_inputs.take(grad=True), "cpu")
-    return any(gradient is not None for gradient in found or ())
+    gradients_of_inputs = trial.attempt(gradients, trial, trial.host_inputs.take(grad=True), "cpu")
+    return any(gradient is not None for gradient in gradients_of_inputs or ())
 
 
 def _outcome(scaled: Scaled, name: str) -> Exception | None:
-    """None for a sample whose third size needed no program of its own, and whose values are right."""
-    made: list[Made] = []
+    """Return None for a sample whose third size needed no exact program, and whose values are right."""
+    programs: list[Made] = []
     refused: list[str] = []
     try:
         for trial in scaled.trials:
-            made = _check(trial, name, scaled.bound)
-            notes = [note for program in made for note in program.notes]
+            programs = _check(trial, name, scaled.bound)
+            notes = [note for program in programs for note in program.notes]
             refused += [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
     except Exception as error:  # noqa: BLE001
         return error
-    if any(ONE_PROGRAM not in str(program) or program.source == "refused" for program in made):
+    if any(ONE_PROGRAM not in str(program) or program.source == "refused" for program in programs):
         return OfItsSize(refused[-1] if refused else "its integers are no forms of the sizes")
     return None
 
 
 def _check(trial: Trial, name: str, bound: int) -> list[Made]:
-    """Compare with the CPU; what is random, or differs from the CPU at this size alone too, with the program of this
-    size. Returns the programs that were made."""
+    """Compare with the CPU. Random results, and results that differ from the CPU also at this exact size, are compared
+    with the program of this size. Return the new programs."""
     lazytpu.sync()
     before = len(lazytpu.explain())
-    below = bound // ROOM - 1  # so that a program is for no size that is smaller than the first one
+    below = bound // ROOM - 1  # so that a program is for no size smaller than the first one
     with lazytpu.options(buckets=tuple([b for b in (below, bound, 2 * bound) if b > 1])):
         if trial.values:
             check = CHECKS[name](trial)
             next(check, None)
             lazytpu.sync()
-            made = list(lazytpu.explain())[before:]
+            programs = list(lazytpu.explain())[before:]
             with contextlib.suppress(Mismatch):
                 next(check, None)
-                return made
+                return programs
         got = _computed(trial, name)
-        made = list(lazytpu.explain())[before:]
+        programs = list(lazytpu.explain())[before:]
     with lazytpu.mode("strict"):  # which has no program for many sizes, and the same random numbers
         want = _computed(trial, name)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         trial.same.values = trial.entry.info.name not in UNINITIALISED
         trial.same(g.to(trial.device), w, f"{name} {i}, unlike in the program of this size", scale=4 * GRADIENTS)
-    return made
+    return programs
 
 
 def _computed(trial: Trial, name: str) -> list[torch.Tensor]:
     """Results, or gradients, on the host."""
     if name == "forward":
-        made = tensors(trial.run(trial.device_inputs.take()))
+        results = tensors(trial.run(trial.device_inputs.take()))
     else:
-        made = [g for g in gradients(trial, trial.device_inputs.take(grad=True), trial.device) or () if g is not None]
+        grads = gradients(trial, trial.device_inputs.take(grad=True), trial.device)
+        results = [g for g in grads or () if g is not None]
     lazytpu.sync()
-    return [(x.to_dense() if x.layout is not torch.strided else x).detach().cpu() for x in made]
+    return [(x.to_dense() if x.layout is not torch.strided else x).detach().cpu() for x in results]

@@ -38,7 +38,7 @@ it · under a chip: ✓ its compiler accepts everything, otherwise the dtypes th
 def page(made: dict[str, Any]) -> str:
     """The page as Markdown."""
     versions = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
-    parts = [
+    sections = [
         INTRO.format(total=len(made["ops"]), versions=versions),
         "## By dtype\n",
         *_summary(made["summary"]),
@@ -56,7 +56,7 @@ def page(made: dict[str, Any]) -> str:
         LEGEND,
         *_every(made["ops"], list(made["summary"]), made["compiled"]),
     ]
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(sections).rstrip() + "\n"
 
 
 def _summary(by_dtype: dict[str, dict[str, Any]]) -> list[str]:
@@ -112,9 +112,9 @@ def _missing(missing: list[dict[str, Any]]) -> list[str]:
 def _not_compared(ops: dict[str, dict[str, Any]]) -> list[str]:
     lines = ["| op | dtypes | reason |", "|---|---|---|"]
     for op, entries in ops.items():
-        found = [dtype for dtype, entry in entries.items() if entry["status"] == "not compared"]
-        if found:
-            lines.append(f"| `{op}` | {', '.join(found)} | {cell(entries[found[0]]['reason'])} |")
+        dtypes = [dtype for dtype, entry in entries.items() if entry["status"] == "not compared"]
+        if dtypes:
+            lines.append(f"| `{op}` | {', '.join(dtypes)} | {cell(entries[dtypes[0]]['reason'])} |")
     return lines if len(lines) > 2 else ["Nothing."]
 
 

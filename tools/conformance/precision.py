@@ -1,12 +1,12 @@
-"""The rule of the sweep at sizes of work: a result must be as exact as the CPU's, by a reference of higher precision.
+"""The rule of the sweep at realistic sizes: a result must be as exact as the CPU's, by a reference of higher precision.
 
 The reference is float64's for narrower dtypes. For float64 it has a mantissa of 64 bits (`extended`), if the op is a
-ufunc of numpy. Where the CPU's result is the reference, as for moves, comparisons, selections, integers and bits, the
-device's must have the same bits (any NaN is NaN). Elsewhere the error of an element may be twice the CPU's largest
-among elements of about its magnitude, plus two units in the last place (ulp) of the result's dtype.
+ufunc of numpy. Where the CPU's result is exact, as for moves, comparisons, selections, integers and bits, the device
+must have the same bits (any NaN is NaN). Elsewhere the error of an element may be twice the CPU's largest among
+elements of about its magnitude, plus two units in the last place (ulp) of the result's dtype.
 
-Other ops of float64 take the same number of roundings as in float32: the CPU's error in ulp is taken to be its float32
-error, and the device may be three times that from the CPU.
+Other ops of float64 take the same number of roundings as in float32: the CPU's error in ulp is assumed to be its
+float32 error, and the device may differ from the CPU by three times that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NEAR = 1024
 "Elements of about the same magnitude, whose largest error on the CPU counts for each: sums cancel at random places."
 NEAR_ELEMENTWISE = 64
-"The same for functions of one or two elements, whose error is that of a polynomial."
+"""The same for functions of one or two elements, whose error comes from a polynomial."""
 HALVES = (torch.float16, torch.bfloat16)
 WIDER = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -144,17 +144,17 @@ def precise(got: torch.Tensor, want: torch.Tensor, reference: Reference | None, 
 
 
 def _agreed(got: torch.Tensor, want: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
-    """Where the CPU and the reference have the same number that is not finite, and the device has not; or the same
-    zero, and the device has the other one."""
+    """Return where the CPU and the reference have the same non-finite number, and the device has not; or the same zero,
+    and the device has the other one."""
     if want.is_complex():
-        parts = [torch.view_as_real(x).unbind(-1) for x in (got, want, rounded)]
-        wrong = _agreed(*(p[0] for p in parts)) | _agreed(*(p[1] for p in parts))
+        components = [torch.view_as_real(x).unbind(-1) for x in (got, want, rounded)]
+        wrong = _agreed(*(p[0] for p in components)) | _agreed(*(p[1] for p in components))
         return wrong & ~(got.isnan() & want.isnan())
     return same_bits(want, rounded) & (~want.isfinite() | ((rounded == 0) & (got == 0))) & ~same_bits(got, want)
 
 
 def _agree(low: torch.Tensor, high: torch.Tensor) -> bool:
-    """Whether a result of lower precision is the one of higher precision everywhere."""
+    """Whether a result of lower precision equals the one of higher precision everywhere."""
     return bool(same_bits(low.to(high.dtype), high).all())
 
 
@@ -164,7 +164,7 @@ def _distance(x: torch.Tensor, high: torch.Tensor, low: torch.Tensor | None) -> 
 
 
 def _largest_near(errors: torch.Tensor, magnitudes: torch.Tensor, near: int) -> torch.Tensor:
-    """For each element, the largest error of those among the `near` elements closest in magnitude."""
+    """Return for each element the largest error among the `near` elements closest in magnitude."""
     order = magnitudes.flatten().argsort()
     ranked = errors.flatten()[order]
     half = min(near // 2, ranked.numel() - 1)
@@ -254,8 +254,8 @@ def gradients(trial: Trial, change: dict[torch.dtype, torch.dtype]) -> list[torc
     info, leaves = trial.entry.info, [x for x in tensors(call) if x.requires_grad]
     trial.reseed()
     with _Default(change):
-        made = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
-        outputs = [r for r in tensors(trial.sample.output_process_fn_grad(made)) if r.requires_grad]
+        results = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
+        outputs = [r for r in tensors(trial.sample.output_process_fn_grad(results)) if r.requires_grad]
         back = {v: k for k, v in NARROWER.items()} if change is NARROWER else {}
         drawn = [r.detach().to(back.get(r.dtype, trial.entry.dtype)) for r in outputs]
         cotangents = cotangents_of(drawn, trial.entry, "cpu")

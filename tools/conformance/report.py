@@ -1,4 +1,4 @@
-"""From results to the published table: one JSON document, and the page that is made of it."""
+"""The published table from the results: one JSON document, and the page that is generated from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.upstream.table import BEGIN
 
 
 def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """Everything the table says, for programs to read."""
+    """Return the whole table as a JSON document."""
     ops: dict[str, dict[str, Any]] = {}
     missing: list[dict[str, Any]] = []
     for (op, dtype), row in sorted(rows.items()):
@@ -33,7 +33,7 @@ def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, i
         ops.setdefault(op, {})[dtype] = entry
         for check in failed:
             gap = reason(gaps, op, dtype, check)
-            found = next(f for f in row["failures"] if f["check"] == check)
+            failure = next(f for f in row["failures"] if f["check"] == check)
             missing.append(
                 {
                     "op": op,
@@ -41,8 +41,8 @@ def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, i
                     "check": check,
                     "whose": gap.whose if gap else "",
                     "reason": gap.reason if gap else "",
-                    "error": found["error"],
-                    "message": found["message"],
+                    "error": failure["error"],
+                    "message": failure["message"],
                 }
             )
     return {
@@ -57,14 +57,14 @@ def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, i
 
 
 def status(row: dict[str, Any]) -> str:
-    """ "pass", "fail", or "not compared" where the CPU gives nothing to compare with."""
+    """Return "pass", "fail", or "not compared" if the CPU has no result to compare with."""
     if row["failures"]:
         return "fail"
     return "pass" if row["checks"] else "not compared"
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts of one dtype: ops by status, and by check how many ops pass it of how many have it."""
+    """Return the counts of one dtype: ops by status, and for each check (ops that pass it, ops that have it)."""
     counts = Counter(status(row) for row in rows)
     checks: dict[str, list[int]] = {}
     for row in rows:
@@ -90,42 +90,42 @@ def stale(rows: Rows, gaps: tuple[Gap, ...]) -> list[Gap]:
 
 
 def write(results: Path, chips: Path, padded: Path, folder: Path) -> int:
-    """docs/conformance.json and docs/conformance.md; 1 when there is nothing to write them of. What neither the results
-    nor those of `chips`, nor those of the ops `padded`, are about stays as it is published."""
+    """Write docs/conformance.json and docs/conformance.md; return 1 when there are no results. Entries without new
+    results, in `results`, `chips` or `padded`, keep their published values."""
     rows, gaps, console = latest(results), load(), Console()
     published = folder / "conformance.json"
     old: dict[str, Any] = json.loads(published.read_text()) if published.exists() else {}
     if not rows and not (old and (chips.is_dir() or padded.exists())):
         console.print(f"{results} has no results; make conformance writes them")
         return 1
-    made = document(rows, gaps, overload_counts()) if rows else copy.deepcopy(old)
-    column.add(made, chips, old)
-    sizes.add(made, padded, old)
+    data = document(rows, gaps, overload_counts()) if rows else copy.deepcopy(old)
+    column.add(data, chips, old)
+    sizes.add(data, padded, old)
     if find_spec("libtpu") is not None:
-        made["versions"]["libtpu"] = version("libtpu")
-    published.write_text(dumps(made))
+        data["versions"]["libtpu"] = version("libtpu")
+    published.write_text(dumps(data))
     file = folder / "conformance.md"
     _, begin, upstream = file.read_text().partition(BEGIN) if file.exists() else ("", "", "")
-    file.write_text(page(made) + (f"\n{begin}{upstream}" if begin else ""))  # `make upstream` writes that section
-    unexplained = sum(not m["whose"] for m in made["missing"])
-    console.print(f"{len(rows):,} entries; {len(made['missing'])} failures, {unexplained} of them without a reason")
+    file.write_text(page(data) + (f"\n{begin}{upstream}" if begin else ""))  # `make upstream` writes that section
+    unexplained = sum(not m["whose"] for m in data["missing"])
+    console.print(f"{len(rows):,} entries; {len(data['missing'])} failures, {unexplained} of them without a reason")
     for gap in stale(rows, gaps) if rows else []:
         console.print(f"no failure needs the gap of {gap.ops}: {gap.reason}")
     return 0
 
 
-def dumps(made: dict[str, Any]) -> str:
+def dumps(contents: dict[str, Any]) -> str:
     """The document with one line for each dtype, gap and op, so that a change shows as one."""
-    parts = []
-    for key, value in made.items():
+    lines = []
+    for key, value in contents.items():
         items = (
             [json.dumps(v) for v in value]
             if isinstance(value, list)
             else [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
         )
         opening, closing = "[]" if isinstance(value, list) else "{}"
-        parts.append(f" {json.dumps(key)}: {opening}\n" + ",\n".join(f"  {item}" for item in items) + f"\n {closing}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        lines.append(f" {json.dumps(key)}: {opening}\n" + ",\n".join(f"  {item}" for item in items) + f"\n {closing}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def overload_counts() -> dict[str, dict[str, int]]:
@@ -138,13 +138,13 @@ def overload_counts() -> dict[str, dict[str, int]]:
 
 
 def show(results: Path) -> int:
-    """Print what failed, a line each: op, dtype, check, number of the sample, what happened, and the known reason."""
+    """Print the failures, one line each: op, dtype, check, number of the sample, error, and the known reason."""
     gaps, rows, console = load(), latest(results), Console(highlight=False)
     for (op, dtype), row in sorted(rows.items()):
         for f in row["failures"]:
             gap = reason(gaps, op, dtype, f["check"])
-            known = f"  [{gap.whose}: {gap.reason}]" if gap else ""
-            line = f"{op} {dtype} {f['check']} {f['sample']} ({f['call']}): {f['error']}: {f['message'][:240]}{known}"
+            cause = f"  [{gap.whose}: {gap.reason}]" if gap else ""
+            line = f"{op} {dtype} {f['check']} {f['sample']} ({f['call']}): {f['error']}: {f['message'][:240]}{cause}"
             console.print(line, markup=False, soft_wrap=True)
     console.print(f"{sum(status(r) == 'pass' for r in rows.values()):,} of {len(rows):,} entries pass")
     return 0

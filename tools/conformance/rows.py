@@ -1,4 +1,4 @@
-"""What the results file keeps: a row, a JSON object on a line, for each op and dtype."""
+"""The rows of the results file: a JSON object on a line, for each op and dtype."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CHIPS = ("v6e", "v5e")
 LOWERED = ("cuda",)
 "Platforms that programs are lowered for, to StableHLO: their compilers need the device."
 CALL = "call"
-"What the calls of an entry are called among the checks of its row, where programs are compiled only."
+"""The name of the check of an entry's calls, in a row of compiled programs."""
 Job = tuple[str, str, int, int]  # op, dtype, samples at most, seed
 Rows = dict[tuple[str, str], dict[str, Any]]
 
 
 @dataclass
 class Row:
-    """What the results file keeps of an entry: by check how many samples passed of how many, and what failed."""
+    """The row of an entry: by check (samples that passed, all samples), and the failures."""
 
     op: str
     dtype: str

@@ -1,4 +1,4 @@
-"""Places a sample on a device: tensors keep their strides, offsets and what they share."""
+"""Places a sample on a device: tensors keep their strides, offsets and shared memory."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def call_of(sample: SampleInput) -> Call:
 
 
 def tree_map(f: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree` with every leaf x replaced by f(x): lists, tuples, named tuples and dicts stay what they are."""
+    """Return `tree` with every leaf x replaced by f(x): lists, tuples, named tuples and dicts keep their types."""
     if isinstance(tree, dict):
         return {key: tree_map(f, value) for key, value in tree.items()}
     if isinstance(tree, list | tuple) and not isinstance(tree, torch.Size):
-        made = [tree_map(f, value) for value in tree]
+        values = [tree_map(f, value) for value in tree]
         if isinstance(tree, list):
-            return made
-        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+            return values
+        return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
     return f(tree)
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """All tensors in a tree, in order."""
-    found: list[torch.Tensor] = []
-    tree_map(lambda leaf: found.append(leaf) if isinstance(leaf, torch.Tensor) else None, tree)
-    return found
+    leaves: list[torch.Tensor] = []
+    tree_map(lambda leaf: leaves.append(leaf) if isinstance(leaf, torch.Tensor) else None, tree)
+    return leaves
 
 
 def describe(call: Call, limit: int = 200) -> str:
-    """The call for a message: tensors as float32[3, 4], with strides where they are not the usual ones."""
+    """Return the call for a message: tensors as float32[3, 4], with unusual strides."""
 
     def leaf(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -45,8 +45,8 @@ def describe(call: Call, limit: int = 200) -> str:
         usual = x.layout is not torch.strided or x.is_contiguous()
         return _Shown(f"{x.dtype}{list(x.shape)}".removeprefix("torch.") + ("" if usual else f" strides {x.stride()}"))
 
-    given, args, kwargs = tree_map(leaf, call)
-    text = ", ".join([repr(given), *map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+    first, args, kwargs = tree_map(leaf, call)
+    text = ", ".join([repr(first), *map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -57,7 +57,7 @@ class _Shown(str):
 
 
 class Placed:
-    """One call's arguments on a device, uploaded once; `take` gives them to a check."""
+    """One call's arguments on a device, uploaded once; `take` returns them for a check."""
 
     def __init__(self, call: Call, device: str):
         self.call, self.device = call, device
@@ -66,13 +66,13 @@ class Placed:
 
     def take(self, fresh: bool = False, grad: bool = False) -> Call:
         """The arguments. `fresh` for a check that writes them: copies. `grad`: leaves that ask for a gradient."""
-        taken: dict[int, torch.Tensor] = {}  # a tensor given twice is one tensor here too
+        taken: dict[int, torch.Tensor] = {}  # a repeated tensor stays one tensor
 
         def leaf(x: Any) -> Any:
             if isinstance(x, torch.Tensor):
                 if id(x) not in taken:
-                    made = self._tensor(x, fresh or self.always_fresh)
-                    taken[id(x)] = made.requires_grad_(True) if grad and x.requires_grad else made
+                    placed = self._tensor(x, fresh or self.always_fresh)
+                    taken[id(x)] = placed.requires_grad_(True) if grad and x.requires_grad else placed
                 return taken[id(x)]
             if isinstance(x, torch.Generator):
                 return torch.Generator(self.device).manual_seed(x.initial_seed())
@@ -90,8 +90,8 @@ class Placed:
         view = copied.stride() != plain.stride() or _bytes(copied) != _bytes(plain)
         if id(x) not in self._whole:
             self._whole[id(x)] = (_storage(plain) if view else copied).to(self.device)
-        whole = self._whole[id(x)].clone() if fresh else self._whole[id(x)].detach()
-        return whole.as_strided(plain.shape, plain.stride(), plain.storage_offset()) if view else whole
+        storage = self._whole[id(x)].clone() if fresh else self._whole[id(x)].detach()
+        return storage.as_strided(plain.shape, plain.stride(), plain.storage_offset()) if view else storage
 
 
 def _bytes(x: torch.Tensor) -> int:
@@ -99,7 +99,7 @@ def _bytes(x: torch.Tensor) -> int:
 
 
 def _storage(x: torch.Tensor) -> torch.Tensor:
-    """A copy of all that the tensor's storage holds, as one row."""
+    """Return a copy of the tensor's whole storage, as one row."""
     return x.as_strided((_bytes(x) // x.itemsize,), (1,), 0).clone()
 
 

@@ -21,14 +21,14 @@ by 3 wherever it occurs, if the CPU takes these calls. The third size must need 
 
 
 def add(made: dict[str, Any], results: Path, old: dict[str, Any]) -> None:
-    """Add to the document `made` what the results say; without results, what `old` says."""
+    """Add the results to the document `made`; without results, take them from `old`."""
     rows = latest(results)
     made["padding"] = summary(rows) if rows else old.get("padding", {})
 
 
 def summary(rows: Rows) -> dict[str, Any]:
-    """How many ops are padded, how many wrong, and which are refused, by reason. What the device does not have, and
-    what has no size to scale, does not count."""
+    """Count the ops that are padded, wrong, or refused, by reason. Ops that the device lacks, or without a size to
+    scale, do not count."""
     counts: Counter[str] = Counter()
     refused: dict[str, list[str]] = {}
     for (op, _), row in sorted(rows.items()):

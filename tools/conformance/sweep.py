@@ -1,7 +1,7 @@
-"""Deals the entries to worker processes, and appends what they find to the results file, one JSON object a line.
+"""Distributes the entries to worker processes, and appends their rows to the results file, one JSON object a line.
 
-A sweep that is started again continues where it stopped. A worker that dies or takes too long for an entry is
-replaced; that entry fails, and the others do not notice.
+A restarted sweep continues where it stopped. A worker that dies or takes too long for an entry is replaced; that entry
+fails, and the others are not affected.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tools.conformance.trial import conduct
 START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
 ENTRIES_A_WORKER = 120  # programs stay in memory, 6 MB an entry: a worker then starts afresh
 Work = Callable[[Connection], None]
-"What a worker process does with its end of a pipe."
+"""The main function of a worker process, with its end of a pipe."""
 
 
 class Worker:
-    """A process that answers one row for each job. `limit`: seconds it may take for one; `work`: what it does."""
+    """A process that answers one row for each job. `limit` is the most seconds for one job; `work` is its main
+    function."""
 
     def __init__(self, limit: float, work: Work):
         self.limit, self.jobs = limit, 0
@@ -59,17 +60,18 @@ class Worker:
 
 
 def work(pipe: Connection) -> None:
-    """What a worker process of the suite does."""
+    """Run the worker process of the suite."""
     answer(pipe, conduct)
 
 
 def answer(pipe: Connection, conduct: Callable[[Entry, int], Row], of: Mapping[str, Any] | None = None) -> None:
-    """Rows for jobs, until the pipe ends; `conduct` takes an entry and a number of samples. `of`: see `entries`."""
+    """Answer jobs with rows, until the pipe ends; `conduct` takes an entry and a number of samples. For `of` see
+    `entries`."""
     import torch
 
     import lazytpu
 
-    lazytpu.options.cpu_fallback = False  # what ran on the CPU would agree with it
+    lazytpu.options.cpu_fallback = False  # an op that ran on the CPU would agree with it
     torch.set_num_threads(1)
     table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries(LARGE, of=of)}
     pipe.send(None)
@@ -78,9 +80,9 @@ def answer(pipe: Connection, conduct: Callable[[Entry, int], Row], of: Mapping[s
             op, dtype, k, seed = pipe.recv()
         except EOFError:
             return
-        found = table[op, dtype]
+        entry = table[op, dtype]
         try:
-            row = conduct(replace(found, seed=seed), k)
+            row = conduct(replace(entry, seed=seed), k)
         except Exception as error:  # noqa: BLE001
             row = Row(op, dtype, k, seed)
             row.add("process", 0, error)
@@ -151,6 +153,6 @@ def _collect(workers: list[Worker], todo: deque[Job]) -> list[dict[str, Any]]:
 def jobs_of(
     dtypes: tuple[str, ...], only: str, samples: dict[str, int], seed: int, of: Mapping[str, Any] | None = None
 ) -> list[Job]:
-    """The jobs of a sweep; `samples` says how many for a dtype, and "" for the others."""
+    """Return the jobs of a sweep; `samples` has the number of samples for a dtype, and under "" for the others."""
     names = [(e.name, str(e.dtype).removeprefix("torch.")) for e in entries(dtypes, only, of=of)]
     return [(op, dtype, samples.get(dtype, samples[""]), seed) for op, dtype in names]

@@ -1,4 +1,4 @@
-"""Runs the checks of an entry: all are recorded, cut once, and read; what fails to run together is run apart."""
+"""Runs the checks of an entry: all are recorded, cut once, and read. Checks that do not run together run separately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.conformance.samples import Call, Placed, call_of, describe, tensors
 
 
 class Trial:
-    """One sample of an entry: its arguments on both devices, and what the CPU makes of them."""
+    """One sample of an entry: its arguments on both devices, and the CPU's result."""
 
     def __init__(self, entry: Entry, number: int, sample: SampleInput, device: str, position: int = 0):
         self.entry, self.number, self.sample, self.device = entry, number, sample, device
@@ -42,15 +42,15 @@ class Trial:
             return (function or self.entry.info.get_op())(call[0], *call[1], **call[2])
 
     def reseed(self) -> None:
-        """Put both devices' generators at one place; `torch.manual_seed` would take 2 ms, for devices not there."""
+        """Set both devices' generators to the same state; `torch.manual_seed` would take 2 ms, for absent devices."""
         torch.default_generator.manual_seed(self.entry.start())
         torch.get_device_module(self.device).manual_seed(self.entry.start())
 
     def attempt(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What the CPU gives, or None where it refuses."""
+        """Return the CPU's result, or None if it refuses the call."""
         try:
             return function(*args)
-        except Exception:  # noqa: BLE001  (whatever the CPU refuses is not asked of the device)
+        except Exception:  # noqa: BLE001    (a call that the CPU refuses is not run on the device)
             return None
 
     def _varies(self) -> bool:
@@ -91,20 +91,20 @@ def conduct(entry: Entry, k: int, device: str = "tpu", checks: tuple[str, ...] =
 
 
 def _trials(entry: Entry, k: int, device: str, row: Row) -> list[Trial]:
-    made: list[Trial] = []
+    trials: list[Trial] = []
     for number, sample in entry.samples(k):
         if not tensors(call_of(sample)) and "device" not in sample.kwargs:
             row.reason = "takes neither a tensor nor a device"
             continue
         try:
-            made.append(Trial(entry, number, sample, device, len(made)))
+            trials.append(Trial(entry, number, sample, device, len(trials)))
         except Exception as error:  # noqa: BLE001
             row.reason = f"the CPU refuses it: {' '.join(str(error).split())[:200]}"
-    return made
+    return trials
 
 
 def together(chosen: Chosen) -> Outcomes:
-    """Run checks in one program. Where that cannot be compiled or run, its halves are run apart, and so on."""
+    """Run checks in one program. If that cannot be compiled or run, run its halves separately, and so on."""
     outcomes: Outcomes = {}
     recorded = []
     for trial, name in chosen:
@@ -120,14 +120,14 @@ def together(chosen: Chosen) -> Outcomes:
     try:
         lazytpu.sync()
     except Exception as error:  # noqa: BLE001
-        rest = [(trial, name) for trial, name, _ in recorded]
-        if len(rest) < 2:
-            return outcomes | dict.fromkeys(rest, error)
-        half = len(rest) // 2
-        return outcomes | together(rest[:half]) | together(rest[half:])
+        checks = [(trial, name) for trial, name, _ in recorded]
+        if len(checks) < 2:
+            return outcomes | dict.fromkeys(checks, error)
+        half = len(checks) // 2
+        return outcomes | together(checks[:half]) | together(checks[half:])
     for trial, name, check in recorded:
         outcomes[trial, name] = _finish(check)
-    # An op that reads a value cuts what all have recorded, and its failure there is theirs too: ask each alone.
+    # An op that reads a value cuts the trace of all checks, so its failure is theirs, too: run each separately.
     doubtful = [key for key, error in outcomes.items() if error is not None and not isinstance(error, Mismatch)]
     for key in doubtful if len(chosen) > 1 else []:
         outcomes |= together([key])

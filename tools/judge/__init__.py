@@ -1,1 +1,1 @@
-"""What the passes gain, by the TPU's own compiler, for steps of models: `python -m tools.judge`, docs/passes.md."""
+"""The gains of the passes, by the TPU's own compiler, for steps of models: `python -m tools.judge`, docs/passes.md."""

@@ -1,8 +1,8 @@
-"""The table of what the passes gain.
+"""The table of the passes' gains.
 
-python -m tools.judge                         all cases, about an hour the first time; compilations are cached
-python -m tools.judge small-tensors llama     these
-python -m tools.judge --write docs/passes.md  the table into the page, from the results file
+python -m tools.judge                         all cases, about an hour the first time; compilations are cached python -m
+tools.judge small-tensors llama     these cases python -m tools.judge --write docs/passes.md  the table into the page,
+from the results file
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.judge.page import table, write
 
 
 def main() -> int:
-    """Run what is asked; the exit status."""
+    """Run the requested cases; return the exit status."""
     parser = argparse.ArgumentParser(
         "python -m tools.judge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,11 +47,11 @@ def _run(asked: argparse.Namespace, results: dict[str, object]) -> None:
         sys.exit(f"there is no case {', '.join(sorted(unknown))}; the cases are {', '.join(CASES)}")
     lazytpu.set_mode("lazy")  # a rehearsed step is one program
     for name in asked.cases or CASES:
-        found = []
+        figures_of_case = []
         for figures in judge(name, CASES[name], asked.topology):
             print(f"{name}: {figures}", file=sys.stderr)
-            found.append(figures.as_dict())
-        results[name] = {"about": CASES[name].about, "topology": asked.topology, "figures": found}
+            figures_of_case.append(figures.as_dict())
+        results[name] = {"about": CASES[name].about, "topology": asked.topology, "figures": figures_of_case}
         asked.results.parent.mkdir(parents=True, exist_ok=True)
         partial = asked.results.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(results, indent=1))

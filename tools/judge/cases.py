@@ -18,8 +18,8 @@ TOKENS = 512
 
 @dataclass(frozen=True)
 class Case:
-    """A step: what it is, how it is made, and on how many devices it runs, with its gradients reduced if on several.
-    `per_op` says whether it is compared with its ops as programs of their own."""
+    """A step: its description, its constructor, and its number of devices, with its gradients reduced over several.
+    `per_op` says whether it is compared with single-op programs."""
 
     about: str
     make: Callable[[], Step]
@@ -81,8 +81,8 @@ def small_tensors(count: int = 50, size: int = 768) -> Step:
     """AdamW alone, on many small parameters whose gradients are there."""
     parameters = [nn.Parameter(torch.randn(size).to(DEVICE)) for _ in range(count)]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4)
-    for each in parameters:
-        each.grad = torch.randn(size).to(DEVICE)
+    for parameter in parameters:
+        parameter.grad = torch.randn(size).to(DEVICE)
 
     def step() -> torch.Tensor:
         optimizer.step()
@@ -94,8 +94,8 @@ def small_tensors(count: int = 50, size: int = 768) -> Step:
 def attention(tokens: int = 8192, heads: int = 4, size: int = 128) -> Step:
     """Causal attention and its gradients."""
     q, k, v, g = (torch.randn(1, heads, tokens, size, dtype=torch.bfloat16).to(DEVICE) for _ in range(4))
-    for each in (q, k, v):
-        each.requires_grad_()
+    for operand in (q, k, v):
+        operand.requires_grad_()
 
     def step() -> torch.Tensor:
         q.grad = k.grad = v.grad = None

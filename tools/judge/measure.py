@@ -49,16 +49,16 @@ class Figures:
 
 
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
-    """The figures of a case: as the pipeline makes it, without each pass that changes it, and op by op."""
-    made = parts(case)
-    texts = [_imported(part, case.devices) for part in made]
-    whole, target = for_target(Target.parse(topology)), Target.parse(topology)
-    yield _figures(name, "as it is", texts, whole, topology)
-    for each in optional(target):
-        if any(changes(text, whole, each) for text in texts):
-            yield _figures(name, f"without {each}", texts, without(whole, each), topology)
+    """Yield the figures of a case: with the whole pipeline, without each pass that changes it, and op by op."""
+    rehearsed = parts(case)
+    texts = [_imported(part, case.devices) for part in rehearsed]
+    pipeline, target = for_target(Target.parse(topology)), Target.parse(topology)
+    yield _figures(name, "as it is", texts, pipeline, topology)
+    for optional_pass in optional(target):
+        if any(changes(text, pipeline, optional_pass) for text in texts):
+            yield _figures(name, f"without {optional_pass}", texts, without(pipeline, optional_pass), topology)
     if case.per_op:
-        yield per_op(name, made, topology)
+        yield per_op(name, rehearsed, topology)
 
 
 def parts(case: Case) -> list[RehearsedProgram]:
@@ -72,10 +72,10 @@ def programs(case: Case) -> list[str]:
 
 
 def optional(target: Target) -> list[str]:
-    """The passes that are there for the gain: all that stand in a phase of this target's pipeline, but not those that
-    only write out what no kernel computes."""
-    found = [e.name for e in passes().values() if e.phase is not None and target.among(e.targets)]
-    return [name for name in found if not name.startswith("decompose-")]
+    """Return the optional passes: all in a phase of this target's pipeline, except passes that only decompose ops
+    without a kernel."""
+    names = [e.name for e in passes().values() if e.phase is not None and target.among(e.targets)]
+    return [name for name in names if not name.startswith("decompose-")]
 
 
 def changes(text: str, pipeline: str, name: str) -> bool:
@@ -100,9 +100,11 @@ def _compiled(name: str, way: str, text: str, pipeline: str, topology: str) -> F
     module = parse_module(text)
     run_pipeline(module, passes=pipeline, verify=False)
     stablehlo = stablehlo_text(emit(module, platform="tpu"), locations=False)
-    made = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
-    temporary, seconds = made.program.memory.temporaries, made.program.seconds
-    return Figures(way, 1e6 * made.seconds, len(made.costs), temporary, 1e6 * made.exposed, seconds, made.complete)
+    report = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
+    program = report.program
+    microseconds, exposed = 1e6 * report.seconds, 1e6 * report.exposed
+    temporary = program.memory.temporaries
+    return Figures(way, microseconds, len(report.costs), temporary, exposed, program.seconds, report.complete)
 
 
 def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
@@ -118,11 +120,11 @@ def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
 
 
 def per_op(name: str, parts: list[RehearsedProgram], topology: str) -> Figures:
-    """Each recorded op as a program of its own, equal ones compiled once: what eager execution runs, without the host's
-    part."""
+    """Compile each recorded op as a separate program, equal ops once: the programs of eager execution, without the
+    host's time."""
     texts: Counter[str] = Counter()
-    for part in parts:
-        records = part.records
+    for program in parts:
+        records = program.records
         for index in range(len(records)):
             alone = extract(records, [index])
             live = CutPlan.of(alone.state).results
@@ -142,8 +144,8 @@ def _imported(part: RehearsedProgram, devices: int) -> str:
 
 
 def reduce_updates(module: ModuleOp, devices: int) -> None:
-    """Make a step of one device that of one of several: what is subtracted from a parameter is the mean of all. An SGD
-    step's update is linear in its gradient, so that this is the step of data parallelism."""
+    """Turn a step of one device into a step of several: the value subtracted from a parameter becomes the mean over
+    all. An SGD step's update is linear in its gradient, so this is the step of data parallelism."""
     set_replicas(module, devices)
     function = next(op for op in module.ops if isinstance(op, FuncOp))
     block, attributes = function.body.block, function.arg_attrs
@@ -156,7 +158,7 @@ def reduce_updates(module: ModuleOp, devices: int) -> None:
         update = returned.operands[named.data[SUCCESSOR].value.data].owner  # pyright: ignore[reportAttributeAccessIssue]
         if argument not in update.operands:
             continue
-        (other,) = [i for i, operand in enumerate(update.operands) if operand is not argument]
+        (index,) = [i for i, operand in enumerate(update.operands) if operand is not argument]
         b = Builder(block, update)
-        (mean,) = b.all_reduce("add", [update.operands[other]], groups)
-        update.operands[other] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))
+        (mean,) = b.all_reduce("add", [update.operands[index]], groups)
+        update.operands[index] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))

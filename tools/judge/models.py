@@ -1,4 +1,4 @@
-"""The models whose steps are judged: widths of real ones, few layers and small vocabularies, so that a step compiles in
+"""The models whose steps are judged: realistic widths, few layers and small vocabularies, so that a step compiles in
 minutes."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class GptBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, width] to the same."""
         batch, tokens, width = x.shape
-        parts = self.qkv(self.before(x)).view(batch, tokens, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = self.qkv(self.before(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         return x + self.down(F.gelu(self.up(self.after(x)), approximate="tanh"))
@@ -62,7 +62,7 @@ class LlamaBlock(nn.Module):
         """[batch, tokens, width] to the same; `cos` and `sin` are [tokens, head]."""
         batch, tokens, width = x.shape
         y = self.before(x)
-        q, k, v = (part(y).view(batch, tokens, -1, self.head).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k, v = (linear(y).view(batch, tokens, -1, self.head).transpose(1, 2) for linear in (self.q, self.k, self.v))
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
@@ -72,8 +72,8 @@ class LlamaBlock(nn.Module):
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """The rotary embedding, https://arxiv.org/abs/2104.09864, with halves as Llama has them."""
-    one, two = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-two, one), dim=-1) * sin
+    first_half, two = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-two, first_half), dim=-1) * sin
 
 
 class Llama(nn.Module):

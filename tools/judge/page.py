@@ -12,20 +12,20 @@ HEAD = "| step | way | µs | of as it is | ops | temporary MB | exposed µs | co
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """One row for each way of each case."""
+    """Return one row for each strategy of each case."""
     rows = [HEAD, "|---" * 2 + "|--:" * 6 + "|"]
     for name, case in results.items():
         figures = case["figures"]
         base = figures[0]
         titles = [f"**{name}**: {case['about']}", *[""] * (len(figures) - 1)]
-        for title, each in zip(titles, figures, strict=True):
-            known = each.get("complete", True) and base.get("complete", True)
-            ratio = f"{each['microseconds'] / base['microseconds']:.2f}" if known else "unknown"
-            least = "" if each.get("complete", True) else "at least "
+        for title, figure in zip(titles, figures, strict=True):
+            is_complete = figure.get("complete", True) and base.get("complete", True)
+            ratio = f"{figure['microseconds'] / base['microseconds']:.2f}" if is_complete else "unknown"
+            least = "" if figure.get("complete", True) else "at least "
             rows.append(
-                f"| {title} | {each['way']} | {least}{each['microseconds']:,.1f} | {ratio} "
-                f"| {each['ops']:,} | {each['temporary'] / 1e6:,.1f} | {each['exposed']:,.1f} "
-                f"| {each['compile_seconds']:,.0f} |"
+                f"| {title} | {figure['way']} | {least}{figure['microseconds']:,.1f} | {ratio} "
+                f"| {figure['ops']:,} | {figure['temporary'] / 1e6:,.1f} | {figure['exposed']:,.1f} "
+                f"| {figure['compile_seconds']:,.0f} |"
             )
     return "\n".join(rows)
 
@@ -33,8 +33,8 @@ def table(results: Mapping[str, Any]) -> str:
 def write(page: Path, results: Mapping[str, Any]) -> None:
     """Put the table between the page's markers. Raises ValueError for a page that has none."""
     text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, remaining = text.partition(BEGIN)
+    _, end, after = remaining.partition(END)
     if not begin or not end:
         raise ValueError(f"{page} has no place for the table: {BEGIN} ... {END}")
     page.write_text(f"{before}{begin}\n{table(results)}\n{end}{after}")

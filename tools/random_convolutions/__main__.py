@@ -1,4 +1,4 @@
-"""Deals the cases to child processes and lists those that died or differ; `--help`."""
+"""Distributes the cases to child processes and lists those that died or differ; `--help`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.children import answers
 from tools.random_convolutions import __doc__ as SUMMARY
 
 GIB = 1 << 30
-# What XLA does before LLVM is the same, and it takes half of the time.
+# XLA's passes before LLVM are unchanged, and it takes half of the time.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 

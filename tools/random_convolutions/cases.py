@@ -30,13 +30,14 @@ class Step:
         return function(x, *parameters, **self.options)
 
     def __str__(self) -> str:
-        given = [*(str(list(shape)) for shape in self.shapes), *(f"{k}={v}" for k, v in self.options.items())]
-        return f"{self.name}({', '.join(given)})"
+        arguments = [*(str(list(shape)) for shape in self.shapes), *(f"{k}={v}" for k, v in self.options.items())]
+        return f"{self.name}({', '.join(arguments)})"
 
 
 @dataclass
 class Case:
-    """A chain of steps over an input; `order` 0 takes no gradient, 1 the gradients, 2 those of the gradients, too."""
+    """A chain of steps over an input; `order` 0 takes no gradient, 1 the gradients, 2 also the gradients of the
+    gradients."""
 
     number: int
     shape: tuple[int, ...]
@@ -100,7 +101,7 @@ def draw(number: int) -> Case:
 
 
 def _fitting(rng: random.Random, x: torch.Tensor, exact: bool) -> tuple[Step | None, torch.Tensor]:
-    """A step that takes x, and its result; None where ten in a row do not."""
+    """Return a step that fits x, and its result; None if ten in a row do not."""
     for _ in range(10):
         step = rng.choices([draw for draw, _ in KINDS], [weight for _, weight in KINDS])[0](rng, x)
         if "max" in step.name and not exact:
@@ -160,7 +161,7 @@ def _pool(rng: random.Random, x: torch.Tensor) -> Step:
     options |= {"kernel_size": kernel, "padding": tuple(min(p, k // 2) for p, k in zip(options["padding"], kernel))}
     options["ceil_mode"] = rng.random() < 0.3
     if rng.random() < 0.5:
-        if any(options["padding"]):  # the CPU gives no index of the plane to a window with nothing but padding
+        if any(options["padding"]):  # the CPU returns an index outside the plane for a window of padding alone
             options["dilation"] = 1
         return Step(f"max_pool{x.dim() - 2}d", options)
     del options["dilation"]

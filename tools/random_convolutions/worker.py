@@ -1,4 +1,4 @@
-"""A child process: runs cases on the CPU and on "tpu", and says on its output what differs."""
+"""A child process: runs cases on the CPU and on "tpu", and reports the differences."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def difference(got: Any, want: Any) -> str | None:
 def judged(case: Case, got: Any, want: Any) -> str | None:
     """How the device's outcome differs from the CPU's. In half precision also from the CPU's in float32: it lacks
     kernels that the device has, and some are wrong (a bfloat16 `conv_transpose3d` of channels_last, torch 2.13)."""
-    found = difference(got, want)
+    message = difference(got, want)
     refused = isinstance(want, str) and not want.startswith("NotImplementedError")
-    if found is None or refused or case.dtype not in (torch.float16, torch.bfloat16):
-        return found
+    if message is None or refused or case.dtype not in (torch.float16, torch.bfloat16):
+        return message
     results, strides = replace(case, dtype=torch.float32).run("cpu")
     rounded = [result.to(case.dtype) for result in results]
     return difference(got, (rounded, strides if isinstance(want, str) else want[1]))

@@ -1,1 +1,1 @@
-"""docs/ir.md, the reference of the dialect, made from the definitions in lazytpu/ir: `make ir`."""
+"""Generates docs/ir.md, the reference of the dialect, from the definitions in lazytpu/ir: `make ir`."""

@@ -1,4 +1,4 @@
-"""`python -m tools.reference` writes docs/ir.md; with `--check` it only says whether the page is up to date."""
+"""`python -m tools.reference` writes docs/ir.md; with `--check` it only reports whether the page is up to date."""
 
 from __future__ import annotations
 

@@ -47,15 +47,15 @@ def page() -> str:
 
 
 def family(module: ModuleType) -> str:
-    """The ops that one module defines."""
+    """Return the section of the ops that one module defines."""
     ops = [op for op in OPS.values() if vars(module).get(op.__name__) is op]
     title = module.__name__.rpartition(".")[2].capitalize()
-    parts = [f"## {title}\n", f"{inspect.cleandoc(module.__doc__ or '')}\n"]
+    sections = [f"## {title}\n", f"{inspect.cleandoc(module.__doc__ or '')}\n"]
     for heading, kind, source in (("One operand", UnaryOp, unary), ("Two operands", BinaryOp, binary)):
         if rows := [row(op) for op in ops if issubclass(op, kind)]:
-            parts += [f"### {heading}\n", f"{plain(source.__doc__)} In {link(source)}.\n", TABLE, *rows, ""]
-    parts += [section(op) for op in ops if not issubclass(op, UnaryOp | BinaryOp)]
-    return "\n".join(parts)
+            sections += [f"### {heading}\n", f"{plain(source.__doc__)} In {link(source)}.\n", TABLE, *rows, ""]
+    sections += [section(op) for op in ops if not issubclass(op, UnaryOp | BinaryOp)]
+    return "\n".join(sections)
 
 
 MANY = " (any number)"
@@ -117,7 +117,7 @@ def link(module: ModuleType | None) -> str:
 
 
 def plain(docstring: str | None) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     text = inspect.cleandoc(docstring or "").partition("\n\n")[0]
     return " ".join(text.split())
 
@@ -137,7 +137,7 @@ def shorthands() -> dict[str, list[str]]:
 
 @cache
 def methods() -> dict[type[TensorOp], list[str]]:
-    """The Builder's methods that make an op, with their parameters."""
+    """Return the Builder's methods for each op, with their parameters."""
     calls: dict[type[TensorOp], list[str]] = {}
     classes = {op.__name__: op for op in OPS.values()}
     for name, function in inspect.getmembers(Builder, inspect.isfunction):
@@ -147,7 +147,7 @@ def methods() -> dict[type[TensorOp], list[str]]:
 
 
 def named_in(function: Any, read: set[Any] | None = None) -> set[str]:
-    """The names in a function, and in those of `lazytpu.ir.building` that it calls."""
+    """Return the names in a function, and in the functions of `lazytpu.ir.building` that it calls."""
     read = {function} if read is None else read | {function}
     names = {
         node.id if isinstance(node, ast.Name) else node.attr

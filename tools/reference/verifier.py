@@ -1,4 +1,5 @@
-"""What the verifier refuses, read from source: the checks and the errors of an op's `infer`, and of what it calls."""
+"""The verifier's refusals, read from source: the checks and the errors of an op's `infer`, and of the functions it
+calls."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ GROUPS = {
     "complex": types.COMPLEX,
     "8-bit floats": types.FLOATS8,
 }
-# What these modules raise is about values of any op: shapes that are not static, properties of the wrong kind.
+# Their errors concern values of any op: shapes that are not static, properties of the wrong kind.
 SHARED = (base.__name__, types.__name__)
 
 Names = Mapping[str, ast.expr]
-"What variables stand for: those of a loop over literals, and parameters that are given a word."
+"""The values of variables: loops over literals, and parameters with a literal argument."""
 
 
 def rules(op: type[TensorOp]) -> list[str]:
-    """The rules of one op, in the order in which they are checked, each once."""
+    """Return the rules of one op, in the order of the checks, each once."""
     return list(dict.fromkeys(_of_function(op.infer, op, {}, set())))
 
 
@@ -36,12 +37,12 @@ def dtypes(names: Collection[str]) -> str:
     """A set of dtypes in words: "integers, floats, i1"."""
     if names == types.DTYPES:
         return "any dtype"
-    rest, words = set(names), list[str]()
+    remaining, words = set(names), list[str]()
     for word, group in GROUPS.items():
-        if group <= rest:
+        if group <= remaining:
             words.append(word)
-            rest -= group
-    return ", ".join([*words, *(f"`{dtype}`" for dtype in sorted(rest))])
+            remaining -= group
+    return ", ".join([*words, *(f"`{dtype}`" for dtype in sorted(remaining))])
 
 
 def _of_function(function: Any, op: type[TensorOp], names: Names, read: set[Any]) -> Iterator[str]:
@@ -68,7 +69,7 @@ def _bound(function: Callable[..., Any], call: ast.Call) -> dict[str, ast.expr]:
 
 
 class _Reader:
-    """Reads the source of one function that `op.infer` calls, directly or not; `read` are those that were."""
+    """Reads the source of one function that `op.infer` calls, directly or not; `read` are the functions read before."""
 
     def __init__(self, function: Any, op: type[TensorOp], read: set[Any]):
         self.globals: dict[str, Any] = function.__globals__
@@ -95,7 +96,7 @@ class _Reader:
                     yield from self.calls(statement, names)
 
     def calls(self, node: ast.AST, names: Names) -> Iterator[str]:
-        """The rules of all calls inside an expression or statement, inner ones first."""
+        """Yield the rules of all calls inside an expression or statement, inner ones first."""
         for child in ast.iter_child_nodes(node):
             yield from self.calls(child, names)
         match node:
@@ -122,12 +123,12 @@ class _Reader:
             yield from _of_function(function, self.op, words, self.read)
 
     def text(self, node: ast.expr, names: Names) -> str:
-        """A message, or part of one: what is known without running the op is written out."""
+        """Return a message, or part of one, with its constant parts filled in."""
         match node:
             case ast.Constant(value=str(text)):
                 return text
             case ast.JoinedStr(values=parts):
-                return "".join(self.text(part, names) for part in parts)
+                return "".join(self.text(piece, names) for piece in parts)
             case ast.FormattedValue(value=value):
                 return self.text(value, names)
             case ast.Name(id=name) if name in names:

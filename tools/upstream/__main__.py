@@ -31,14 +31,14 @@ SAMPLED = (
     *("test_sparse", "test_spectral_ops", "test_complex", "test_dlpack", "test_serialization", "test_dataloader"),
     *("test_masked", "test_segment_reductions"),
 )
-CHUNK = 150  # tests of one job
+CHUNK = 150  # tests per job
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     **WITHOUT_FUSION_EMITTERS,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-"What programs compute is tested here, not how well XLA compiles them."
+"""The results of programs are tested here, not XLA's optimization."""
 
 
 def main() -> int:
@@ -72,13 +72,13 @@ def main() -> int:
 def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
     """Run the tests that the results file does not have yet, in jobs of `CHUNK` tests."""
     asked.results.parent.mkdir(parents=True, exist_ok=True)
-    # A limit is one of wall time: what reached it on a busy machine runs again.
+    # The limit is one of wall time: a test that reached it on a busy machine runs again.
     rows = [row for row in table.read(asked.results) if row.get("end") != "hangs"]
-    known = {(row["file"], row["number"], row["seed"]) for row in rows}
+    finished_rows = {(row["file"], row["number"], row["seed"]) for row in rows}
     lock = threading.Lock()
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
     environment = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") if asked.optimized else flags, "OMP_NUM_THREADS": "1"}
-    # One thread lists the tests of the files while the others run those that are listed.
+    # One thread lists the tests of the files while the others run the listed ones.
     with (
         asked.results.open("a") as results,
         ThreadPoolExecutor(asked.processes) as pool,
@@ -96,13 +96,13 @@ def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
                 note(file, answer)
 
         def jobs(file: str) -> list[Future[None]]:
-            found = collect(asked, file)
-            if "error" in found:
-                print(f"{file} cannot be imported: {found['error']}", file=sys.stderr)
+            listing_of_file = collect(asked, file)
+            if "error" in listing_of_file:
+                print(f"{file} cannot be imported: {listing_of_file['error']}", file=sys.stderr)
                 return []
-            count = len(found["tests"])
-            chosen = [n for n in choose(asked, file, count) if (file, n, asked.seed) not in known]
-            if (file, -1, asked.seed) not in known:
+            count = len(listing_of_file["tests"])
+            chosen = [n for n in choose(asked, file, count) if (file, n, asked.seed) not in finished_rows]
+            if (file, -1, asked.seed) not in finished_rows:
                 note(file, {"number": -1, "stage": "listed", "tests": count})
             return [pool.submit(job, file, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
 

@@ -19,23 +19,23 @@ REFUSALS = {
     "CSR": r"SparseCsrPrivateUse1|[Ss]parse_?(csr|csc|bsr|bsc|compressed)|to_sparse_csr",
     "strided nested": r"NestedTensorPrivateUse1|strided nested",
 }
-"Patterns of the exception's first line: what docs/dtypes.md and docs/sparse.md say that lazytpu does not have."
+"""Patterns of the exception's first line: features that docs/dtypes.md and docs/sparse.md exclude."""
 OF_THE_CPU = r"only implemented on CPU tensors|_ConvBackend\.Overrideable"
-"""What a failure says that no device outside of torch can help: `map_` and its like call Python for each element on the
-CPU alone, and torch's choice among its own convolution kernels is `Overrideable` for each such device."""
+"""Failures that no device outside of torch can avoid: `map_` and similar ops call Python for each element on the CPU
+alone, and torch's choice among its own convolution kernels is `Overrideable` for each such device."""
 OF_OTHERS = {
     r"test_stable_sort_against_numpy.* at least two devices": 'an index on the CPU for any device but "cuda"',
     r"test_grad_scaling_state_dict.* False is not true": 'a `torch.FloatTensor` on any device but "cuda"',
     r"test_EmbeddingBag_per_sample_weights_failures.* but type torch": 'an error of CUDA on any device but "cpu"',
     r"test_lazy_clone.* is not (true|false)": "when memory is copied, of which values on the device have none",
 }
-"""Patterns of a test's name and its exception, and what such tests expect of the device that only the CPU or CUDA
+"""Patterns of a test's name and its exception, and the features that such tests require and only the CPU or CUDA
 have."""
 BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    """The rows of a results file: the last one of each test."""
+    """Return the rows of a results file: the last one of each test."""
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     return list({(row["file"], row["number"], row["seed"]): row for row in rows}.values())
 
@@ -56,7 +56,7 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def of_others(row: dict[str, Any]) -> str | None:
-    """What a test expects that only the CPU and CUDA have; None for all but a few."""
+    """Return the feature that a test requires and only the CPU and CUDA have; None for most tests."""
     said = f"{row.get('test', '')} {row['reason'].partition(chr(10))[0]}"
     return next((expected for pattern, expected in OF_OTHERS.items() if re.search(pattern, said)), None)
 
@@ -77,17 +77,17 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
     rows = [row for row in rows if row["seed"] == seed]
     listed = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed"}
     counts: dict[str, Counter[str]] = {file: Counter() for file in listed}
-    skips, refusals, others = Counter[str](), Counter[str](), Counter[str]()
+    skips, refusals, required = Counter[str](), Counter[str](), Counter[str]()
     for row in rows:
         if row["stage"] == "listed":
             continue
-        found = verdict(row)
-        counts[row["file"]][found] += 1
-        if found == "skipped":
+        outcome = verdict(row)
+        counts[row["file"]][outcome] += 1
+        if outcome == "skipped":
             skips[reason_of_skip(row["reason"])] += 1
-        if found == "incomparable" and row["status"] == "failed" and (expected := of_others(row)):
-            others[expected] += 1
-        if found == "refused":
+        if outcome == "incomparable" and row["status"] == "failed" and (expected := of_others(row)):
+            required[expected] += 1
+        if outcome == "refused":
             refusals[kind_of_refusal(row) or ""] += 1
     total = sum(counts.values(), Counter[str]())
     ran = sum(total[kind] for kind in ORDER)
@@ -109,7 +109,7 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
         cells += [of[kind] for kind in ORDER]
         lines.append(f"| {file.removesuffix('.py')} | " + " | ".join(f"{n:,}" for n in cells) + " |")
     lines += ["", "Refusals: " + (listing(refusals) or "none") + ".", ""]
-    lines += ["Incomparable, since they expect: " + (listing(others) or "nothing of the kind") + ".", ""]
+    lines += ["Incomparable, since they expect: " + (listing(required) or "nothing of the kind") + ".", ""]
     return "\n".join([*lines, "Skipped by the tests themselves: " + (listing(skips) or "none") + "."])
 
 
@@ -121,8 +121,8 @@ def reason_of_skip(reason: str) -> str:
 
 def listing(counts: Counter[str], most: int = 12) -> str:
     shown = [f"{count:,} {name}" for name, count in counts.most_common(most)]
-    others = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
-    return "; ".join([*shown, f"{others:,} others"] if others else shown)
+    remaining = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
+    return "; ".join([*shown, f"{remaining:,} others"] if remaining else shown)
 
 
 def percent(part: int, whole: int) -> str:
@@ -132,6 +132,6 @@ def percent(part: int, whole: int) -> str:
 
 def write(rows: list[dict[str, Any]], seed: int, page: Path) -> None:
     """Put the section into the page, between its two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
+    before, _, remaining = page.read_text().partition(BEGIN)
+    after = remaining.partition(END)[2]
     page.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed)}\n{END}\n{after.lstrip()}")

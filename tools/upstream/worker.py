@@ -1,7 +1,7 @@
 """A child process: imports one test file for both devices, and runs its tests by number.
 
-Files written for another version of torch import names that the installed one does not have. Those get a placeholder:
-False for a constant, an empty list for a list of tests, a decorator that changes nothing for a function.
+Files for another version of torch import names that the installed one does not have. They get a placeholder: False for
+a constant, an empty list for a list of tests, a decorator that changes nothing for a function.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def placeholder(module: ModuleType, name: str) -> Any:
 
 
 def only_on_the_cpu(test: Any) -> Any:
-    """`onlyCPU` as it is; the other restrictions to a device are lifted (`bypass_device_restrictions`)."""
+    """Keep `onlyCPU`; lift the other restrictions to a device (`bypass_device_restrictions`)."""
 
     @functools.wraps(test)
     def restricted(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,8 +63,8 @@ def only_on_the_cpu(test: Any) -> Any:
 
 
 def imported(folder: Path, file: str) -> ModuleType:
-    """Import a test file; its classes get both devices, whatever
-    `only_for` and `except_for` say, unless they are for the CPU alone."""
+    """Import a test file. Its classes get both devices in spite of `only_for` and `except_for`, unless they are for the
+    CPU alone."""
     from torch.testing._internal import common_device_type
 
     common: Any = common_device_type
@@ -97,33 +97,33 @@ def imported(folder: Path, file: str) -> ModuleType:
 
 
 def generic(name: str) -> str:
-    """The name of a class without that of the device. torch renames the device when it first sets up a class."""
+    """Return the name of a class without the device's name. torch renames the device when it first sets up a class."""
     return name.removesuffix(SUFFIXES[0]).removesuffix(SUFFIXES[1])
 
 
 def tests_of(module: ModuleType) -> list[tuple[str, str]]:
     """The tests that exist for "tpu", sorted: (class, test)."""
-    found: list[tuple[str, str]] = []
+    tests: list[tuple[str, str]] = []
     for name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, unittest.TestCase) and name.endswith(SUFFIXES):
-            found += [(name, test) for test in unittest.TestLoader().getTestCaseNames(value)]
-    return sorted(found)
+            tests += [(name, test) for test in unittest.TestLoader().getTestCaseNames(value)]
+    return sorted(tests)
 
 
 def control_of(module: ModuleType, name: str, test: str) -> tuple[str, str] | None:
-    """The same test on the CPU device; None where upstream does not make one, for example of another dtype."""
+    """Return the same test on the CPU device; None if upstream does not generate one, for example for another dtype."""
     cls = getattr(module, generic(name) + "CPU", None)
-    here = torch._C._get_privateuse1_backend_name()  # pyright: ignore
-    for device in ("privateuse1", here):
-        other = test.replace(f"_{device}", "_cpu", 1)
-        if other != test and cls is not None and hasattr(cls, other):
-            return cls.__name__, other
+    device_name = torch._C._get_privateuse1_backend_name()  # pyright: ignore
+    for device in ("privateuse1", device_name):
+        control = test.replace(f"_{device}", "_cpu", 1)
+        if control != test and cls is not None and hasattr(cls, control):
+            return cls.__name__, control
     return None
 
 
 def shortened(text: str) -> str:
-    """The end of a traceback, after the line of its exception and those of the ones that led to it: torch's dispatcher
-    says much after that."""
+    """Return the end of a traceback, after the line of its exception and of the exceptions that led to it: torch's
+    dispatcher appends a long list."""
     text = text.partition("\nTo execute this test")[0].strip()
     raised = [line for line in text.splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception)\b", line)]
     return "\n".join([" <- ".join(reversed(raised)), text[-MAX_TEXT:]])
@@ -148,7 +148,7 @@ def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
 
 
 def main(folder: Path, file: str, seed: int, numbers: str) -> None:
-    """Say the outcome of each test. "list" as numbers: say which tests there are."""
+    """Report the outcome of each test; with "list" as numbers, report the names of the tests."""
     lazytpu.options.cpu_fallback = False
     start_child(ADDRESS_SPACE)
     from torch.testing._internal import common_utils

@@ -1,7 +1,7 @@
 """Convolutions of one to three dimensions and their gradients.
 
-A transposed convolution is the input gradient of a convolution. Its own input gradient is that convolution, and its
-weight gradient is that of the convolution with input and gradient swapped. So three functions cover everything.
+A transposed convolution is the input gradient of a convolution. Its input gradient is that convolution, and its weight
+gradient is the convolution's with input and gradient swapped. So three functions cover everything.
 
 As an op of the dialect, the input gradient convolves the dilated gradient (`lhs_dilation`) with the flipped kernel, and
 the weight gradient uses the input's features as batch and the gradient as the kernel. XLA picks the same kernels for
@@ -122,7 +122,8 @@ def _forward(b: Builder, x: SSAValue, w: SSAValue, g: Geometry, places: Sequence
 
 
 def _input_gradient(b: Builder, grad: SSAValue, w: SSAValue, g: Geometry, size: Sequence[int]) -> SSAValue:
-    """The gradient of x [N, C, *size] from that of the result: the dilated gradient by the flipped kernel."""
+    """The gradient of x [N, C, *size] from the result's gradient: the dilated gradient convolved with the flipped
+    kernel."""
     (outputs, inputs, *kernel), places = shape_of(w), shape_of(grad)[2:]
     reach = [(k - 1) * d for k, d in zip(kernel, g.dilation, strict=True)]
     low = [r - p for r, p in zip(reach, g.padding, strict=True)]
@@ -139,8 +140,8 @@ def _input_gradient(b: Builder, grad: SSAValue, w: SSAValue, g: Geometry, size: 
 
 
 def _weight_gradient(b: Builder, grad: SSAValue, x: SSAValue, g: Geometry, kernel: Sequence[int]) -> SSAValue:
-    """The gradient of w [O, C / groups, *kernel] from that of the result: x convolved with the gradient as kernel, with
-    the batch as features."""
+    """The gradient of w [O, C / groups, *kernel] from the result's gradient: x convolved with the gradient as kernel,
+    with the batch as features."""
     high = g.high(shape_of(x)[2:], shape_of(grad)[2:], kernel)
     window = ConvolutionWindow(g.dilation, g.padding, high, g.ones, g.stride)
     if g.direct:
@@ -172,7 +173,7 @@ def convolution(
         result = _input_gradient(b, input, weight, g, shape[2:])
     else:
         result = _forward(b, input, weight, g, shape[2:])
-    if bias is not None and 0 not in shape:  # of no input channels there is no output, whatever the bias
+    if bias is not None and 0 not in shape:  # without input channels there is no output, with any bias
         result = b.add(result, b.broadcast_in_dim(b.convert(bias, compute), shape, [1]))
     return b.convert(result, dtype)
 

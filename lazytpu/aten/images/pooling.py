@@ -1,4 +1,4 @@
-"""Max and average pooling, with their gradients. The templates hold what differs by platform."""
+"""Max and average pooling, with their gradients. The templates hold the parts that differ by platform."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def phases(table: Table) -> Phases | None:
     index = np.arange(places)
     elements = np.clip((index // factor)[:, None] + offsets[index % factor], 0, table.size - 1)
     candidate = Table.of(table.size, elements, weights[index % factor])
-    alike = np.allclose(candidate.dense(), table.dense(), rtol=0, atol=1e-5)
-    return (offsets, weights) if alike else None
+    matches = np.allclose(candidate.dense(), table.dense(), rtol=0, atol=1e-5)
+    return (offsets, weights) if matches else None
 
 
 def _scaled(b: Builder, x: SSAValue, weight: float) -> SSAValue:

@@ -69,7 +69,7 @@ def pick(b: Builder, x: SSAValue, index: SSAValue, dim: int) -> SSAValue:
 
     With log_softmax before it, the loss of 512 rows of 8192 classes takes XLA:CPU 2.5 ms; with a one-hot sum, 4.1 ms.
     """
-    rest = [d for d in range(len(shape_of(x))) if d != dim]
+    batch_dims = [d for d in range(len(shape_of(x))) if d != dim]
     if prod(shape_of(x)) == 0:
         return b.constant(0, dtype_of(x), shape_of(index))
     return b.gather(
@@ -77,10 +77,10 @@ def pick(b: Builder, x: SSAValue, index: SSAValue, dim: int) -> SSAValue:
         index,
         offset_dims=[],
         collapsed_slice_dims=[dim],
-        operand_batching_dims=rest,
-        start_indices_batching_dims=range(len(rest)),
+        operand_batching_dims=batch_dims,
+        start_indices_batching_dims=range(len(batch_dims)),
         start_index_map=[dim],
-        index_vector_dim=len(rest),
+        index_vector_dim=len(batch_dims),
         slice_sizes=[1] * len(shape_of(x)),
     )
 
@@ -109,7 +109,7 @@ def gather(b: Builder, self: SSAValue, dim: int, index: SSAValue, sparse_grad: b
 
 def take_along(b: Builder, x: SSAValue, dim: int, index: SSAValue) -> SSAValue:
     """x[i₀, …, index[i₀, …, iₙ], …, iₙ]; `index` has the shape of `x` except at `dim`."""
-    rest = [d for d in range(len(shape_of(x))) if d != dim]
+    batch_dims = [d for d in range(len(shape_of(x))) if d != dim]
     if prod(shape_of(index)) == 0:
         return b.constant(0, dtype_of(x), shape_of(index))
     return b.gather(
@@ -117,10 +117,10 @@ def take_along(b: Builder, x: SSAValue, dim: int, index: SSAValue) -> SSAValue:
         index,
         offset_dims=[],
         collapsed_slice_dims=[dim],
-        operand_batching_dims=rest,
-        start_indices_batching_dims=rest,
+        operand_batching_dims=batch_dims,
+        start_indices_batching_dims=batch_dims,
         start_index_map=[dim],
-        index_vector_dim=len(rest) + 1,
+        index_vector_dim=len(batch_dims) + 1,
         slice_sizes=[1] * len(shape_of(x)),
     )
 
@@ -161,8 +161,8 @@ class Indexed:
 
 
 def indexed(b: Builder, shape: Sequence[int], indices: Sequence[SSAValue | None], *, check: bool = True) -> Indexed:
-    """The elements that `indices` select from a tensor of `shape`. Where there are none, as another dimension is empty,
-    the CPU looks at no index but that of an empty dimension."""
+    """Return the elements that `indices` select from a tensor of `shape`. If there are none since another dimension is
+    empty, the CPU checks only the indices of empty dimensions."""
     coordinates: list[tuple[int, SSAValue]] = []
     nothing = 0 in [n for dim, n in enumerate(shape) if dim >= len(indices) or indices[dim] is None]
     for dim, index in enumerate(indices):
@@ -180,10 +180,10 @@ def indexed(b: Builder, shape: Sequence[int], indices: Sequence[SSAValue | None]
     batch = broadcast_shape(*(shape_of(i) for _, i in coordinates))
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
     at = dims[0] if adjacent else 0
-    rest = without(shape, dims)
+    kept = without(shape, dims)
     wide = "i64" if any(dtype_of(i) == "i64" for _, i in coordinates) else "i32"
     columns = [b.reshape(b.broadcast_to(b.convert(i, wide), batch), [*batch, 1]) for _, i in coordinates]
-    return Indexed(dims, b.concatenate(columns, len(batch)), batch, at, [*rest[:at], *batch, *rest[at:]])
+    return Indexed(dims, b.concatenate(columns, len(batch)), batch, at, [*kept[:at], *batch, *kept[at:]])
 
 
 def wrapped(b: Builder, index: SSAValue, size: int) -> SSAValue:

@@ -52,8 +52,8 @@ def _check_finite(b: Builder, low: SSAValue, high: SSAValue, message: str) -> No
 
 
 def _bounds(b: Builder, x: SSAValue, dim: int, range: Sequence[float] | None) -> tuple[SSAValue, SSAValue]:
-    """The outer edges (0-d) of dimension `dim` of points [M, N]: those of `range`, else the least and the greatest
-    coordinate. If they are equal, 1/2 less and 1/2 more; without points, 0 and 1."""
+    """The outer edges (0-d) of dimension `dim` of points [M, N]: given by `range`, else the least and the greatest
+    coordinate. Equal edges are moved by 1/2 to each side; without points they are 0 and 1."""
     dtype, n = dtype_of(x), shape_of(x)[0]
     if range is not None or n == 0:
         low, high = range[2 * dim : 2 * dim + 2] if range is not None else (0.0, 1.0)

@@ -87,18 +87,18 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     """
     shape, covered = shape_of(x), shape_of(mask)
     dims = list(range(dim, dim + len(covered)))
-    rest = without(shape, dims)
-    rank = len(rest) + 1
+    kept = without(shape, dims)
+    rank = len(kept) + 1
     value_shape = shape_of(values)
     values = b.reshape(values, [*[1] * (rank - len(value_shape)), *value_shape])
     supplied = shape_of(values)[dim]
-    values = b.broadcast_to(values, [*rest[:dim], supplied, *rest[dim:]])
+    values = b.broadcast_to(values, [*kept[:dim], supplied, *kept[dim:]])
     if supplied == 0:
         b.check(b.not_(mask), "shape mismatch: no values for the elements the mask selects", error="RuntimeError")
     if supplied == 0 or prod(shape) == 0:
         return x
     if supplied == 1:
-        spread = b.broadcast_to(values, [*rest[:dim], prod(covered), *rest[dim:]])
+        spread = b.broadcast_to(values, [*kept[:dim], prod(covered), *kept[dim:]])
     else:
         running = ranks(b, b.reshape(mask, [prod(covered)]))
         _check_count(b, running, supplied)
@@ -124,7 +124,7 @@ def _check_count(b: Builder, running: SSAValue, supplied: int) -> None:
 
 @rule("aten.masked_scatter.default")
 def masked_scatter(b: Builder, self: SSAValue, mask: SSAValue, source: SSAValue) -> SSAValue:
-    """`self` with its elements where `mask` is true replaced by those of `source`, in order."""
+    """`self` with its elements where `mask` is true replaced by the elements of `source`, in order."""
     shape = b.out[0][1]
     x, true = b.broadcast_to(self, shape), b.broadcast_to(mask, shape)
     size, supplied = prod(shape), prod(shape_of(source))

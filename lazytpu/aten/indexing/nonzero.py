@@ -1,5 +1,5 @@
-"""Indices whose number depends on values: those of true elements, and of repeated ones. The number is known: the
-frontend reads it first, or was given it."""
+"""Indices whose number depends on values: of true elements, and of repeated elements. The number is a static argument:
+the frontend has read it before, or the user gave it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) 
         unique_indices=False,
     )
     columns: list[SSAValue] = []
-    rest = positions
+    remainders = positions
     for dim in range(len(shape)):
         step = b.constant(prod(shape[dim + 1 :]), "i64", (size,))
-        columns.append(b.reshape(b.div(rest, step), (size, 1)))
-        rest = b.binary("rem", rest, step)
+        columns.append(b.reshape(b.div(remainders, step), (size, 1)))
+        remainders = b.binary("rem", remainders, step)
     indices = b.concatenate(columns, 1)
     missing = b.broadcast_in_dim(b.compare("LT", positions, b.constant(0, "i64", (size,))), (size, len(shape)), (0,))
     return b.select(missing, b.constant(fill_value, "i64", (size, len(shape))), indices)
@@ -49,13 +49,13 @@ def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) 
 
 @rule("lazytpu.nonzero.default")
 def nonzero(b: Builder, self: SSAValue, count: int) -> SSAValue:
-    """Indices of the nonzero elements, of which there are `count`: i64[count, dims]."""
+    """The indices of the `count` nonzero elements: i64[count, dims]."""
     return nonzero_static(b, self, count)
 
 
 @rule("lazytpu.repeat_interleave.counted", "lazytpu.repeat_interleave.given")
 def repeat_interleave(b: Builder, repeats: SSAValue, count: int) -> SSAValue:
-    """Each index i as often as `repeats[i]` says, which is `count` times together."""
+    """Each index i repeated `repeats[i]` times; the total is `count`."""
     ends = b.cumulative("add", b.convert(repeats, "i64"), 0)
     size, dtype = shape_of(ends)[0], dtype_of(repeats)
     negative = b.compare("LT", repeats, b.constant(0, dtype, (size,)))

@@ -1,11 +1,11 @@
 """Ops that write a part of a view whose elements overlap (R1).
 
-Written as a whole, an element that the op leaves alone would overwrite one that it sets, where both are one element of
-memory. So what the op does to the view is done to the memory:
+If the whole view were written, an element that the op leaves alone could overwrite one that it sets, where both are one
+element of memory. So the op is applied to the memory instead of the view:
 
-1. An op that sets elements is applied to a view of -1, with the numbers of its source's elements in their place. That
-   gives, for each element of the view, the element of the source that is written there.
-2. Of the elements of a view that are one element of memory, the largest number wins: the last write.
+1. An op that sets elements is applied to a view of -1, with the numbers of its source's elements as source. The result
+   is, for each element of the view, the number of the source element that is written there.
+2. Of several elements of a view that are one element of memory, the largest number wins: the last write.
 3. An op that adds, multiplies, or takes the larger is applied to a view of its identity, and the result is combined
    with the memory.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["combined", "write_part"]
 
-# op -> the argument with what it writes; None for zeros.
+# op -> the name of the argument that it writes; None for zeros.
 _SOURCES: dict[str, str | None] = {
     "aten::index_add_": "source",
     "aten::index_copy_": "source",
@@ -56,7 +56,7 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def combined(op: OpOverload, bound: dict[str, Any]) -> str | None:
-    """How an op that writes a part of `self` combines a new element with an old one: "set", "add", "mul", "max",
+    """Return how an op that writes a part of `self` combines a new element with an old one: "set", "add", "mul", "max",
     "min" or "mean". None for ops that write all of it."""
     name = op._schema.name
     if name not in _SOURCES:
@@ -69,13 +69,13 @@ def combined(op: OpOverload, bound: dict[str, Any]) -> str | None:
 def write_part(
     b: Builder, op: OpOverload, memory: SSAValue, base: Base, view: View, bound: dict[str, Any], apply: Apply
 ) -> SSAValue:
-    """The storage's new value after `op`, which `combined` knows, wrote to the view.
+    """Return the storage's new value after `op`, which `combined` knows, wrote to the view.
 
-    `apply` gives what the op makes of other arguments than `bound`: a view of the same size, of the dtype of `self`.
+    `apply` returns the op's result for other arguments than `bound`: a view of the same size, with the dtype of `self`.
     """
     count = base.extent * _bytes(base.dtype) // _bytes(view.dtype)
-    whole = View((count,), (1,), 0, view.dtype)
-    flat = read(b, memory, base, whole)
+    flat_view = View((count,), (1,), 0, view.dtype)
+    flat = read(b, memory, base, flat_view)
     places = b.reshape(Take((count,), 0, view.offset, view.size, view.stride).numbers(b), (prod(view.size), 1))
     kind, source = combined(op, bound), _SOURCES[op._schema.name]
     if source == "src" and source not in bound:
@@ -88,11 +88,11 @@ def write_part(
         assert kind is not None
         kind = "max" if (kind, view.dtype) == ("add", "i1") else kind
         new = _combine(b, flat, places, view, bound, kind, source, apply)
-    return write(b, memory, base, whole, new)
+    return write(b, memory, base, flat_view, new)
 
 
 def _zeroed(b: Builder, flat: SSAValue, places: SSAValue, view: View, apply: Apply) -> SSAValue:
-    """`flat` with zeros where the op, applied to ones, leaves some."""
+    """`flat` with zeros at the elements that the op, applied to ones, makes zero."""
     kept = apply({"self": b.constant(1, INDEX, view.size)})
     least = _scattered(b, b.constant(1, INDEX, shape_of(flat)), places, kept, "min")
     return b.select(b.compare("EQ", least, full(b, 0, least)), full(b, 0, flat), flat)
@@ -117,7 +117,7 @@ def _set(
 def _averaged(
     b: Builder, flat: SSAValue, places: SSAValue, view: View, bound: dict[str, Any], source: str, apply: Apply
 ) -> SSAValue:
-    """`flat` with the means of the view where the op makes one."""
+    """`flat` with the means of the view at the elements that the op averages."""
     reached = _reached(b, view, bound, source, apply)
     numbers = b.reshape(b.iota(INDEX, (prod(view.size),), 0), view.size)
     numbered = b.select(b.compare("GT", reached, full(b, 0, reached)), numbers, full(b, -1, numbers))
@@ -149,8 +149,8 @@ def _combine(
     source: str,
     apply: Apply,
 ) -> SSAValue:
-    """`flat` with what the op makes of a view of its identity, added and the like; without `include_self` the old
-    elements at the places that the op reaches are ignored."""
+    """`flat` combined, by addition for example, with the op's result for a view of its identity. Without
+    `include_self`, the old elements at the places that the op reaches are ignored."""
     neutral = identity(b, _REDUCTIONS[kind], b.constant(0, view.dtype, view.size))
     if bound.get("include_self") is False:
         reached = _reached(b, view, bound, source, apply)
@@ -161,7 +161,7 @@ def _combine(
 
 
 def _source(b: Builder, view: View, bound: dict[str, Any], name: str) -> Any:
-    """What the op writes. Values that integer indices place have an element for each place."""
+    """The values that the op writes. Values placed by integer indices have an element for each place."""
     used = [i for i in bound.get("indices", ()) if i is not None]
     if used and not any(dtype_of(i) in MASKS for i in used):
         return b.broadcast_to(bound[name], indexed(b, view.size, bound["indices"], check=False).result)

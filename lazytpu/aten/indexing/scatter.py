@@ -27,8 +27,8 @@ KINDS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "
 def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, updates: SSAValue) -> SSAValue:
     """x[i₀, …, index[i₀, …], …, iₙ] set to, or combined with, updates[i₀, …, iₙ]; `index` may be smaller than `x`."""
     shape, extent = shape_of(x), shape_of(index)
-    rest = [d for d in range(len(shape)) if d != dim]
-    if all(shape[d] == extent[d] for d in rest):
+    batch_dims = [d for d in range(len(shape)) if d != dim]
+    if all(shape[d] == extent[d] for d in batch_dims):
         return b.scatter(
             x,
             index,
@@ -36,8 +36,8 @@ def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, upd
             kind=kind,
             update_window_dims=[],
             inserted_window_dims=[dim],
-            input_batching_dims=rest,
-            scatter_indices_batching_dims=rest,
+            input_batching_dims=batch_dims,
+            scatter_indices_batching_dims=batch_dims,
             scatter_dims_to_operand_dims=[dim],
             index_vector_dim=len(shape),
         )
@@ -185,7 +185,7 @@ def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSA
     if 0 in shape_of(self):  # the CPU looks at no index
         return self
     x, index, source, dim = _slices(b, self, dim, index, source)
-    # The CPU has one kernel for vectors and for the middle of three dims, and another for the rest.
+    # The CPU has one kernel for vectors and for the middle of three dims, and another for all other cases.
     vectors = len(shape_of(x)) == 1 or (len(shape_of(x)), dim) == (3, 1)
     error, message = ("IndexError", "index out of range in self") if vectors else ("RuntimeError", "")
     index = in_range(b, index, shape_of(x)[dim], message or bounds(dim, shape_of(x)[dim]), error=error)
@@ -198,7 +198,7 @@ def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSA
 
 @rule("aten.index_copy.default")
 def index_copy(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue) -> SSAValue:
-    """Slices of `self` replaced by those of `source`."""
+    """Slices of `self` replaced by the slices of `source`."""
     if 0 in shape_of(source):
         return self
     x, index, source, dim = _slices(b, self, dim, index, source)

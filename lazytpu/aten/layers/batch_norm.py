@@ -44,8 +44,8 @@ def _updated(b: Builder, running: SSAValue | None, new: SSAValue, momentum: Scal
         return None
     dtype, shape = dtype_of(new), shape_of(new)
     share = b.scalar(momentum, dtype)
-    rest = b.broadcast_to(b.sub(b.constant(1, dtype), share), shape)
-    old = b.mul(rest, b.convert(running, dtype))
+    complement = b.broadcast_to(b.sub(b.constant(1, dtype), share), shape)
+    old = b.mul(complement, b.convert(running, dtype))
     return b.convert(b.add(b.mul(b.broadcast_to(share, shape), new), old), dtype_of(running))
 
 
@@ -133,7 +133,7 @@ def native_batch_norm(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
-    """(output, saved mean, saved rstd), without running statistics from those of the batch."""
+    """(output, saved mean, saved rstd), without running statistics from the batch's statistics."""
     if training and (running_mean is not None or running_var is not None):
         raise ValueError(
             "native_batch_norm in training writes its running statistics, which its schema does not show; "

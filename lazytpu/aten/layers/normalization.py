@@ -1,7 +1,7 @@
 """Layer, group and RMS normalization, forward and backward.
 
 f16 and bf16 are computed in f32. Variances take two passes (`reductions.statistics.moments`). Backward rules recompute
-x̂ = (x - mean)·rstd from what the forward op saved. With g the gradient of the output times the weight,
+x̂ = (x - mean)·rstd from the values that the forward op saved. With g the gradient of the output times the weight,
 ∂x = rstd·(g - mean(g) - x̂·mean(g·x̂)), where means are over the elements of one statistic
 (https://arxiv.org/abs/1607.06450, https://arxiv.org/abs/1803.08494).
 """

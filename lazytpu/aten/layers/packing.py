@@ -1,7 +1,6 @@
-"""Packed sequences: rows [R, ·] of T time steps of B sequences, R = T·B, sorted by steps, then sequences. The first of
-them are in a sequence; what the others hold does not matter. Where they belong are numbers of the run, `places` [2, T,
-B]: for each row its time step times B plus its sequence, then for each step of each sequence its row, or -1.
-"""
+"""Packed sequences: rows [R, ·] of T time steps of B sequences, R = T·B, sorted by steps, then sequences. The first
+rows belong to a sequence; the contents of the others are unspecified. Their places are numbers of the run, `places` [2,
+T, B]: for each row its time step times B plus its sequence, then for each step of each sequence its row, or -1."""
 
 from __future__ import annotations
 
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Packing:
-    """What is packed as `places` say; without any, values are [T, B, ·] already."""
+    """Converts between packed rows and time steps by `places`; without `places`, values are [T, B, ·] already."""
 
     def __init__(self, b: Builder, places: SSAValue | None):
         self.places = places
         if places is None:
             return
         _, self.steps, self.sequences = shape_of(places)
-        one = (1, self.steps, self.sequences)
-        self._places = b.reshape(b.slice(places, [0, 0, 0], one), (self.steps * self.sequences,))
-        rows = b.slice(places, [1, 0, 0], [2, *one[1:]])
+        grid_shape = (1, self.steps, self.sequences)
+        self._places = b.reshape(b.slice(places, [0, 0, 0], grid_shape), (self.steps * self.sequences,))
+        rows = b.slice(places, [1, 0, 0], [2, *grid_shape[1:]])
         self._rows = b.reshape(rows, (self.steps * self.sequences,))
-        grid = b.reshape(rows, one[1:])
+        grid = b.reshape(rows, grid_shape[1:])
         self._valid = b.compare("GE", grid, full(b, 0, grid))
 
     def valid(self) -> SSAValue | None:
@@ -38,7 +37,7 @@ class Packing:
         return None if self.places is None else self._valid
 
     def in_steps(self, b: Builder, values: SSAValue) -> SSAValue:
-        """[T, B, ·] of what has a row for each of T·B, in that order."""
+        """Return [T, B, ·] from values with a row for each of T·B, in that order."""
         return values if self.places is None else b.reshape(values, (self.steps, self.sequences, *shape_of(values)[1:]))
 
     def unpack(self, b: Builder, rows: SSAValue, padding: Scalar | int = 0) -> SSAValue:
@@ -53,21 +52,21 @@ class Packing:
         """Rows of [T, B, ·]."""
         if self.places is None:
             return values
-        rest = shape_of(values)[2:]
-        return _take(b, b.reshape(values, (self.steps * self.sequences, *rest)), self._places)
+        widths = shape_of(values)[2:]
+        return _take(b, b.reshape(values, (self.steps * self.sequences, *widths)), self._places)
 
 
 def _take(b: Builder, rows: SSAValue, indices: SSAValue) -> SSAValue:
     """Rows at indices [R], which are clamped."""
-    _, *rest = shape_of(rows)
+    _, *widths = shape_of(rows)
     return b.gather(
         rows,
         indices,
-        offset_dims=range(1, 1 + len(rest)),
+        offset_dims=range(1, 1 + len(widths)),
         collapsed_slice_dims=[0],
         start_index_map=[0],
         index_vector_dim=1,
-        slice_sizes=[1, *rest],
+        slice_sizes=[1, *widths],
     )
 
 
@@ -87,7 +86,7 @@ def unpack(b: Builder, rows: SSAValue, places: SSAValue, padding: Scalar, length
 
 def _of_length(b: Builder, x: SSAValue, length: int, padding: SSAValue) -> SSAValue:
     """x [T, ·] with as many steps, the last of them cut off or added."""
-    steps, *rest = shape_of(x)
+    steps, *widths = shape_of(x)
     if length <= steps:
-        return b.slice(x, [0] * (1 + len(rest)), [length, *rest])
-    return b.concatenate([x, b.broadcast_to(padding, (length - steps, *rest))], 0)
+        return b.slice(x, [0] * (1 + len(widths)), [length, *widths])
+    return b.concatenate([x, b.broadcast_to(padding, (length - steps, *widths))], 0)

@@ -4,9 +4,9 @@ There are T time steps of B sequences. Gates are [T, B, G·H]: input, forget, ce
 new for a GRU; the only one of a plain RNN. H is the hidden size, and h is [B, P], where P is H or the size that an LSTM
 projects to.
 
-What does not depend on h is computed for all steps at once: the products with the input before the loop, and behind the
-gradient's loop those that give the gradients of the weights. A gradient's loop is linear in what it carries, so its
-factors are computed before it, too. f16 and bf16 are computed in f32; states are rounded after each step.
+Values that do not depend on h are computed for all steps at once: the products with the input before the loop, and the
+gradients of the weights after the gradient's loop. A gradient's loop is linear in its carried values, so its factors
+are computed before it, too. f16 and bf16 are computed in f32; states are rounded after each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """h [T, B, P] after each step, the final states, and what else the gradient needs: values [T, B, H]."""
+    """h [T, B, P] after each step, the final states, and further values [T, B, H] that the gradient needs."""
 
     h: SSAValue
     final: Values
@@ -52,7 +52,8 @@ class Gradient:
 @dataclass(frozen=True)
 class Recurrence:
     """One direction of one layer. `hidden` is [G·H, P] and `projection` [P, H]; `initial` are the states, h first.
-    `valid` [T, B] says which sequences each step is in; the states of the others stay. None: it is in all."""
+    `valid` [T, B] marks the sequences that have each step; the states of the others stay unchanged. None: all sequences
+    have all steps."""
 
     GATES: ClassVar[int]
     "G"
@@ -74,29 +75,30 @@ class Recurrence:
 
     @abstractmethod
     def gradient(self, b: Builder, h: SSAValue, saved: Values, grad: SSAValue, of_final: Values) -> Gradient:
-        """From the gradients of h [T, B, P] and of the final states. `h` and `saved` are those of the run."""
+        """Compute the gradients from the gradients of h [T, B, P] and of the final states. `h` and `saved` come from
+        the run."""
 
     def scan(
         self, b: Builder, carried: Values, xs: Values, step: Callable[..., list[SSAValue]], reverse: bool
     ) -> tuple[list[SSAValue], list[SSAValue]]:
-        """`b.scan` over the time steps; the step also gets a row of `valid` if there is one."""
+        """`b.scan` over the time steps; the step also receives a row of `valid` if there is one."""
         xs = [*xs, *([] if self.valid is None else [self.valid])]
         return b.scan(carried, xs, step, shape_of(xs[0])[0], reverse)
 
     @staticmethod
     def kept(b: Builder, valid: Values, new: Values, old: Values) -> list[SSAValue]:
-        """The new states, in the dtypes of the old ones, which sequences keep that a step is not in."""
+        """Select the new states, in the dtypes of the old ones, or the old states of sequences without this step."""
         new = [b.convert(x, dtype_of(y)) for x, y in zip(new, old, strict=True)]
         return [_where(b, valid[0], x, y) for x, y in zip(new, old, strict=True)] if valid else new
 
     def before(self, b: Builder, states: SSAValue, initial: SSAValue) -> SSAValue:
-        """The state [T, B, ·] that each step begins with, from those after the steps."""
-        length, *rest = shape_of(states)
+        """The state [T, B, ·] at the beginning of each step, from the states after the steps."""
+        length, *widths = shape_of(states)
         if self.valid is not None:
             states = _where(b, self.valid, states, b.broadcast_to(initial, shape_of(states)))
-        first, start = b.reshape(initial, (1, *rest)), int(self.backwards)
-        others = b.slice(states, [start, 0, 0], [start + length - 1, *rest])
-        return b.concatenate([others, first] if self.backwards else [first, others], 0)
+        first, start = b.reshape(initial, (1, *widths)), int(self.backwards)
+        shifted = b.slice(states, [start, 0, 0], [start + length - 1, *widths])
+        return b.concatenate([shifted, first] if self.backwards else [first, shifted], 0)
 
     def masked(self, b: Builder, gradient: SSAValue) -> SSAValue:
         """A gradient [T, B, ·], with zeros where a step is not in a sequence."""
@@ -109,7 +111,7 @@ class Recurrence:
         return lambda inner, h: contract(inner, h, transposed, over=((1,), (0,)))
 
     def to_hidden(self, b: Builder, gates: SSAValue) -> SSAValue:
-        """The gradient of h [B, P] from that of its product."""
+        """The gradient of h [B, P] from the gradient of its product."""
         return contract(b, b.convert(gates, dtype_of(self.hidden)), self.hidden, over=((1,), (0,)))
 
 
@@ -146,7 +148,7 @@ class Lstm(Recurrence):
         cells, *gates = saved
         i, f, g, o = (widened(b, x) for x in gates)
         old, new = widened(b, self.before(b, cells, self.initial[1])), b.unary("tanh", widened(b, cells))
-        # The gradient of a gate, divided by that of c', or of o·tanh(c') for the last.
+        # The gradient of a gate, divided by the gradient of c', or of o·tanh(c') for the last gate.
         of_gates = of_logistic(b, g, i), of_logistic(b, old, f), of_tanh(b, i, g), of_logistic(b, new, o)
         factors, to_cell = b.concatenate(of_gates, 2), of_tanh(b, o, new)
 
@@ -196,7 +198,7 @@ class Gru(Recurrence):
     def gradient(self, b: Builder, h: SSAValue, saved: Values, grad: SSAValue, of_final: Values) -> Gradient:
         r, u, n, hidden = (widened(b, x) for x in saved)
         old = widened(b, self.before(b, h, self.initial[0]))
-        # The gradients of the gates, divided by that of h'.
+        # The gradients of the gates, divided by the gradient of h'.
         of_u, of_n = of_logistic(b, b.sub(old, n), u), of_tanh(b, one_minus(b, u), n)
         of_r = of_logistic(b, b.mul(of_n, hidden), r)
         factors = b.concatenate([of_r, of_u, b.mul(of_n, r)], 2)

@@ -1,13 +1,13 @@
 """Recurrent layers as one op forward and one backward: a stack of layers, each in one direction or in both.
 
 The input is [T, B, I]: T time steps of B sequences, or rows [T·B, I] if they are packed, with `places` (packing.py).
-The weights are those of each direction of each layer, in torch's order: [G·H, I] for the input, [G·H, P] for h, their
+For each direction of each layer, the weights are, in torch's order: [G·H, I] for the input, [G·H, P] for h, their
 biases [G·H] if there are any, and the projection [P, H] if there is one. Initial and final states are [layers ·
 directions, B, ·]. `masks`, [layers - 1, T, B, directions · P] or [layers - 1, T·B, directions · P], in the order of
-time steps, multiply what one layer hands to the next: dropout.
+time steps, multiply the values that one layer passes to the next: dropout.
 
-For its gradient a stack saves one array of one dimension, `reserve`, from which the backward op takes its parts. In one
-program that costs nothing: slices of a concatenation are its parts.
+For its gradient a stack saves one array of one dimension, `reserve`, which the backward op slices. Within one program
+that costs nothing: slices of a concatenation are its operands.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class Stack:
 
 def _row(b: Builder, x: SSAValue, i: int) -> SSAValue:
     """x[i]"""
-    _, *rest = shape_of(x)
-    return b.reshape(b.slice(x, [i, *(0 for _ in rest)], [i + 1, *rest]), rest)
+    _, *row_shape = shape_of(x)
+    return b.reshape(b.slice(x, [i, *(0 for _ in row_shape)], [i + 1, *row_shape]), row_shape)
 
 
 def _stacked(b: Builder, values: Sequence[SSAValue]) -> SSAValue:
@@ -159,7 +159,7 @@ def recurrent(
 
 
 class _Reserve:
-    """What a stack saved, taken in that order."""
+    """The saved values of a stack, read in the order of writing."""
 
     def __init__(self, b: Builder, flat: SSAValue):
         self.b, self.flat, self.at = b, flat, 0

@@ -26,7 +26,7 @@ def chunks(b: Builder, x: SSAValue, count: int) -> list[SSAValue]:
 
 
 def widened(b: Builder, x: SSAValue, other: SSAValue | None = None) -> SSAValue:
-    """x in the dtype in which cells compute; with `other`, whose dtype may be another, in that of both."""
+    """x in the dtype in which cells compute; with `other`, in the common dtype of both."""
     return b.convert(x, wide(dtype_of(x) if other is None else result_type(x, other)))
 
 
@@ -41,12 +41,12 @@ def one_minus(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def of_logistic(b: Builder, grad: SSAValue, y: SSAValue) -> SSAValue:
-    """The gradient of x, where y = logistic(x) and `grad` is that of y."""
+    """The gradient of x, where y = logistic(x) and `grad` is the gradient of y."""
     return b.mul(grad, b.mul(one_minus(b, y), y))
 
 
 def of_tanh(b: Builder, grad: SSAValue, y: SSAValue) -> SSAValue:
-    """The gradient of x, where y = tanh(x) and `grad` is that of y."""
+    """The gradient of x, where y = tanh(x) and `grad` is the gradient of y."""
     return b.mul(grad, one_minus(b, b.mul(y, y)))
 
 

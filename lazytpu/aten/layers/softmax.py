@@ -23,8 +23,8 @@ def row_sum(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
 
 
 def shifted(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """`x` minus its maximum over `dims`, so that exp cannot overflow. A NaN stays, whatever is subtracted, and makes
-    the sum of the row NaN, so `peak` is enough."""
+    """`x` minus its maximum over `dims`, so that exp cannot overflow. A NaN stays after any subtraction, and makes the
+    sum of the row NaN, so `peak` is enough."""
     return b.sub(x, along(b, b.reduce("peak", x, dims), shape_of(x), dims))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 FROM_2_14 = {"grad_output": "grad"}
-"What torch calls the gradient from 2.14 on."
+"""torch's name for the gradient argument from 2.14 on."""
 
 
 def _differences(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
@@ -100,7 +100,7 @@ def pdist_forward(b: Builder, self: SSAValue, p: float = 2.0) -> SSAValue:
 
 @rule("aten._pdist_backward.default", renamed=FROM_2_14)
 def pdist_backward(b: Builder, grad: SSAValue, self: SSAValue, p: float, pdist: SSAValue) -> SSAValue:
-    """The gradient of the rows: that of all ordered pairs, with each distance used for both orders."""
+    """The gradient of the rows: the gradient of all ordered pairs, with each distance used for both orders."""
     n = shape_of(self)[0]
     if n < 2:
         return full(b, 0, self)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> tuple[SSAValue, SSAValue]:
     """(factor, info): L with L Lᴴ = a, or Lᴴ if `upper`. Only that triangle of `a` is read.
 
-    `info` is 0, or the order of the first leading minor that is not positive; L is then what LAPACK leaves.
+    `info` is 0, or the order of the first leading minor that is not positive; L is then LAPACK's partial result.
     """
     dtype, shape = dtype_of(a), shape_of(a)
     if 0 in shape:

@@ -45,7 +45,7 @@ def _complex(b: Builder, x: SSAValue, dims: Sequence[int], kind: str) -> SSAValu
 
 
 def _normalised(b: Builder, x: SSAValue, normalization: int, lengths: Sequence[int]) -> SSAValue:
-    """`x` as it is (0), divided by the square root of the number of elements (1), or by that number (2): torch's
+    """`x` unchanged (0), divided by the square root of the number of elements (1), or by that number (2): torch's
     `fft_norm_mode`."""
     if normalization == 0:
         return x

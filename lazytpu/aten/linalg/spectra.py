@@ -35,7 +35,7 @@ def no_nan(b: Builder, x: SSAValue) -> SSAValue:
 
 @rule("aten._linalg_eigh.default")
 def linalg_eigh(b: Builder, A: SSAValue, UPLO: str = "L", compute_v: bool = True) -> tuple[SSAValue, SSAValue]:
-    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, of which one triangle is read."""
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix; only one triangle is read."""
     lower = adjoint(b, A) if UPLO.upper() == "U" else A
     lower = triangle(b, lower, upper=False)
     mirrored = adjoint(b, lower)

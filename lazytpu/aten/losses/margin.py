@@ -48,12 +48,12 @@ def multi_margin_loss_backward(
         share = b.mul(share, take(b, weight, index, 0))
     gap = b.sub(x, along(b, pick(b, x, index, 1), shape, [1]))
     gap = b.add(gap, b.constant(float(margin.value), dtype_of(x), shape))
-    other = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
-    active = b.and_(other, b.compare("GT", gap, full(b, 0, gap)))
+    other_class = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
+    active = b.and_(other_class, b.compare("GT", gap, full(b, 0, gap)))
     slope = full(b, 1, gap) if p.value == 1 else b.mul(full(b, 2, gap), gap)
     slope = b.select(active, b.mul(slope, along(b, share, shape, [1])), full(b, 0, gap))
     at_target = b.neg(along(b, b.reduce("add", slope, [1]), shape, [1]))
-    return b.reshape(b.select(other, slope, at_target), shape_of(self))
+    return b.reshape(b.select(other_class, slope, at_target), shape_of(self))
 
 
 def _matrix(x: SSAValue) -> tuple[int, int]:

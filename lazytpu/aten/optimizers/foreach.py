@@ -89,7 +89,7 @@ def overload(name: str) -> OpOverload:
 
 
 def apply(b: Builder, op: OpOverload, arguments: dict[str, Any], out: tuple[str, tuple[int, ...]]) -> SSAValue:
-    """`op` on arguments by name, with defaults for the rest."""
+    """Apply `op` to arguments by name, with defaults for missing ones."""
     s = signature(op)
     defaults = {
         name: Scalar(KINDS[type(value)], value) if name in s.numbers and type(value) in KINDS else value

@@ -71,7 +71,7 @@ class Element:
         return self.b.neg(g) if maximize else g
 
     def penalized(self, g: SSAValue, x: SSAValue, weight_decay: Operand) -> SSAValue:
-        """The gradient g at x with that of the penalty weight_decay x²/2."""
+        """The gradient g at x plus the gradient of the penalty weight_decay x²/2."""
         return g if is_zero(weight_decay) else self.b.add(g, self.times(x, double(self.b, weight_decay)))
 
 

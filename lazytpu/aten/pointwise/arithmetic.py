@@ -204,13 +204,13 @@ def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
     (ATen/native/Lerp.h). If the weight is one number, the end is selected once."""
     common = result_type(*(a for a in (self, end, weight) if isinstance(a, SSAValue)))
     start, stop = operands(b, self, end, common=common, rounded=False)
-    (part,) = operands(b, weight, common=common, rounded=False)
-    shape = broadcast_shape(shape_of(start), shape_of(part))
-    if shape_of(part):
-        start, stop, part = (b.broadcast_to(x, shape) for x in (start, stop, part))
-    size = b.abs(part)
+    (fraction,) = operands(b, weight, common=common, rounded=False)
+    shape = broadcast_shape(shape_of(start), shape_of(fraction))
+    if shape_of(fraction):
+        start, stop, fraction = (b.broadcast_to(x, shape) for x in (start, stop, fraction))
+    size = b.abs(fraction)
     near = b.compare("LT", size, full(b, 0.5, size))
-    coefficient = b.select(near, part, b.sub(part, full(b, 1, part)))
+    coefficient = b.select(near, fraction, b.sub(fraction, full(b, 1, fraction)))
     base = b.select(near, start, stop)
     return finish(b, b.add(base, b.mul(b.broadcast_to(coefficient, shape), b.sub(stop, start))), common)
 

@@ -57,7 +57,7 @@ def _combine(higher: str | None, lower: str | None) -> str | None:
 
 
 def _with_number(dtype: str | None, kind: str) -> str:
-    """`_combine` with a Python number, which only counts if its category is higher than that of the tensors."""
+    """`_combine` with a Python number, which only counts if its category is higher than the tensors'."""
     category = _KINDS.index(kind)
     if dtype is not None and _category(dtype) >= category:
         return dtype
@@ -157,8 +157,8 @@ def full(b: Builder, value: bool | int | float | complex | Scalar, like: SSAValu
     """A number in the shape and dtype of `like`."""
     if isinstance(value, Scalar) and value.plan is not None:
         return b.broadcast_to(b.scalar(value, dtype_of(like)), shape_of(like))
-    known = value.value if isinstance(value, Scalar) else value
-    return b.constant(known, dtype_of(like), shape_of(like))
+    number = value.value if isinstance(value, Scalar) else value
+    return b.constant(number, dtype_of(like), shape_of(like))
 
 
 def with_number(b: Builder, op: str, x: SSAValue, value: float) -> SSAValue:

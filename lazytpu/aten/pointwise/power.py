@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 WIDER = {"ui8": "ui32", "ui16": "ui32", "ui32": "ui64"}
 
 
-# Exponents whose power has a formula of its own.
+# Exponents whose power has a special formula.
 SPECIAL = (2, 3, 0.5, -0.5, -1, -2, 1, 0)
 
 
 @rule("aten.pow.Tensor_Scalar", specialized=("exponent",))
 def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
-    """self^exponent. A static exponent is part of the program and selects the formula. For one that varies, the program
+    """self^exponent. A static exponent is part of the program and selects the formula. For a varying one, the program
     has all formulas and selects by the number: the results are the same."""
     common = result_type(self, exponent)
     if not isinstance(exponent, Scalar) or exponent.plan is None:
@@ -53,20 +53,20 @@ def _equals(b: Builder, exponent: Scalar, value: float, dtype: str) -> SSAValue:
 
 
 def _fixed(b: Builder, self: SSAValue, exponent: Operand, common: str) -> SSAValue:
-    known = exponent.value if isinstance(exponent, Scalar) else None
-    if known == 0:
+    number = exponent.value if isinstance(exponent, Scalar) else None
+    if number == 0:
         return b.constant(1, *b.out[0])
-    if known == 1:
+    if number == 1:
         return finish(b, self)
-    if is_integer(common) and isinstance(known, int) and known > 0:
-        return finish(b, integer_power(b, operands(b, self, common=common)[0], known))
+    if is_integer(common) and isinstance(number, int) and number > 0:
+        return finish(b, integer_power(b, operands(b, self, common=common)[0], number))
     # The CPU's bfloat16 cube rounds after each product; Half is widened first (PowKernel.cpp, Vectorized<BFloat16>).
-    halves = "own" if common == "bf16" and known in (3, -2) else "wide"
+    halves = "own" if common == "bf16" and number in (3, -2) else "wide"
     # f16's roots are powers in f32, which differ at -inf and -0.
-    rooted = common == "f16" and known in (0.5, -0.5)
-    if known is not None and not rooted and (is_float(common) or is_complex(common)):
+    rooted = common == "f16" and number in (0.5, -0.5)
+    if number is not None and not rooted and (is_float(common) or is_complex(common)):
         (x,) = operands(b, self, common=common, halves=halves)
-        special = static_power(b, x, known)
+        special = static_power(b, x, number)
         if special is not None:
             return finish(b, special, common)
     return finish(b, power_or_limit(b, *operands(b, self, exponent, common=common)), common)

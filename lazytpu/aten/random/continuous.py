@@ -1,7 +1,7 @@
 """Random ops of continuous distributions, Bernoulli numbers and dropout.
 
-A number depends only on (seed, offset) and the element's index. So numbers are the same in every mode and however the
-trace is cut, and differ from those of torch's CPU generator. In-place ops return the new value of self; the functional
+A number depends only on (seed, offset) and the element's index. So numbers are the same in every mode and for any cuts
+of the trace, and differ from those of torch's CPU generator. In-place ops return the new value of self; the functional
 forms share their rules.
 """
 

@@ -103,7 +103,7 @@ def chance(b: Builder, rng: Rng, p: SSAValue) -> SSAValue:
 
 
 def keep_and_scale(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
-    """For dropout with probability p: (the probability to keep, 0-d f32; the factor for what is kept, 0-d `dtype`)."""
+    """For dropout with probability p: (the probability to keep, 0-d f32; the factor of kept elements, 0-d `dtype`)."""
     keep, keep_in_dtype = (b.sub(b.constant(1, kind), b.scalar(p, kind)) for kind in ("f32", dtype))
     never = b.compare("EQ", keep_in_dtype, b.constant(0, dtype))
     return keep, b.select(never, b.constant(0, dtype), b.div(b.constant(1, dtype), keep_in_dtype))

@@ -130,8 +130,8 @@ def multinomial(
 ) -> SSAValue:
     """Indices drawn with the weights in the rows of self.
 
-    Without replacement, they are those of the largest weight / exponential numbers, in the order of successive draws
-    (Efraimidis and Spirakis, 2006). With replacement, uniform numbers are located among the running sums of the
+    Without replacement, they are the indices of the largest weight / exponential numbers, in the order of successive
+    draws (Efraimidis and Spirakis, 2006). With replacement, uniform numbers are located among the running sums of the
     weights. They stay below the last sum (u total rounds below it), so no weight of 0 is drawn.
     """
     from lazytpu.aten.sorting.sort import ordered

@@ -129,7 +129,7 @@ def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSA
     return b.binary("pow", folded, full(b, 1 / order, folded))
 
 
-# Orders whose norm has a formula of its own.
+# Orders whose norm has a special formula.
 SPECIAL = (inf, -inf, 0, 1, 2)
 
 

@@ -19,8 +19,8 @@ def ranks(b: Builder, mask: SSAValue) -> SSAValue:
 
 
 def flat_positions(b: Builder, mask: SSAValue, count: int) -> SSAValue:
-    """Row-major positions (i32) of the `count` true elements of `mask`. Each position is scattered to its rank; those
-    of false elements go out of bounds and are dropped."""
+    """Row-major positions (i32) of the `count` true elements of `mask`. Each position is scattered to its rank;
+    positions of false elements go out of bounds and are dropped."""
     size = prod(shape_of(mask))
     flat = b.reshape(mask, [size])
     slot = b.sub(ranks(b, flat), b.constant(1, "i32", [size]))

@@ -52,18 +52,18 @@ def _placed(b: Builder, x: SSAValue, dim: int, start: int, size: int) -> SSAValu
 def _extended(b: Builder, x: SSAValue, pad: list[int], mode: str) -> SSAValue:
     """x padded by its mirror image, without the edge ("reflection"), or by copies of the edge ("replication")."""
     for dim, (low, high) in enumerate(pairs(pad, len(shape_of(x)))):
-        size, parts = shape_of(x)[dim], [x]
+        size, pieces = shape_of(x)[dim], [x]
         if mode == "reflection":
             if low > 0:
-                parts.insert(0, b.reverse(part(b, x, dim, 1, low + 1), [dim]))
+                pieces.insert(0, b.reverse(part(b, x, dim, 1, low + 1), [dim]))
             if high > 0:
-                parts.append(b.reverse(part(b, x, dim, size - 1 - high, size - 1), [dim]))
+                pieces.append(b.reverse(part(b, x, dim, size - 1 - high, size - 1), [dim]))
         else:
             if low > 0:
-                parts.insert(0, _repeated(b, part(b, x, dim, 0, 1), dim, low))
+                pieces.insert(0, _repeated(b, part(b, x, dim, 0, 1), dim, low))
             if high > 0:
-                parts.append(_repeated(b, part(b, x, dim, size - 1, size), dim, high))
-        x = b.concatenate(parts, dim)
+                pieces.append(_repeated(b, part(b, x, dim, size - 1, size), dim, high))
+        x = b.concatenate(pieces, dim)
         x = part(b, x, dim, max(-low, 0), shape_of(x)[dim] - max(-high, 0))
     return x
 

@@ -21,8 +21,8 @@ def cat(b: Builder, tensors: Sequence[SSAValue], dim: int = 0) -> SSAValue:
     """The tensors concatenated along `dim` in their common dtype. Tensors of shape [0] fit any shape."""
     dtype, shape = b.out[0]
     dim = front(dim, len(shape))
-    parts = [b.convert(t, dtype) for t in tensors if prod(shape_of(t)) or len(shape_of(t)) == len(shape) > 1]
-    return b.concatenate(parts, dim) if parts else b.constant(0, dtype, shape)
+    converted = [b.convert(t, dtype) for t in tensors if prod(shape_of(t)) or len(shape_of(t)) == len(shape) > 1]
+    return b.concatenate(converted, dim) if converted else b.constant(0, dtype, shape)
 
 
 @rule("aten.stack.default")

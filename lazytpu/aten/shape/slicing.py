@@ -126,8 +126,8 @@ def _with_diagonal(b: Builder, x: SSAValue, src: SSAValue, offset: int, dim1: in
     if prod(shape_of(src)) == 0:
         return x
     start = offset * stride[dim2] if offset >= 0 else -offset * stride[dim1]
-    rest = [d for d in range(len(shape)) if d not in (dim1, dim2)]
-    strides = [*(stride[d] for d in rest), stride[dim1] + stride[dim2]]
+    other_dims = [d for d in range(len(shape)) if d not in (dim1, dim2)]
+    strides = [*(stride[d] for d in other_dims), stride[dim1] + stride[dim2]]
     return _through(b, x, src, shape_of(src), strides, start)
 
 
@@ -163,7 +163,8 @@ def as_strided_scatter(
 
 @rule("lazytpu.box.default", numbers=("starts",))
 def box(b: Builder, self: SSAValue, dims: Sequence[int], starts: Sequence[Scalar], sizes: Sequence[int]) -> SSAValue:
-    """Of each dimension in `dims`, `sizes` elements from `starts` on, which are in bounds; all of the others."""
+    """`sizes` elements of each dimension in `dims` from `starts` on, which are in bounds; all elements of the other
+    dimensions."""
     shape = list(shape_of(self))
     begins = [b.constant(0, INDEX) for _ in shape]
     for dim, start, size in zip(dims, starts, sizes, strict=True):

@@ -28,7 +28,7 @@ def sortable(dtype: str) -> bool:
 
 
 def _mirrored(b: Builder, bits: SSAValue) -> SSAValue:
-    """The bits of an f32 as an i32 of the same order, and back: those of negative numbers are flipped."""
+    """The bits of an f32 as an i32 of the same order, and back: the bits of negative numbers are flipped."""
     flipped = b.binary("xor", bits, full(b, MAGNITUDE, bits))
     return b.select(b.compare("LT", bits, full(b, 0, bits)), flipped, bits)
 

@@ -124,8 +124,8 @@ def _median(b: Builder, x: SSAValue, dim: int, keepdim: bool, *, skip_nan: bool)
         numbers = b.max(numbers, full(b, 1, numbers))
         return _at(b, pair, dim, b.div(b.sub(numbers, full(b, 1, numbers)), full(b, 2, numbers)), keepdim)
     middle = full(b, (size - 1) // 2, missing)
-    some = b.compare("GT", missing, full(b, 0, missing))
-    return _at(b, pair, dim, b.select(some, numbers, middle), keepdim)
+    has_missing = b.compare("GT", missing, full(b, 0, missing))
+    return _at(b, pair, dim, b.select(has_missing, numbers, middle), keepdim)
 
 
 @rule("aten.median.dim")
@@ -156,8 +156,8 @@ def _flat_median(b: Builder, x: SSAValue, *, skip_nan: bool) -> SSAValue:
         return b.constant(of_none, dtype)
     median = _median(b, b.reshape(x, [size]), 0, False, skip_nan=skip_nan)[0]
     # A program for many sizes may have none.
-    some = b.compare("GT", b.constant(size, "i64"), b.constant(0, "i64"))
-    return b.select(some, median, b.constant(of_none, dtype))
+    nonempty = b.compare("GT", b.constant(size, "i64"), b.constant(0, "i64"))
+    return b.select(nonempty, median, b.constant(of_none, dtype))
 
 
 @rule("aten.mode.default")

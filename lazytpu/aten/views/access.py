@@ -114,8 +114,8 @@ def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
     _check(memory, base.dtype, base.memory_shape, "the storage's value")
     if 0 in view.size:
         return b.constant(0, view.dtype, view.size)
-    if part := _part(base, view):
-        return b.unary(part.name, read(b, memory, base, part.of))
+    if component := _part(base, view):
+        return b.unary(component.name, read(b, memory, base, component.of))
     if base.dtype == view.dtype:
         return view_steps.read(b, _plan(b, base.memory_shape, view, 1, writing=False), memory)
     in_base, in_view = units(base.dtype, view.dtype)
@@ -135,10 +135,10 @@ def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue)
         return memory
     if view.overlaps:
         value, view = b.transpose(value, view.order), view.permuted(view.order)
-    if part := _part(base, view):
-        numbers = read(b, memory, base, part.of)
-        pair = (value, b.unary("imag", numbers)) if part.name == "real" else (b.unary("real", numbers), value)
-        return write(b, memory, base, part.of, b.binary("complex", *pair))
+    if component := _part(base, view):
+        numbers = read(b, memory, base, component.of)
+        pair = (value, b.unary("imag", numbers)) if component.name == "real" else (b.unary("real", numbers), value)
+        return write(b, memory, base, component.of, b.binary("complex", *pair))
     if base.dtype == view.dtype:
         return view_steps.write(b, _plan(b, base.memory_shape, view, 1, writing=True), memory, value)
     in_base, in_view = units(base.dtype, view.dtype)

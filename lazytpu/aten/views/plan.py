@@ -27,8 +27,8 @@ def plan(
     `identities`, see `PlanBuilder`.
     Raises ValueError if the view reaches past the memory.
     """
-    found = _planned if Derivation.active is not None else _known  # symbolic sizes are no keys
-    return found(memory, size, stride, offset, writing, identities)
+    cached_plan = _planned if Derivation.active is not None else _known  # symbolic sizes are no keys
+    return cached_plan(memory, size, stride, offset, writing, identities)
 
 
 def _planned(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool, identities: bool) -> Plan:
@@ -66,10 +66,10 @@ def _walks(memory: Shape, size: Shape, stride: Shape) -> tuple[list[Walk], list[
             continue
         inner: list[tuple[int, int]] = []
         for boundary in reversed(_strides(memory)):
-            part, rest = divmod(boundary, step)
-            if rest == 0 and 1 < part < count and count % part == 0:
-                inner.append((part, step))
-                count, step = count // part, boundary
+            inner_count, remainder = divmod(boundary, step)
+            if remainder == 0 and 1 < inner_count < count and count % inner_count == 0:
+                inner.append((inner_count, step))
+                count, step = count // inner_count, boundary
         for n, t in [(count, step), *reversed(inner)]:
             walks.append(Walk(n, t, (len(walks),)))
             owners.append(dim)
@@ -114,36 +114,36 @@ def _independent(
     digits = [_digits(walk.step, strides) for walk in walks]
     start = _digits(offset, strides)
     tied = _components(len(groups), digits)
-    if all(len(part) == 1 for part in tied) and all(len(group) == 1 for group in groups):
+    if all(len(dims) == 1 for dims in tied) and all(len(group) == 1 for group in groups):
         axis_of = [group[0] for group in groups]  # every dim is an axis of its own: keep those of size 1 too
     else:
         builder.reshape(sizes)
-        builder.transpose(tuple(k for part in tied for k in part))
-        builder.reshape(tuple(prod(sizes[k] for k in part) for part in tied))
+        builder.transpose(tuple(k for dims in tied for k in dims))
+        builder.reshape(tuple(prod(sizes[k] for k in dims) for dims in tied))
         axis_of = list(range(len(tied)))
     axes: list[list[Shape]] = [[()] for _ in builder.shape]
-    simple = [len([1 for d in digits if any(d[k] for k in part)]) < 2 for part in tied]
+    simple = [len([1 for d in digits if any(d[k] for k in dims)]) < 2 for dims in tied]
     # Axes with one walk come first: they stay one axis, and their slices merge. The others change the number of axes,
     # so they follow from last to first.
     for index in [i for i, s in enumerate(simple) if s] + [i for i, s in reversed(list(enumerate(simple))) if not s]:
-        part = tied[index]
-        local = _strides(tuple(sizes[k] for k in part))
-        steps = [sum(d[k] * t for k, t in zip(part, local, strict=True)) for d in digits]
+        dims = tied[index]
+        local = _strides(tuple(sizes[k] for k in dims))
+        steps = [sum(d[k] * t for k, t in zip(dims, local, strict=True)) for d in digits]
         along = [Walk(w.count, step, w.labels) for w, step in zip(walks, steps, strict=True) if step]
-        origin = sum(start[k] * t for k, t in zip(part, local, strict=True))
+        origin = sum(start[k] * t for k, t in zip(dims, local, strict=True))
         axes[axis_of[index]] = unroll(builder, axis_of[index], origin, along, writing)
     return [labels for axis in axes for labels in axis]
 
 
 def _components(count: int, digits: list[Shape]) -> list[list[int]]:
     """The connected components of groups, where a walk with several digits connects their groups."""
-    parts = [{k} for k in range(count)]
+    components = [{k} for k in range(count)]
     for digit in digits:
         touched = {k for k, value in enumerate(digit) if value}
-        merged = [part for part in parts if part & touched]
-        parts = [part for part in parts if not part & touched]
-        parts.append(set().union(*merged))
-    return sorted(sorted(part) for part in parts if part)
+        merged = [component for component in components if component & touched]
+        components = [component for component in components if not component & touched]
+        components.append(set().union(*merged))
+    return sorted(sorted(component) for component in components if component)
 
 
 def _arrange(builder: PlanBuilder, axes: list[Shape], owners: list[int], size: Shape, stride: Shape) -> None:

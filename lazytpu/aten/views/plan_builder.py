@@ -1,7 +1,7 @@
 """Builds a plan: steps are appended, adjacent ones of a kind are merged, and no-ops are dropped.
 
-With `identities`, slices and reshapes that change nothing are kept, so that the plans of all sizes of a view have the
-same steps, also where it is the whole of its storage.
+With `identities`, slices and reshapes that change nothing are kept, so that the plans of a view have the same steps for
+all sizes, even where it covers its whole storage.
 """
 
 from __future__ import annotations

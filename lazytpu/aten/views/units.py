@@ -67,7 +67,7 @@ def units(base: str, view: str) -> tuple[Units, Units]:
 
 
 def _bits_dtype(dtype: str) -> str:
-    """A dtype that StableHLO can bitcast: that of the element, or of a part of it."""
+    """A dtype that StableHLO can bitcast: the element's dtype, or a component's."""
     return "ui8" if dtype == "i1" else REAL_OF.get(dtype, dtype)
 
 

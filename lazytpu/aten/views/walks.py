@@ -80,13 +80,13 @@ def _overlapping(
         ordered = sorted(walks, key=lambda w: w.labels)
         builder.take(axis, offset, tuple(w.count for w in ordered), tuple(w.step for w in ordered))
         return [w.labels for w in ordered]
-    rest = [walk for walk in walks if walk is not chosen]
+    other_walks = [walk for walk in walks if walk is not chosen]
     plans: list[Plan] = []
     labels: list[Shape] = []
     shape = builder.shape
     for index in range(chosen.count):
         slice_ = PlanBuilder(builder.shape)
-        labels = unroll(slice_, axis, offset + index * chosen.step, rest, writing, budget // chosen.count)
+        labels = unroll(slice_, axis, offset + index * chosen.step, other_walks, writing, budget // chosen.count)
         shape = slice_.shape[:axis] + (1,) + slice_.shape[axis:]
         slice_.reshape(shape)
         plans.append(slice_.plan())
@@ -97,10 +97,10 @@ def _overlapping(
 def _to_unroll(walks: list[Walk], budget: int, writing: bool) -> Walk | None:
     """The shortest walk whose unrolling leaves the others nested, with at most `budget` slices in all."""
     for walk in sorted(walks, key=lambda w: w.count):
-        rest = [w for w in walks if w is not walk]
-        if walk.count > budget or (writing and not _is_outermost(walk, rest)):
+        other_walks = [w for w in walks if w is not walk]
+        if walk.count > budget or (writing and not _is_outermost(walk, other_walks)):
             continue
-        if _nested(rest) or _to_unroll(rest, budget // walk.count, writing):
+        if _nested(other_walks) or _to_unroll(other_walks, budget // walk.count, writing):
             return walk
     return None
 

@@ -1,4 +1,4 @@
-"""Programs on disk: the next process loads what one has compiled."""
+"""Programs on disk: the next process loads the programs of an earlier one."""
 
 from __future__ import annotations
 

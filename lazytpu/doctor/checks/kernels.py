@@ -11,7 +11,7 @@ import lazytpu
 from lazytpu.doctor.check import check
 
 LENGTH, WIDTH = 2048, 16
-"Of queries and keys: just long enough for a kernel to pay."
+"""The number of queries and keys: just long enough for a kernel to pay."""
 
 
 @check(limit=120)
@@ -76,8 +76,8 @@ def _agree(
     bias: torch.Tensor | None = None,
     causal: bool = False,
 ) -> None:
-    """Check that the output and the gradients of q, k and v agree with the CPU's, and that the program uses `template`
-    for them."""
+    """Check that the output and the gradients of q, k and v agree with the CPU's, and that the program computes them by
+    `template`."""
     results: list[list[torch.Tensor]] = []
     with lazytpu.options(target=None if _on_tpu() else "v6e"):
         for device in ("cpu", "tpu"):

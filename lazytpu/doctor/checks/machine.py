@@ -60,8 +60,8 @@ def _within(version: str | None, bounds: str) -> bool:
     for operator, bound in re.findall(r"(==|>=|<)\s*([\d.]+)", bounds):
         limit = release(bound)
         length = max(len(installed), len(limit))
-        own, other = (numbers + (0,) * (length - len(numbers)) for numbers in (installed, limit))
-        if not {"==": own == other, ">=": own >= other, "<": own < other}[operator]:
+        left, right = (numbers + (0,) * (length - len(numbers)) for numbers in (installed, limit))
+        if not {"==": left == right, ">=": left >= right, "<": left < right}[operator]:
             return False
     return True
 

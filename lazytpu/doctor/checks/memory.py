@@ -77,12 +77,12 @@ def layouts() -> str:
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
     default = default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
     by_columns = relayout(array, None, "{0,1}")
-    for what, moved in (
+    for layout, moved in (
         ("laid out by columns", by_columns),
         ("laid out by rows again", relayout(by_columns, "{0,1}", None)),
     ):
         if not np.array_equal(client.to_host(moved), client.to_host(array)):
-            raise ValueError(f"an array {what} has other values")
+            raise ValueError(f"an array {layout} has other values")
     return f"by rows {default}, by columns {{0,1}}"
 
 

@@ -58,9 +58,9 @@ def other_dtypes() -> str:
 
 def _others() -> list[torch.dtype]:
     """torch's dtypes that are not in `DTYPES` and that the CPU supports."""
-    known = {getattr(torch, name) for name in DTYPES}
-    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - known
-    others: list[torch.dtype] = []
+    supported = {getattr(torch, name) for name in DTYPES}
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - supported
+    unsupported: list[torch.dtype] = []
     for dtype in sorted(dtypes, key=str):
         with (
             warnings.catch_warnings(),
@@ -68,8 +68,8 @@ def _others() -> list[torch.dtype]:
         ):  # experimental dtypes warn, quantized ones raise
             warnings.simplefilter("ignore")
             torch.empty(2, dtype=dtype)
-            others.append(dtype)
-    return others
+            unsupported.append(dtype)
+    return unsupported
 
 
 def _values(dtype: torch.dtype) -> torch.Tensor:
@@ -79,8 +79,8 @@ def _values(dtype: torch.dtype) -> torch.Tensor:
     if dtype == torch.bool:
         return (numbers > 0).view(SIZE)
     if dtype.is_complex:
-        part = torch.float32 if dtype == torch.complex64 else torch.float64
-        return torch.complex(_values(part), _values(part).flip(0))
+        real_dtype = torch.float32 if dtype == torch.complex64 else torch.float64
+        return torch.complex(_values(real_dtype), _values(real_dtype).flip(0))
     if dtype.is_floating_point and dtype.itemsize == 1:
         return (torch.arange(count) * 5).to(torch.uint8).view(dtype).view(SIZE)  # a fifth of its bit patterns
     if dtype.is_floating_point:

@@ -11,12 +11,12 @@ from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.types import shape_of
 
 Combine: TypeAlias = "Callable[[Sequence[SSAValue], Sequence[SSAValue]], Sequence[SSAValue]]"
-"""combine(left, right) -> the combined values, of the same types; for any size of the first dimension."""
+"""combine(left, right) -> the combined values, of the same types, for any size of the first dimension."""
 
 
 def build_associative_scan(b: RegionMethods, combine: Combine, xs: Sequence[SSAValue]) -> list[SSAValue]:
-    """As `jax.lax.associative_scan`: pairs of neighbours are combined and scanned, which gives every second result;
-    combined with the values in between, these give the others."""
+    """Scan as `jax.lax.associative_scan` does: combine pairs of neighbours and scan these, which gives every second
+    result; combined with the values in between, these give the others."""
     length = shape_of(xs[0])[0]
     if length < 2:
         return list(xs)
@@ -37,14 +37,14 @@ def _every_other(b: RegionMethods, xs: Sequence[SSAValue], start: int, stop: int
 
 def _range(x: SSAValue, start: int, stop: int, step: int) -> tuple[list[int], list[int], list[int]]:
     """The starts, limits and strides of a slice of the first dimension."""
-    rest = list(shape_of(x)[1:])
-    return [start, *(0 for _ in rest)], [stop, *rest], [step, *(1 for _ in rest)]
+    sizes = list(shape_of(x)[1:])
+    return [start, *(0 for _ in sizes)], [stop, *sizes], [step, *(1 for _ in sizes)]
 
 
 def _interleaved(b: RegionMethods, even: SSAValue, odd: SSAValue) -> SSAValue:
     """even[0], odd[0], even[1], odd[1], …; there may be one more of the even ones."""
-    (count, *rest), longer = shape_of(odd), shape_of(even)[0]
+    (count, *sizes), longer = shape_of(odd), shape_of(even)[0]
     sides = [b.slice(even, *_range(even, 0, count, 1)), odd]
-    joined = b.concatenate([b.reshape(side, (count, 1, *rest)) for side in sides], 1)
-    pairs = b.reshape(joined, (2 * count, *rest))
+    joined = b.concatenate([b.reshape(side, (count, 1, *sizes)) for side in sides], 1)
+    pairs = b.reshape(joined, (2 * count, *sizes))
     return pairs if longer == count else b.concatenate([pairs, b.slice(even, *_range(even, count, longer, 1))], 0)

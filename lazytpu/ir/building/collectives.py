@@ -30,13 +30,13 @@ class CollectiveMethods(Core):
         return self.one(rules.AllGatherOp, (x,), result, {"dim": integer_prop(dim), "groups": lists_attr(groups)})
 
     def reduce_scatter(self, kind: str, x: SSAValue, dim: int, groups: Groups) -> SSAValue:
-        """This device's part, along `dim`, of x reduced over the devices of the group."""
+        """One part, along `dim`, of x reduced over the devices of the group: the one at this device's rank."""
         result = rules.reduce_scatter_type(kind, type_of(x), dim, groups)
         props = {"kind": string(kind), "dim": integer_prop(dim), "groups": lists_attr(groups)}
         return self.one(rules.ReduceScatterOp, (x,), result, props)
 
     def all_to_all(self, x: SSAValue, split_dim: int, concat_dim: int, groups: Groups) -> SSAValue:
-        """Sends the parts of x along `split_dim` to the devices of the group, and concatenates the parts received along
+        """Sends the parts of x along `split_dim` to the devices of the group, and concatenates the received parts along
         `concat_dim`."""
         result = rules.all_to_all_type(type_of(x), split_dim, concat_dim, groups)
         dims = {"split_dim": integer_prop(split_dim), "concat_dim": integer_prop(concat_dim)}

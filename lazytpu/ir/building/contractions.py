@@ -23,7 +23,7 @@ class ContractionMethods(Core):
         precision: str = "highest",
         dtype: str | None = None,
     ) -> SSAValue:
-        """Products summed over the contracted dims, in dtype `dtype` (default: that of x)."""
+        """Products summed over the contracted dims, in dtype `dtype` (default: x's dtype)."""
         lists = {
             "lhs_batch": lhs_batch,
             "rhs_batch": rhs_batch,

@@ -1,10 +1,10 @@
 """Branches and loops, built from functions that fill their regions.
 
-A function gets the builder of its region and the region's values, and returns what the region yields, one value or
-several. It may use any value from outside, which is captured, and it may itself build branches and loops.
+A function receives the builder of its region and the region's values, and returns the values that the region yields,
+one or several. It may use any value from outside, which is captured, and it may itself build branches and loops.
 
-A check of values in a region concerns the iterations and branches that run: its result leaves the region as one more
-value. Where the branch is not taken it is true, and in a loop it is true as long as it was in every iteration.
+A value check in a region concerns the iterations and branches that run. Its result leaves the region as an additional
+value: true if the branch is not taken, and in a loop the conjunction over all iterations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 
 Values: TypeAlias = "SSAValue | Sequence[SSAValue]"
 Filling: TypeAlias = "Callable[..., Values]"
-"""filling(b, *values) -> what the region yields; `b` is the builder of the region."""
+"""filling(b, *values) -> the values that the region yields; `b` is the builder of the region."""
 
 COUNTER = "i32"
 "Dtype of the counters of loops: a TPU has no registers for i64."
@@ -47,7 +47,8 @@ def build_if(
 
 @dataclass
 class _Accumulated:
-    """A value that a loop carries beside what its body returns: its start, and what it is after an iteration."""
+    """An additional value that a loop carries besides the results of its body: its initial value, and its value after
+    an iteration."""
 
     start: Callable[[RegionMethods], SSAValue]
     after: Callable[[RegionMethods, SSAValue], SSAValue]
@@ -67,8 +68,8 @@ def _loop(
     invariants: Sequence[SSAValue],
     accumulated: list[_Accumulated],
 ) -> list[SSAValue]:
-    """The last carried values, and after them the accumulated ones, which the body may add to the list as it fills its
-    region."""
+    """Return the last carried values, followed by the accumulated ones. The body may add to `accumulated` while it
+    fills its region."""
     count, types = len(carried), [v.type for v in (*carried, *invariants)]
     conditions = b.nested(types)
     condition = _fill(conditions, cond, conditions.block.args)
@@ -95,7 +96,7 @@ def _loop(
 
 
 def _passed(ok: SSAValue) -> _Accumulated:
-    """Whether a check passed in every iteration."""
+    """Accumulate whether a check passed in every iteration."""
     return _Accumulated(lambda b: b.constant(True, "i1"), lambda inner, before: inner.binary("and", before, ok))
 
 
@@ -107,8 +108,8 @@ def _rotated(
     invariants: Sequence[SSAValue],
     accumulated: list[_Accumulated],
 ) -> list[SSAValue]:
-    """The loop with its condition computed ahead, in front of it and at the end of the body: a region that yields a
-    condition cannot yield the checks of its values too."""
+    """Build the loop with its condition computed before it and again at the end of the body: a region that yields a
+    condition cannot also yield the results of value checks."""
     count = len(carried)
 
     def step(inner: RegionMethods, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
@@ -158,7 +159,7 @@ def build_scan(
     invariants: Sequence[SSAValue],
 ) -> tuple[list[SSAValue], list[SSAValue]]:
     lengths = [shape_of(x)[0] if shape_of(x) else -1 for x in xs]
-    if any(each != length for each in lengths):
+    if any(size != length for size in lengths):
         raise ValueError(f"the values scanned over have lengths {lengths}; expected a first dimension of {length!r}")
     if length == 0:
         return list(carried), _nothing(b, carried, xs, body, invariants)
@@ -177,7 +178,7 @@ def build_scan(
 
 
 def _stacked(row: SSAValue, at: SSAValue, length: int) -> _Accumulated:
-    """The rows of all iterations, each at its place."""
+    """Accumulate the rows of all iterations, each at its index."""
     shape = (length, *shape_of(row))
     return _Accumulated(lambda b: b.constant(0, dtype_of(row), shape), lambda inner, x: put_row(inner, x, row, at))
 
@@ -185,7 +186,7 @@ def _stacked(row: SSAValue, at: SSAValue, length: int) -> _Accumulated:
 def _nothing(
     b: RegionMethods, carried: Sequence[SSAValue], xs: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
 ) -> list[SSAValue]:
-    """The outputs of a scan over nothing: the body is only asked for their types."""
+    """Return the outputs of a scan over zero rows: the body is built only to infer their types."""
     rows = [tensor_type(dtype_of(x), shape_of(x)[1:]) for x in xs]
     types = [v.type for v in carried], rows, [v.type for v in invariants]
     inner = b.nested([kind for group in types for kind in group])
@@ -217,7 +218,7 @@ def _fill(inner: RegionMethods, filling: Filling, arguments: Sequence[SSAValue])
 
 
 def _share_captures(regions: Sequence[RegionMethods]) -> list[SSAValue]:
-    """The values that any region captured, which become the last arguments of all of them, in this order."""
+    """Return the values that any region captured. They become the last arguments of all regions, in this order."""
     captures = list(dict.fromkeys(value for inner in regions for value in inner.captured))
     for inner in regions:
         for value in captures:
@@ -235,6 +236,6 @@ def _close(regions: Sequence[RegionMethods], yields: Sequence[Sequence[SSAValue]
 
 
 def _pass_on(b: RegionMethods, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
-    """Register the checks of an op's regions with the builder around it."""
+    """Register the checks of an op's regions with the builder of the surrounding block."""
     for (_, message, error), passed in zip(checks, results, strict=True):
         b.checks.append((passed, message, error))

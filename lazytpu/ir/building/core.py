@@ -1,7 +1,8 @@
 """The core of the builder: creates ops, and sets their insertion point and source line.
 
-A builder of a region is nested in that of the op: `outer`. Regions are isolated, so a value from outside that an op in
-the region reads becomes an argument of the region, and in time an operand of the op: it is *captured*."""
+The builder of a region is nested in the builder of its op: `outer`. Regions are isolated. So a value from outside that
+an op in the region reads becomes an argument of the region, and finally an operand of the op: it is *captured*.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ class Core:
         self.before = before
         self.location: LocationAttr = UNKNOWN_LOC
         self.outer: Self | None = None
-        "The builder of the block around the region that this one fills."
+        """The builder of the block that contains the region's op."""
         self.identities = False
-        "Whether reshapes, slices, pads and broadcasts that change nothing are built too, and not left out."
+        """Whether to build reshapes, slices, pads and broadcasts that change nothing, instead of omitting them."""
         self.captured: dict[SSAValue, BlockArgument] = {}
-        "Values from outside the region, and the argument that stands for each."
+        """Values from outside the region -> the arguments that replace them."""
         self._copied: dict[SSAValue, SSAValue] = {}
 
     @contextmanager
@@ -50,7 +51,7 @@ class Core:
         properties: Mapping[str, Attribute] = {},
         regions: Sequence[Region] = (),
     ) -> TensorOp:
-        """Build an op of class `kind` from operands, types and properties that are known to be consistent."""
+        """Build an op of class `kind` from operands, types and properties that must be consistent."""
         if self.outer is not None:
             operands = [self.local(value) for value in operands]
         # Operation.create with interned types takes 10 us; the keyword constructors of xDSL's op classes take 40.
@@ -65,7 +66,7 @@ class Core:
         return op
 
     def insert(self, op: TensorOp) -> None:
-        """Put a new op where the builder builds."""
+        """Insert a new op at the insertion point."""
         if self.before is None:
             self.block.add_op(op)
         else:
@@ -82,8 +83,8 @@ class Core:
         return self.op(kind, operands, (result_type,), properties).results[0]
 
     def local(self, value: SSAValue) -> SSAValue:
-        """The value as ops in this builder's block may use it: itself, or the argument that stands for a value from
-        outside the region. A constant from outside is repeated inside, where passes can see what it is."""
+        """Return the value as visible in this builder's block: itself, or the argument that replaces a value from
+        outside the region. A constant from outside is cloned into the region, so that passes can see its value."""
         owner = value.owner
         if self.outer is None or (owner if isinstance(owner, Block) else owner.parent) is self.block:
             return value
@@ -109,5 +110,5 @@ def flag_prop(value: bool) -> IntegerAttr:
 
 
 def array_props(lists: Mapping[str, Sequence[int]]) -> dict[str, Attribute]:
-    """Properties that hold these lists of integers."""
+    """Return properties for these lists of integers."""
     return {name: int_array(values) for name, values in lists.items()}

@@ -23,9 +23,9 @@ _Kind = TypeVar("_Kind", bound=TensorOp)
 def _op_class(name: str, base: type[_Kind]) -> type[_Kind]:
     kind = OPS.get(name)
     if kind is None or not issubclass(kind, base):
-        known = ", ".join(mnemonic for mnemonic, op in OPS.items() if issubclass(op, base))
+        mnemonics = ", ".join(mnemonic for mnemonic, op in OPS.items() if issubclass(op, base))
         count = "one operand" if base is pointwise.UnaryOp else "two operands"
-        raise ValueError(f"{name!r} is not an elementwise op of {count}; expected one of {known}")
+        raise ValueError(f"{name!r} is not an elementwise op of {count}; expected one of {mnemonics}")
     return kind
 
 

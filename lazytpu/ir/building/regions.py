@@ -1,4 +1,4 @@
-"""What a builder needs to fill regions."""
+"""The builder methods that filling a region needs."""
 
 from __future__ import annotations
 

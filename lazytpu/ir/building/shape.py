@@ -18,14 +18,14 @@ class ShapeMethods(Core):
         return self.one(rules.BroadcastInDimOp, (x,), result, {"dims": int_array(dims)})
 
     def broadcast_to(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """x broadcast to `shape` as in numpy, dimensions aligned at the right; x itself when it has that shape."""
-        own = shape_of(x)
-        if not self.identities and own == tuple(shape):
+        """x broadcast to `shape` as in numpy, dimensions aligned at the right; x itself if it has that shape."""
+        source = shape_of(x)
+        if not self.identities and source == tuple(shape):
             return x
-        return self.broadcast_in_dim(x, shape, range(len(shape) - len(own), len(shape)))
+        return self.broadcast_in_dim(x, shape, range(len(shape) - len(source), len(shape)))
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """The same elements with another shape; x itself when it has that shape."""
+        """The same elements with another shape; x itself if it has that shape."""
         if not self.identities and shape_of(x) == tuple(shape):
             return x
         return self.one(rules.ReshapeOp, (x,), rules.reshape_type(type_of(x), shape))
@@ -40,7 +40,7 @@ class ShapeMethods(Core):
     def slice(
         self, x: SSAValue, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None
     ) -> SSAValue:
-        """x[starts[i] : limits[i] : strides[i], ...]; x itself when the slice is all of it."""
+        """x[starts[i] : limits[i] : strides[i], ...]; x itself if the slice covers it."""
         strides = [1] * len(starts) if strides is None else strides
         result = rules.slice_type(type_of(x), starts, limits, strides)
         if not self.identities and same_type(result, type_of(x)):

@@ -1,7 +1,7 @@
-"""Attention by blocks of queries of one key head, in XLA ops, for whatever the kernel does not support.
+"""Attention by blocks of queries of one key head, in XLA ops, for attention that the kernel does not support.
 
-That is a float bias, dropout, masks per head, any length, width and float dtype, and all results of a query that sees
-no key. The scores of a block, [query heads of the key head, rows, S] in f32, take at most `BLOCK` bytes, so that they
+It supports a float bias, dropout, masks per head, any length, width and float dtype, and all results of a query without
+keys. The scores of a block, [query heads of the key head, rows, S] in f32, take at most `BLOCK` bytes, so that they
 stay in a TPU's vector memory; the backward pass recomputes each block. With P the probabilities of a block and
 D = Σ P·(grad·valueᵀ) over the keys, ∂value += Pᵀ·grad and ∂scores = P·(grad·valueᵀ - D).
 """
@@ -39,9 +39,9 @@ class How:
 
 @dataclass(frozen=True)
 class Extra:
-    """The operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (the threshold that the upper 24
-    random bits are below where a score is kept, the factor of what is kept, seed and offset as ui32 [2], low word
-    first)."""
+    """The operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout. Dropout is (the threshold for
+    the upper 24 random bits, below which a score is kept; the factor of kept scores; seed and offset as ui32 [2], low
+    word first)."""
 
     bias: Any = None
     offset: Any = None
@@ -149,8 +149,9 @@ class _Blocks:
         return jnp.where(rows < self.length, exps / total, 0)
 
     def kept(self, at: tuple[Any, Any, Any]) -> Any:
-        """Which probabilities dropout keeps; None without dropout. The bits are those of lazytpu/lowering/random.py for
-        the shape [batch, heads, L, S]. They are computed once, rather than in each fusion that uses them."""
+        """Return the mask of the probabilities that dropout keeps; None without dropout. The bits equal those of
+        lazytpu/lowering/random.py for the shape [batch, heads, L, S]. They are computed once, rather than in each
+        fusion that uses them."""
         if self.extra.dropout is None:
             return None
         below = self.extra.dropout[0]
@@ -162,8 +163,8 @@ class _Blocks:
         high, low = (jnp.broadcast_to(word, shape) for word in _times(first + row + rows, keys))
         index = low + jax.lax.broadcasted_iota(jnp.uint32, shape, 2)
         high = high + (index < low).astype(jnp.uint32)
-        one, two = (jnp.broadcast_to(word, shape) for word in self.stream)
-        words = threefry2x32_p.bind(one, two, high, index)
+        key_low, key_high = (jnp.broadcast_to(word, shape) for word in self.stream)
+        words = threefry2x32_p.bind(key_low, key_high, high, index)
         return jax.lax.optimization_barrier(((words[0] ^ words[1]) >> jnp.uint32(8)) < below)
 
     def dropped(self, x: Any, mask: Any) -> Any:
@@ -194,8 +195,8 @@ def _times(x: Any, by: int) -> tuple[Any, Any]:
     half, sixteen = jnp.uint32(HALF), jnp.uint32(16)
     high, low, by_high, by_low = x >> sixteen, x & half, jnp.uint32(by >> 16), jnp.uint32(by & HALF)
     middle = high * by_low + ((low * by_low) >> sixteen)
-    other = low * by_high + (middle & half)
-    return high * by_high + (middle >> sixteen) + (other >> sixteen), x * jnp.uint32(by)
+    carry = low * by_high + (middle & half)
+    return high * by_high + (middle >> sixteen) + (carry >> sixteen), x * jnp.uint32(by)
 
 
 def forward(q: Any, k: Any, v: Any, extra: Extra, how: How) -> Any:
@@ -249,15 +250,15 @@ def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias:
 def _added(total: Any, x: Any, begin: tuple[Any, ...]) -> Any:
     """`total`, of the shape of the bias, plus the gradient of the scores of a block, [group, rows, S]."""
     repeated = tuple(i for i, size in enumerate(total.shape[1:]) if size == 1)
-    part = x.sum(repeated, keepdims=True)[None]
-    return jax.lax.dynamic_update_slice(total, jax.lax.dynamic_slice(total, begin, part.shape) + part, begin)
+    reduced = x.sum(repeated, keepdims=True)[None]
+    return jax.lax.dynamic_update_slice(total, jax.lax.dynamic_slice(total, begin, reduced.shape) + reduced, begin)
 
 
 def extra_of(names: str, operands: tuple[Any, ...]) -> Extra:
     """The operands after the value, given the names that the op has for them."""
-    rest, by_name = list(operands), dict[str, Any]()
+    remaining, by_name = list(operands), dict[str, Any]()
     for name in names.split(",") if names else ():
-        by_name[name] = tuple(rest.pop(0) for _ in range(4)) if name == "dropout" else rest.pop(0)
+        by_name[name] = tuple(remaining.pop(0) for _ in range(4)) if name == "dropout" else remaining.pop(0)
     return Extra(**by_name)
 
 

@@ -51,8 +51,8 @@ def convolution(x: jax.Array, w: jax.Array, *, groups: int, precision: str, **wi
 def convolution_weight_gradient(
     x: jax.Array, grad: jax.Array, *, groups: int, precision: str, **window: Sequence[int]
 ) -> jax.Array:
-    """The gradient of w, [O, C / groups, …], from x [N, C, …] and the gradient of the result [N, O, …]. The window is
-    that of the gradient over x, and has as many positions as the kernel has elements."""
+    """The gradient of w, [O, C / groups, …], from x [N, C, …] and the gradient of the result [N, O, …]. `window` is
+    the window of the gradient over x, and has as many positions as the kernel has elements."""
     parameters = {"window": ConvWindow(**window), "groups": groups, "precision": precision}
     return lax.platform_dependent(
         x, grad, cpu=partial(_weight_gradient_on_cpu, **parameters), default=partial(_weight_gradient, **parameters)
@@ -149,8 +149,8 @@ def _in_two_dimensions(x: jax.Array, w: jax.Array, window: ConvWindow, groups: i
         *((v[0], 0, 0) if name in ("low", "high") else (v[0], 1, 1) for name, v in window._asdict().items())
     )
     slabs = jnp.stack(_taps(x, (w.shape[2], 1, 1), first), 2)
-    batch, features, depth, positions, *rest = slabs.shape
-    slabs = slabs.transpose(0, 3, 1, 2, 4, 5).reshape(batch * positions, features * depth, *rest)
+    batch, features, depth, positions, *spatial = slabs.shape
+    slabs = slabs.transpose(0, 3, 1, 2, 4, 5).reshape(batch * positions, features * depth, *spatial)
     kernel = w.reshape(w.shape[0], w.shape[1] * depth, *w.shape[3:])
     result = _plain(slabs, kernel, ConvWindow(*(v[1:] for v in window)), groups, precision)
     return result.reshape(batch, positions, *result.shape[1:]).transpose(0, 2, 1, 3, 4)
@@ -166,7 +166,7 @@ def _weight_gradient_on_cpu(
     if groups > 1 and inputs == 1 and prod(kernel) <= TAPS:
         x, grad = x.astype(_accumulator(x)), grad.astype(_accumulator(grad))
         wide = grad.reshape(batch, groups, outputs, *grad.shape[2:])
-        # The elements that one element of the kernel meets: strides and dilation of the window are swapped.
+        # The elements of x that one element of the kernel multiplies: strides and dilation of the window are swapped.
         swapped = window._replace(strides=window.rhs_dilation, rhs_dilation=window.strides)
         taps = [tap[:, :, None] for tap in _taps(x, kernel, swapped)]
         sums = [(tap * wide).sum((0, *range(3, wide.ndim))) for tap in taps]

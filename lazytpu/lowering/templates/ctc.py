@@ -21,8 +21,8 @@ def _states(targets: jax.Array, blank: int) -> tuple[jax.Array, jax.Array]:
     """(labels of the states [N, S], whether a state can be reached from the one before its predecessor [N, S])."""
     rows, length = targets.shape
     labels = jnp.full((rows, 2 * length + 1), blank, jnp.int32).at[:, 1::2].set(targets.astype(jnp.int32))
-    other = jnp.concatenate([jnp.zeros((rows, min(2, labels.shape[1])), bool), labels[:, 2:] != labels[:, :-2]], 1)
-    return labels, other
+    skips = jnp.concatenate([jnp.zeros((rows, min(2, labels.shape[1])), bool), labels[:, 2:] != labels[:, :-2]], 1)
+    return labels, skips
 
 
 def _emitted(log_probs: jax.Array, labels: jax.Array) -> jax.Array:

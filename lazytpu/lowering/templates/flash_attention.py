@@ -170,7 +170,8 @@ class _Call:
         return "default" if self.q.dtype.itemsize == 2 else self.how.precision
 
     def _either(self, call: Any, tested: bool) -> Any:
-        """`call` with a kernel: the one that skips hidden blocks without an offset, or where it is 0 at run time."""
+        """Apply `call` to a kernel: the one that skips hidden blocks if there is no offset, or if it is 0 at run
+        time."""
         causal, window = self.how.causal or tested, self.how.window
         params = {"causal": causal, "window": window, "interpret": self.interpret}
         skipping = self._size(causal, window)
@@ -179,8 +180,8 @@ class _Call:
             return estimated(lambda: call(_kernel(self.q, self.k, **params)), skipping, PASSES[self.precision])
 
         def of_shifted() -> Any:
-            shifted, whole = partial(_shifted_kernel, self.q, self.k, self.offset), self._size(False, 0)
-            return estimated(lambda: call(shifted(**params)), whole, PASSES[self.precision])
+            shifted, all_blocks = partial(_shifted_kernel, self.q, self.k, self.offset), self._size(False, 0)
+            return estimated(lambda: call(shifted(**params)), all_blocks, PASSES[self.precision])
 
         return of_known() if self.offset is None else jax.lax.cond(self.offset == 0, of_known, of_shifted)
 
@@ -246,10 +247,10 @@ def _with_hidden(gradients: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, h
     grad_query, grad_key, grad_value = gradients
     by_key_head = (*k.shape[:2], -1)
     if how.hidden == "nan":
-        some = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
-        grad_value = jnp.where(some, jnp.nan, grad_value)
+        any_hidden = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
+        grad_value = jnp.where(any_hidden, jnp.nan, grad_value)
         if how.added:
-            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(some, jnp.nan, grad_key)
+            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(any_hidden, jnp.nan, grad_key)
     if how.hidden == "mean":
         product = partial(jnp.einsum, precision="highest")
         back = jnp.where(none, grad, 0).astype(jnp.float32).reshape(*by_key_head, grad.shape[3])
@@ -274,7 +275,7 @@ def in_blocks_backward(grad: Any, output: Any, sums: Any, *operands: Any) -> tup
 
 
 def _by_platform(operands: tuple[Any, ...], fixed: int, kernel: Any, default: Any, extra: str, how: Any) -> Any:
-    """`kernel` on a TPU and `default` elsewhere; the operands after the first `fixed` are those that `extra` names."""
+    """Call `kernel` on a TPU and `default` elsewhere; `extra` names the operands after the first `fixed`."""
 
     def complete(function: Any, *arrays: Any) -> Any:
         return function(*arrays[:fixed], extra_of(extra, arrays[fixed:]), How(**how))

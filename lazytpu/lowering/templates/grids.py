@@ -45,12 +45,12 @@ def _sample(x: jax.Array, grid: jax.Array, mode: str, padding: str, align_corner
     if mode == "nearest":
         return _element(x, [jnp.rint(p) for p in points])
     floors = [jnp.floor(jax.lax.stop_gradient(p)) for p in points]
-    parts = [p - f for p, f in zip(points, floors, strict=True)]
+    fractions = [p - f for p, f in zip(points, floors, strict=True)]
     total: Any = 0
     for corner in product((0, 1), repeat=len(sizes)):
         weight: Any = 1
-        for part, upper in zip(parts, corner, strict=True):
-            weight = weight * (part if upper else 1 - part)
+        for fraction, upper in zip(fractions, corner, strict=True):
+            weight = weight * (fraction if upper else 1 - fraction)
         corner_points = [f + upper for f, upper in zip(floors, corner, strict=True)]
         total = total + _element(x, corner_points) * weight[:, None]
     return total
@@ -79,8 +79,8 @@ def _mirrored(x: jax.Array, twice_low: int, twice_high: int) -> jax.Array:
     low, span = twice_low / 2, (twice_high - twice_low) / 2
     away = jnp.where(x < low, low - x, x - low)
     turns = jnp.floor(jax.lax.stop_gradient(away) / span)
-    rest = away - turns * span
-    return jnp.where(turns % 2 == 0, rest + low, span - rest + low)
+    remainder = away - turns * span
+    return jnp.where(turns % 2 == 0, remainder + low, span - remainder + low)
 
 
 def _element(x: jax.Array, points: Sequence[jax.Array]) -> jax.Array:

@@ -39,52 +39,54 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
     conj = jnp.conj if hermitian else (lambda x: x)
     on = jnp.diagonal(a)
     below = jnp.tril(a, -1)
-    whole = below + conj(below.T) + jnp.diag(on.real.astype(a.dtype) if hermitian else on)
+    symmetric = below + conj(below.T) + jnp.diag(on.real.astype(a.dtype) if hermitian else on)
 
     def step(k: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         second = state[-1]
         return jax.lax.cond(second, lambda s: (*s[:-1], False), partial(pivot, k), state)
 
     def pivot(k: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        rest, factors, pivots, info, _ = state
-        column = _size(rest[:, k])
-        here, below_k = column[k], jnp.where(place > k, column, -1)
+        trailing, factors, pivots, info, _ = state
+        column = _size(trailing[:, k])
+        diagonal, below_k = column[k], jnp.where(place > k, column, -1)
         low = jnp.argmax(below_k).astype(jnp.int32)
         most = jnp.maximum(below_k[low], 0)  # the largest below the diagonal
-        row = jnp.max(jnp.where((place >= k) & (place != low), _size(rest[low]), 0))
-        nothing = (jnp.maximum(here, most) == 0) | jnp.isnan(here)
+        row = jnp.max(jnp.where((place >= k) & (place != low), _size(trailing[low]), 0))
+        nothing = (jnp.maximum(diagonal, most) == 0) | jnp.isnan(diagonal)
         ratio = most / jnp.where(row == 0, 1, row)
-        stay = nothing | (here >= ALPHA * most) | (here >= ALPHA * most * ratio)
-        one = stay | (_size(rest[low, low]) >= ALPHA * row)
-        exchanged = jnp.where(one, k, k + 1)  # is swapped with `chosen`
+        stay = nothing | (diagonal >= ALPHA * most) | (diagonal >= ALPHA * most * ratio)
+        is_single = stay | (_size(trailing[low, low]) >= ALPHA * row)
+        exchanged = jnp.where(is_single, k, k + 1)  # is swapped with `chosen`
         chosen = jnp.where(stay, k, low)
         order = jnp.where(place == exchanged, chosen, jnp.where(place == chosen, exchanged, place))
-        rest = rest[order][:, order]
-        done = jax.lax.cond(one, partial(single, nothing), pair, k, rest, factors)
-        mark = jnp.where(one, chosen + 1, -(chosen + 1))
-        pivots = jnp.where((place == k) | (~one & (place == k + 1)), mark, pivots)
-        return *done, pivots, jnp.where((info == 0) & nothing, k + 1, info), ~one
+        trailing = trailing[order][:, order]
+        done = jax.lax.cond(is_single, partial(single, nothing), pair, k, trailing, factors)
+        mark = jnp.where(is_single, chosen + 1, -(chosen + 1))
+        pivots = jnp.where((place == k) | (~is_single & (place == k + 1)), mark, pivots)
+        return *done, pivots, jnp.where((info == 0) & nothing, k + 1, info), ~is_single
 
-    def single(nothing: jax.Array, k: jax.Array, rest: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        x, d = jnp.where(place > k, rest[:, k], 0), rest[k, k]
+    def single(
+        nothing: jax.Array, k: jax.Array, trailing: jax.Array, factors: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        x, d = jnp.where(place > k, trailing[:, k], 0), trailing[k, k]
         scaled = jnp.where(nothing, x, x / jnp.where(nothing, 1, d))
-        new = rest - jnp.where(nothing, 0, jnp.outer(scaled, conj(x)))
+        new = trailing - jnp.where(nothing, 0, jnp.outer(scaled, conj(x)))
         return new, factors.at[:, k].set(jnp.where(place == k, d, scaled))
 
-    def pair(k: jax.Array, rest: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        later = jnp.where((place > k + 1)[:, None], rest[:, jnp.stack([k, k + 1])], 0)
-        d = rest[jnp.stack([k, k + 1])][:, jnp.stack([k, k + 1])]
+    def pair(k: jax.Array, trailing: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        later = jnp.where((place > k + 1)[:, None], trailing[:, jnp.stack([k, k + 1])], 0)
+        d = trailing[jnp.stack([k, k + 1])][:, jnp.stack([k, k + 1])]
         off = d[1, 0]  # the largest element of D; everything is relative to it, as in LAPACK
         first, last = d[1, 1] / off, d[0, 0] / conj(off)
         scale = 1 / (first * last - 1)
-        one = scale * (first * later[:, 0] - later[:, 1]) / conj(off)
-        two = scale * (last * later[:, 1] - later[:, 0]) / off
-        new = rest - jnp.outer(one, conj(later[:, 0])) - jnp.outer(two, conj(later[:, 1]))
-        left = jnp.where(place == k, d[0, 0], jnp.where(place == k + 1, d[1, 0], one))
-        right = jnp.where(place == k + 1, d[1, 1], two)
-        return new, factors.at[:, k].set(left).at[:, k + 1].set(right)
+        first_column = scale * (first * later[:, 0] - later[:, 1]) / conj(off)
+        second_column = scale * (last * later[:, 1] - later[:, 0]) / off
+        new = trailing - jnp.outer(first_column, conj(later[:, 0])) - jnp.outer(second_column, conj(later[:, 1]))
+        left_column = jnp.where(place == k, d[0, 0], jnp.where(place == k + 1, d[1, 0], first_column))
+        right_column = jnp.where(place == k + 1, d[1, 1], second_column)
+        return new, factors.at[:, k].set(left_column).at[:, k + 1].set(right_column)
 
-    start = (whole, jnp.zeros_like(a), jnp.zeros(n, jnp.int32), jnp.int32(0), jnp.bool_(False))
+    start = (symmetric, jnp.zeros_like(a), jnp.zeros(n, jnp.int32), jnp.int32(0), jnp.bool_(False))
     state = jax.lax.fori_loop(jnp.int32(0), jnp.int32(n), step, start)
     return state[1], state[2], state[3]
 
@@ -123,11 +125,11 @@ def _solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bo
     on = jnp.diagonal(factors)
     off = jnp.append(jnp.diagonal(factors, -1), 0)  # D[k + 1, k]
     following, previous = (partial(jnp.roll, shift=shift, axis=0) for shift in (-1, 1))
-    whole = jnp.where(begins, off, 1)
-    first, last = following(on) / whole, on / conj(whole)
+    block_off = jnp.where(begins, off, 1)
+    first, last = following(on) / block_off, on / conj(block_off)
     scale = 1 / jnp.where(begins, first * last - 1, 1)
-    one = (scale * first / conj(whole))[:, None] * x - (scale / whole)[:, None] * following(x)
-    two = (scale * last / whole)[:, None] * following(x) - (scale / conj(whole))[:, None] * x
+    one = (scale * first / conj(block_off))[:, None] * x - (scale / block_off)[:, None] * following(x)
+    two = (scale * last / block_off)[:, None] * following(x) - (scale / conj(block_off))[:, None] * x
     alone = x / jnp.where(begins | ends, 1, on)[:, None]
     x = jnp.where(begins[:, None], one, jnp.where(ends[:, None], previous(two), alone))
     return (jax.lax.fori_loop(0, n, backward, x),)

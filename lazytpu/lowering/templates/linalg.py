@@ -14,8 +14,9 @@ from lazytpu.lowering.templates.registry import template
 
 @template("cholesky")
 def cholesky(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(L, info as i32) of Hermitian positive definite matrices, of which the lower triangle is read. For a matrix that
-    is not positive definite, info is the order of the first leading minor that is not, and L as LAPACK leaves it."""
+    """(L, info as i32) of Hermitian positive definite matrices; only the lower triangle is read. For a matrix that is
+    not positive definite, info is the order of the first leading minor that is not positive, and L is LAPACK's partial
+    result."""
     factor = jnp.tril(jax.lax.linalg.cholesky(a, symmetrize_input=False))
     failed = jnp.isnan(factor).any((-2, -1))
     done = (factor, jnp.zeros(a.shape[:-2], jnp.int32))
@@ -88,18 +89,18 @@ def _eliminated(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     row, column = jnp.arange(m, dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
 
     def step(k: jax.Array, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        rest, pivots, permutation = state
-        chosen = jnp.argmax(jnp.where(row >= k, jnp.abs(rest[..., k]), -1), -1, keepdims=True).astype(jnp.int32)
+        matrix, pivots, permutation = state
+        chosen = jnp.argmax(jnp.where(row >= k, jnp.abs(matrix[..., k]), -1), -1, keepdims=True).astype(jnp.int32)
         exchange = jnp.where(row == k, chosen, jnp.where(row == chosen, k, row))
-        rest = jnp.take_along_axis(rest, exchange[..., None], -2)
+        matrix = jnp.take_along_axis(matrix, exchange[..., None], -2)
         permutation = jnp.take_along_axis(permutation, exchange, -1)
         pivots = jnp.where(jnp.arange(pivots.shape[-1]) == k, chosen, pivots)
-        pivot, first = rest[..., k, :], rest[..., k]
+        pivot, first = matrix[..., k, :], matrix[..., k]
         divisor = pivot[..., k, None]
         scaled = jnp.where((row > k) & (divisor != 0), first / jnp.where(divisor == 0, 1, divisor), first)
         below = (row > k)[:, None]
-        rest = rest - jnp.where(below & (column > k), scaled[..., :, None] * pivot[..., None, :], 0)
-        return jnp.where(below & (column == k), scaled[..., :, None], rest), pivots, permutation
+        matrix = matrix - jnp.where(below & (column > k), scaled[..., :, None] * pivot[..., None, :], 0)
+        return jnp.where(below & (column == k), scaled[..., :, None], matrix), pivots, permutation
 
     pivots = jnp.zeros((*batch, min(m, n)), jnp.int32)
     start = (a, pivots, jnp.broadcast_to(row, (*batch, m)))
@@ -135,7 +136,7 @@ def svdvals(a: jax.Array) -> jax.Array:
 
 @template("eigh")
 def eigh(a: jax.Array, *, upper: bool = False) -> tuple[jax.Array, jax.Array]:
-    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, of which one triangle is read."""
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix; only one triangle is read."""
     vectors, values = jax.lax.linalg.eigh(a, lower=not upper, symmetrize_input=False)
     return values, vectors
 
@@ -156,7 +157,7 @@ def householder_product(a: jax.Array, tau: jax.Array) -> jax.Array:
 @template("geqrf")
 def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(R with the reflectors below its diagonal, tau)."""
-    # The raw mode of numpy is that of LAPACK, column-major.
+    # numpy's raw mode is LAPACK's layout, column-major.
     reflectors, tau = jnp.linalg.qr(a, mode="raw")
     return jnp.swapaxes(reflectors, -1, -2), tau
 

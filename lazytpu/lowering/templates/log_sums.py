@@ -39,8 +39,8 @@ def cumulative_logsumexp(x: jax.Array, *, dim: int) -> jax.Array:
 @template("complex_logcumsumexp")
 def complex_logcumsumexp(x: jax.Array, *, dim: int) -> jax.Array:
     """The logarithm of the cumulative sum of e^x along dim, one element after the other. The order decides the phase:
-    the imaginary part continues from that of the larger summand, without wrapping into (-pi, pi]
-    (`_log_add_exp_helper` in ATen/native/cpu/LogAddExp.h)."""
+    the imaginary part continues from the larger summand's, without wrapping into (-pi, pi] (`_log_add_exp_helper` in
+    ATen/native/cpu/LogAddExp.h)."""
     return _widely(_one_by_one, x, dim)
 
 

@@ -34,13 +34,13 @@ def _series(a: jax.Array) -> jax.Array:
     powers = [jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape), a]
     while len(powers) <= BLOCK:
         powers.append(_product(powers[-1], a))
-    parts = [
+    partial_sums = [
         sum((powers[i] / factorial(start + i) for i in range(BLOCK)), jnp.zeros_like(a))
         for start in range(0, DEGREE + 1, BLOCK)
     ]
-    result = parts.pop()
-    while parts:
-        result = parts.pop() + _product(powers[BLOCK], result)
+    result = partial_sums.pop()
+    while partial_sums:
+        result = partial_sums.pop() + _product(powers[BLOCK], result)
     return result
 
 

@@ -1,4 +1,4 @@
-"""The barrier in front of values that are recomputed on purpose."""
+"""The barrier in front of values that are recomputed on purpose (activation checkpointing)."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ _INSTANCES: dict[tuple[str, Types, str, str | None], Instance] = {}
 
 
 def instance(name: str, operands: Types, params: dict[str, Param], platform: str | None = None) -> Instance:
-    """A template lowered for these operand types and parameters, and for a platform (None: that of this process). Takes
-    5 to 25 ms, once per process."""
+    """Return a template lowered for these operand types and parameters, and for a platform (None: the platform of this
+    process). Takes 5 to 25 ms, once per process."""
     key = (name, operands, repr(sorted(params.items())), platform)
     lowered = _INSTANCES.get(key)
     if lowered is None:

@@ -100,18 +100,18 @@ def _orthogonal_rows(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _round(upper: jax.Array, lower: jax.Array, worst: jax.Array, *, width: int) -> tuple[jax.Array, ...]:
     """Rotate row i of `upper` with row i of `lower`, for all i, and form the next pairs: after as many rounds as there
     are other rows, all pairs have been formed and all rows are back in place. `worst` is the largest cosine so far."""
-    one, other = (jnp.sum(_squared(x[..., :width]), -1, keepdims=True) for x in (upper, lower))
+    upper_norm, lower_norm = (jnp.sum(_squared(x[..., :width]), -1, keepdims=True) for x in (upper, lower))
     inner = jnp.sum(upper[..., :width] * jnp.conj(lower[..., :width]), -1, keepdims=True)
     size = jnp.abs(inner)
-    lengths = jnp.sqrt(one) * jnp.sqrt(other)
+    lengths = jnp.sqrt(upper_norm) * jnp.sqrt(lower_norm)
     tiny = jnp.finfo(size.dtype).tiny
-    apart = size > jnp.maximum(jnp.finfo(size.dtype).eps * lengths, tiny)
-    worst = jnp.maximum(worst, jnp.max(jnp.where(apart, size / jnp.where(apart, lengths, 1), 0)))
-    zeta = (other - one) / (2 * jnp.where(apart, size, 1))
+    not_orthogonal = size > jnp.maximum(jnp.finfo(size.dtype).eps * lengths, tiny)
+    worst = jnp.maximum(worst, jnp.max(jnp.where(not_orthogonal, size / jnp.where(not_orthogonal, lengths, 1), 0)))
+    zeta = (lower_norm - upper_norm) / (2 * jnp.where(not_orthogonal, size, 1))
     tangent = jnp.where(zeta < 0, -1, 1) / (jnp.abs(zeta) + jnp.sqrt(1 + zeta * zeta))
     cosine = 1 / jnp.sqrt(1 + tangent * tangent)
-    sine = jnp.where(apart, cosine * tangent, 0)
-    cosine = jnp.where(apart, cosine, 1).astype(upper.dtype)
+    sine = jnp.where(not_orthogonal, cosine * tangent, 0)
+    cosine = jnp.where(not_orthogonal, cosine, 1).astype(upper.dtype)
     turned = sine.astype(upper.dtype) * _direction(inner)
     upper, lower = cosine * upper - turned * lower, jnp.conj(turned) * upper + cosine * lower
     if upper.shape[1] > 1:  # a round-robin tournament: the first row stays, the others rotate

@@ -174,20 +174,20 @@ def _gathered(grad: jax.Array, x: jax.Array, indices: jax.Array, *, window: Pool
     chosen = _pad(indices.astype(jnp.int32), -1, low, high)
     padded_grad = _pad(grad, 0, low, high)
     paired = [n for pair in zip(blocks, strides, strict=True) for n in pair]
-    own = jnp.zeros(paired, jnp.int32)
+    position_index = jnp.zeros(paired, jnp.int32)
     for dim in range(rank):
         position, offset = (lax.broadcasted_iota(jnp.int32, paired, 2 * dim + k) for k in (0, 1))
-        own = own * x.shape[1 + dim] + position * strides[dim] + offset - window.low[dim]
+        position_index = position_index * x.shape[1 + dim] + position * strides[dim] + offset - window.low[dim]
     total = jnp.zeros((x.shape[0], *paired), grad.dtype)
     pair_dims = (0, *(1 + 2 * dim for dim in range(rank)))
     for shift in product(*map(range, shifts)):
         limits = [a + n for a, n in zip(shift, blocks, strict=True)]
         index, value = (lax.slice(v, (0, *shift), (x.shape[0], *limits)) for v in (chosen, padded_grad))
         index, value = (lax.broadcast_in_dim(v, total.shape, pair_dims) for v in (index, value))
-        total += jnp.where(index == own, value, 0)
-    whole = total.reshape(x.shape[0], *(n * s for n, s in zip(blocks, strides, strict=True)))
+        total += jnp.where(index == position_index, value, 0)
+    interleaved = total.reshape(x.shape[0], *(n * s for n, s in zip(blocks, strides, strict=True)))
     limits = [low + n for low, n in zip(window.low, x.shape[1:], strict=True)]
-    return lax.slice(whole, (0, *window.low), (x.shape[0], *limits))
+    return lax.slice(interleaved, (0, *window.low), (x.shape[0], *limits))
 
 
 @template("window_sum")

@@ -1,1 +1,1 @@
-"""Passes on attention: it is matched in models, computed by a kernel where that pays, and decomposed elsewhere."""
+"""Passes on attention: match it in models, compute it by a kernel where that pays, and decompose it elsewhere."""

@@ -36,7 +36,7 @@ from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
 WIDE = {"f16": "f32", "bf16": "f32"}
-"The dtype of scores and probabilities where it differs from that of the operands."
+"""The dtype of scores and probabilities where it differs from the operands' dtype."""
 LARGEST = {"f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 
 
@@ -154,8 +154,8 @@ def _seen(b: Builder, of: Attention) -> list[SSAValue]:
 
 
 def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
-    """Softmax of the scores. A row in which all scores are hidden gives zeros if `hidden` says so, as in torch's
-    `_safe_softmax`; otherwise whatever the softmax gives."""
+    """Return the softmax of the scores. A row in which all scores are hidden gives zeros if `hidden` says so, as in
+    torch's `_safe_softmax`; otherwise the result of the softmax."""
     scores, of = _scores(b, heads), heads.of
     hidden_rows = of.hidden == "zeros" and (of.bias is not None or of.offset is not None or of.window > 0)
     shape = shape_of(scores)

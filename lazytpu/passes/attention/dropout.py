@@ -1,8 +1,7 @@
 """Matches dropout of probabilities as models write it: `native_dropout` and its gradient.
 
-%keep = lazytpu.compare LT (24 random bits as a number below 1), (keep probability)
-%0 = lazytpu.mul %x, lazytpu.convert(%keep)
-%1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
+%keep = lazytpu.compare LT (24 random bits as a number below 1), (keep probability) %0 = lazytpu.mul %x,
+lazytpu.convert(%keep) %1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      kept elements of x, times 1 / (1 - p)
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def dropped(op: MulOp) -> Dropped | None:
 
 
 def drawn(mask: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue] | None:
-    """(keep probability, 0-d f32; seed; offset) of a dropout's mask; None when the mask is computed in another way."""
+    """Return (keep probability, 0-d f32; seed; offset) of a dropout's mask; None for any other mask."""
     compared = defined_by(mask, CompareOp)
     if compared is None or compared.direction.data != "LT":
         return None

@@ -79,12 +79,13 @@ class FlashAttentionPass(ModulePass):
 
 
 def refusal(of: Attention, least: int = LEAST) -> str | None:
-    """Why this attention is decomposed; None when it is not."""
+    """Return the reason for which this attention is decomposed; None when the kernel pays."""
     return refusal_of(dtype_of(of.query), of.scores, least)
 
 
 def refusal_of(dtype: str, scores: Sequence[int], least: int = LEAST) -> str | None:
-    """Why attention of this dtype and of scores [batch, heads, L, S] is decomposed; None when it is not."""
+    """Return the reason for which attention of this dtype and of scores [batch, heads, L, S] is decomposed; None when
+    the kernel pays."""
     if dtype == "f64":
         return "attention of f64 is computed with the scores in memory"
     if numel(scores) * 4 < least:
@@ -93,7 +94,8 @@ def refusal_of(dtype: str, scores: Sequence[int], least: int = LEAST) -> str | N
 
 
 def unfit(of: Attention) -> str | None:
-    """Why the kernel cannot compute this attention, which is then computed by blocks of XLA ops; None when it can."""
+    """Return the reason for which the kernel cannot compute this attention, so that blocks of XLA ops do; None when it
+    can."""
     if of.dropout is not None:
         return "the kernel does not support dropout"
     if of.bias is not None and not _hides_keys(of.bias) and (not _is_mask(of) or of.causal or of.window):
@@ -118,8 +120,8 @@ def _hides_keys(bias: SSAValue) -> bool:
 def _is_mask(of: Attention) -> bool:
     """Whether the bias is a mask of queries and keys that all heads share."""
     assert of.bias is not None
-    *rest, queries, keys = shape_of(of.bias)
-    return dtype_of(of.bias) == "i1" and (queries, keys) == of.scores[2:] and all(size == 1 for size in rest[-1:])
+    *outer, queries, keys = shape_of(of.bias)
+    return dtype_of(of.bias) == "i1" and (queries, keys) == of.scores[2:] and all(size == 1 for size in outer[-1:])
 
 
 def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Attention:
@@ -166,8 +168,8 @@ def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     if len(types) > 3:
         types[3] = (types[3][0], shape_of(operands[3]))
     gradients = b.template("attention_by_blocks_backward", (op.operands[0], *operands), types, **params)
-    rest = [b.reshape(x, shape_of(result)) for x, result in zip(gradients[1:], op.results[1:], strict=True)]
-    rewriter.replace(op, (), (_scaled(b, gradients[0], of), *rest))
+    other_gradients = [b.reshape(x, shape_of(result)) for x, result in zip(gradients[1:], op.results[1:], strict=True)]
+    rewriter.replace(op, (), (_scaled(b, gradients[0], of), *other_gradients))
 
 
 def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
@@ -184,8 +186,8 @@ def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
         extra["dropout"] = (kept_below(b, keep), b.convert(factor, "f32"), *words)
     params: dict[str, Param] = {"causal": of.causal, "window": of.window, "precision": of.precision}
     params |= {"hidden": of.hidden, "added": of.added, "extra": ",".join(extra)}
-    rest = [x for values in extra.values() for x in values]
-    return (_scaled(b, of.query, of), of.key, of.value, *rest), params
+    extra_operands = [x for values in extra.values() for x in values]
+    return (_scaled(b, of.query, of), of.key, of.value, *extra_operands), params
 
 
 def _scaled(b: Builder, x: SSAValue, of: Attention) -> SSAValue:

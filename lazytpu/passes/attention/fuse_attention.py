@@ -98,7 +98,7 @@ class Match:
     replaced: list[Operation] = field(default_factory=list[Operation])
 
     def refusal(self, least: int) -> str | None:
-        """Why this attention is not rewritten; None when it is."""
+        """Return the reason for which this attention is not rewritten; None when it is."""
         value = self.value
         assert value is not None
         dtypes = {dtype_of(x.value) for x in (self.of.query, self.of.key, value)}
@@ -110,7 +110,8 @@ class Match:
 
     @property
     def heads(self) -> tuple[int, int]:
-        """(batch, heads): the last batch dimension is taken as heads, the others as batch; a single one as batch."""
+        """(batch, heads): the last batch dimension is taken as heads, and the others as batch; a single one as
+        batch."""
         lead = self.of.shape[:-2]
         return (prod(lead[:-1]), lead[-1]) if len(lead) > 1 else (prod(lead), 1)
 
@@ -180,8 +181,8 @@ class Match:
         return keep, b.convert(self.dropped.factor, "f32"), seed, offset
 
     def _rescaled(self, b: Builder, gradient: SSAValue, of: Attention) -> SSAValue:
-        """A gradient, rescaled from the scales of the scores and of dropout to those that it has in the module: the
-        backward pass may read a run-time number that equals the forward one, but is another value."""
+        """Rescale a gradient from the scales of the scores and of dropout to its scales in the module. The backward
+        pass may read a run-time number that equals the one of the forward pass, but is another value."""
         factors: list[SSAValue] = []
         scale = self.gradient_scale
         if of.dropout is not None and self.backward_factor is not None:
@@ -260,8 +261,8 @@ def match(op: DivOp) -> Match | None:
 
 
 def _uses(x: SSAValue, inside: set[Operation]) -> list[tuple[Operation, SSAValue]]:
-    """The users of a value, and of conversions and views of it: (op, the value it uses). The conversions and views are
-    added to `inside`."""
+    """Return the uses of a value, and of conversions and views of it, as (op, the value it uses). Add these conversions
+    and views to `inside`."""
     users: dict[tuple[Operation, SSAValue], None] = {}
     for use in x.uses:
         op = use.operation
@@ -333,7 +334,8 @@ def _between(attention: Match, x: SSAValue, start: SSAValue) -> None:
 
 
 def _gradients(attention: Match, grad_scores: SSAValue) -> bool:
-    """Match the ops from the gradient of the scores to those of query and key: masks, the scale, two products."""
+    """Match the ops from the gradient of the scores to the gradients of query and key: masks, the scale, two
+    products."""
     number, divides = 1.0, False
     factor: SSAValue | None = None
     while True:
@@ -367,10 +369,10 @@ def _gradients(attention: Match, grad_scores: SSAValue) -> bool:
         if product is None:
             return False
         is_query = product.over == "k"
-        known, other = (
+        matched, factor_of = (
             (attention.grad_query, attention.of.key) if is_query else (attention.grad_key, attention.of.query)
         )
-        if known is not None or not same(product.other, other):
+        if matched is not None or not same(product.other, factor_of):
             return False
         if is_query:
             attention.grad_query = product

@@ -88,19 +88,19 @@ class Reader:
         return self._leaf(mask, axes, seen) and self.visible.stored is not None
 
     def read(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
-        """Add to `visible` what an i1 value says about the keys that are seen (or hidden, with `seen` False). False
-        when it is not recognized."""
+        """Add the condition of an i1 value on the keys that are seen (or hidden, with `seen` False) to `visible`.
+        Return False when the value is not recognized."""
         if self.visible.stored is not None:
             return False
-        both = defined_by(mask, AndOp) if seen else defined_by(mask, OrOp)
-        if both is not None:
-            return all(self.read(x, axes, seen) for x in both.operands)
+        operands_op = defined_by(mask, AndOp) if seen else defined_by(mask, OrOp)
+        if operands_op is not None:
+            return all(self.read(x, axes, seen) for x in operands_op.operands)
         if (opposite := defined_by(mask, NotOp)) is not None:
             return self.read(opposite.operands[0], axes, not seen)
         if (moved := through(mask, axes)) is not None:
             return self.read(*moved, seen)
-        known = splat(mask)
-        if known is not None and bool(known) == seen:
+        number = splat(mask)
+        if number is not None and bool(number) == seen:
             return True
         compared = defined_by(mask, CompareOp)
         if compared is not None and self._compare(compared, axes, seen):
@@ -108,7 +108,7 @@ class Reader:
         return self._leaf(mask, axes, seen)
 
     def _leaf(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
-        """Use a mask as it is stored: a mask of keys, or, if nothing else is set, one of queries and keys."""
+        """Use a mask as it is stored: a mask of keys, or, if nothing else is set, one mask of queries and keys."""
         varying = [axis for axis in axes if axis is not None]
         batch = (0,) if self.rank in (3, 4) else ()
         if varying != sorted(varying) or any(axis not in (*batch, self.rank - 2, self.rank - 1) for axis in varying):
@@ -159,10 +159,10 @@ def through(x: SSAValue, axes: Axes) -> tuple[SSAValue, Axes] | None:
         return source, tuple(None if size == 1 else axes[dim] for dim, size in zip(dims, shape, strict=True))
     if (reshaped := defined_by(x, ReshapeOp)) is not None:
         source = reshaped.operands[0]
-        rest = [axis for axis, size in zip(axes, shape_of(x), strict=True) if size != 1]
+        kept_axes = [axis for axis, size in zip(axes, shape_of(x), strict=True) if size != 1]
         shape = shape_of(source)
         if [size for size in shape if size != 1] == [size for size in shape_of(x) if size != 1]:
-            return source, tuple(None if size == 1 else rest.pop(0) for size in shape)
+            return source, tuple(None if size == 1 else kept_axes.pop(0) for size in shape)
     return None
 
 
@@ -200,7 +200,7 @@ def positions(visible: Visible) -> tuple[Position, int] | None:
 
 
 def sees_a_key(visible: Visible, queries: int, keys: int) -> bool:
-    """Whether every query is known to see at least one key, given the numbers of both."""
+    """Whether every query certainly sees at least one key, given the numbers of both."""
     if visible.keys or visible.stored is not None or not keys:
         return False
     first, last = visible.first or Position({}, -queries), visible.last or Position({}, keys)

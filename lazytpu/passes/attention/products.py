@@ -86,14 +86,14 @@ def product_with(op: DotGeneralOp, scores: SSAValue) -> ScoresProduct | None:
     left = op.lhs is scores
     if op.lhs is op.rhs:
         return None
-    other = op.rhs if left else op.lhs
+    vectors = op.rhs if left else op.lhs
     scores_dims = ints(op.lhs_batch), ints(op.lhs_contract)
     other_dims = ints(op.rhs_batch), ints(op.rhs_contract)
     if not left:
         scores_dims, other_dims = other_dims, scores_dims
     (scores_batch, scores_contract), (other_batch, other_contract) = scores_dims, other_dims
     rank = len(shape_of(scores))
-    if sorted(scores_batch) != list(range(rank - 2)) or len(scores_contract) != 1 or len(shape_of(other)) != rank:
+    if sorted(scores_batch) != list(range(rank - 2)) or len(scores_contract) != 1 or len(shape_of(vectors)) != rank:
         return None
     over, rows = ("q", "k") if scores_contract[0] == rank - 2 else ("k", "q")
     names: list[Name] = ["e"] * rank
@@ -101,7 +101,7 @@ def product_with(op: DotGeneralOp, scores: SSAValue) -> ScoresProduct | None:
     for number, dim in zip(scores_batch, other_batch, strict=True):
         names[dim] = number
     batch: list[Name] = [*scores_batch]
-    return ScoresProduct(op, Vectors(other, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
+    return ScoresProduct(op, Vectors(vectors, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
 
 
 def is_view(shape: Sequence[int], other: Sequence[int]) -> bool:

@@ -180,7 +180,7 @@ def _unmasked(op: AddOp | SelectOp, reader: Reader) -> tuple[SSAValue, float] | 
 
 
 def _scores_and_bias(op: AddOp) -> tuple[SSAValue, SSAValue] | None:
-    """(the scores, the bias that is added); None unless exactly one side is computed from a product of queries and
+    """Return (the scores, the added bias); None unless exactly one side is computed from a product of queries and
     keys."""
     left, right = _has_product(op.lhs), _has_product(op.rhs)
     if left == right or len(shape_of(op.lhs)) > 4:

@@ -59,11 +59,11 @@ class ClusterFusionPass(ModulePass):
             raise ValueError(f"min-ops is {self.min_ops} and max-ops {self.max_ops}; expected at least 1 and 2")
         if not isinstance(main, FuncOp) or not isinstance(main.body.block.last_op, ReturnOp):
             raise ValueError(f"expected a module of one function; got {functions[0].name}")
-        parts = partition(main.body.block, self.min_ops, self.max_ops)
-        if len(parts.clusters) < 2:
+        clustering = partition(main.body.block, self.min_ops, self.max_ops)
+        if len(clustering.clusters) < 2:
             return
-        check_partition(main.body.block, parts)
-        outline(main, parts)
+        check_partition(main.body.block, clustering)
+        outline(main, clustering)
         check_calls(op)
 
 

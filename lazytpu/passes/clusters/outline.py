@@ -26,8 +26,8 @@ _Callee: TypeAlias = "tuple[FuncOp, bool]"
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """A cluster to be called: its ops, with copies of free ops where they are first needed; the values it uses, in
-    order of first use; and those of its results that are used outside, in order of definition."""
+    """A cluster to be called: its ops, with copies of free ops before their first use; the values it uses, in order of
+    first use; and its results with uses outside, in order of definition."""
 
     ops: tuple[Operation, ...]
     inputs: tuple[SSAValue, ...]
@@ -112,8 +112,8 @@ def _leaves(user: Operation, inside: set[Operation], free: set[Operation], seen:
 
 
 def _fingerprint(cluster: Cluster, numbers: AttributeNumbers) -> Hashable:
-    """Equal for clusters that compute the same: covers ops, attributes, types and data flow, but not source lines.
-    Recompute marks and indices of run-time numbers are compared only up to renaming."""
+    """Return a key that is equal for equal computations. It covers ops, attributes, types and data flow, but not source
+    lines. Recompute marks and indices of run-time numbers are compared only up to renaming."""
     number_of: dict[SSAValue, int] = {value: i for i, value in enumerate(cluster.inputs)}
     marks: dict[Attribute, int] = {}
     ops: list[Hashable] = []
@@ -202,8 +202,8 @@ class _Arguments:
 
     def _attributes(self) -> list[dict[str, Attribute]]:
         count = len(self.function.body.block.args)
-        known = self.function.arg_attrs
-        return [{}] * count if known is None else [dict(attributes.data) for attributes in known]
+        arg_attrs = self.function.arg_attrs
+        return [{}] * count if arg_attrs is None else [dict(attributes.data) for attributes in arg_attrs]
 
     def donated(self, equal: Sequence[Cluster]) -> list[DictionaryAttr]:
         """The attributes of the arguments of equal clusters."""
@@ -231,8 +231,8 @@ class _Arguments:
         """The result of a cluster that the function returns as the successor of an argument; None if there is none."""
         if not isinstance(value, BlockArgument):
             return None
-        known = self.attributes[value.index]
-        number = known.get(ALIAS, known.get(SUCCESSOR))
+        attributes = self.attributes[value.index]
+        number = attributes.get(ALIAS, attributes.get(SUCCESSOR))
         if not isinstance(number, IntegerAttr):
             return None
         result = self.returned.operands[number.value.data]

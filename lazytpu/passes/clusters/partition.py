@@ -141,8 +141,8 @@ class _Cutter:
         return sorted(cuts)
 
     def _stretch_cuts(self, stretch: Stretch) -> list[int]:
-        """The cuts of a stretch into equal parts, each of the fewest whole periods that have `least` ops. The first cut
-        is where the fewest bytes cross; of equal ones, the first that leaves the most parts."""
+        """Return the cuts of a stretch into equal parts, each of the fewest whole periods that have `least` ops. The
+        first cut is where the fewest bytes cross; of equal ones, the first that leaves the most parts."""
         period = stretch.period * -(-self.least // stretch.period)
         tiny = all(self.tiny[stretch.start : stretch.start + stretch.period])
         if tiny or stretch.end - stretch.start < 2 * period:
@@ -160,8 +160,8 @@ class _Cutter:
         return list(range(stretch.start + begin, stretch.end + 1, period))
 
     def _crossing(self, start: int, end: int, reach: int) -> Numbers:
-        """For each position from start to end, the bytes of the values that cross it: defined before, and used after
-        it by ops at most `reach` after the definition. Uses further on cross whatever the cut."""
+        """For each position from start to end, the bytes of the values that cross it: defined before, and used after it
+        by ops at most `reach` after the definition. Later uses cross for every choice of the cut."""
         steps = np.zeros(end - start + 2, np.int64)
         for defined, used, size in self.values:
             last = max((use for use in used if use - defined <= reach), default=defined)

@@ -39,15 +39,15 @@ class Stretch:
 
     @property
     def spared(self) -> int:
-        """The number of elements that repeat those of the first period, in whole periods."""
+        """The number of elements in whole periods after the first one."""
         return (self.count - 1) * self.period
 
 
 def stretches(sequence: Sequence[int], least: int) -> list[Stretch]:
-    """Disjoint stretches of at least two periods that spare at least `least` elements each, in order.
+    """Return disjoint stretches of at least two periods that spare at least `least` elements each, in order.
 
-    Chosen greedily: the stretch that spares the most first, of equal ones that with the shorter period. The overlap
-    with a chosen stretch is cut off the others.
+    Chosen greedily: first the stretch that spares the most; of equal ones, the stretch with the shorter period. The
+    overlap with a chosen stretch is cut off the others.
     """
     elements: Numbers = np.asarray(sequence, np.int64)
     candidates = [stretch for period in _periods(elements) for stretch in _of_period(elements, period)]
@@ -57,7 +57,7 @@ def stretches(sequence: Sequence[int], least: int) -> list[Stretch]:
         if best.spared < max(1, least):
             break
         chosen.append(best)
-        candidates = [part for stretch in candidates for part in _without(stretch, best)]
+        candidates = [piece for stretch in candidates for piece in _without(stretch, best)]
     return sorted(chosen, key=lambda stretch: stretch.start)
 
 
@@ -78,7 +78,7 @@ def _periods(elements: Numbers) -> list[int]:
 
 
 def _numbered(values: Numbers) -> Numbers:
-    """Numbers from 0 on in the place of values, equal for equal values."""
+    """Return numbers from 0 on in place of the values, equal for equal values."""
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
@@ -93,5 +93,5 @@ def _without(stretch: Stretch, chosen: Stretch) -> list[Stretch]:
     """The parts of a stretch outside a chosen one, if they have at least two periods."""
     if chosen.end <= stretch.start or stretch.end <= chosen.start:
         return [stretch]
-    rest = ((stretch.start, min(stretch.end, chosen.start)), (max(stretch.start, chosen.end), stretch.end))
-    return [Stretch(a, b, stretch.period) for a, b in rest if b - a >= 2 * stretch.period]
+    pieces = ((stretch.start, min(stretch.end, chosen.start)), (max(stretch.start, chosen.end), stretch.end))
+    return [Stretch(a, b, stretch.period) for a, b in pieces if b - a >= 2 * stretch.period]

@@ -1,7 +1,7 @@
 """Run-time numbers that equal clusters read at different indices of a pack.
 
 Each parameter of a model has numbers of its own, such as Adam's corrections, so the updates of two layers differ only
-in the numbers that they read. Their function takes the indices as an argument, and `@main` passes them as a constant:
+in the indices that they read. Their function takes the indices as an argument, and `@main` passes them as a constant:
 
     %0 = lazytpu.number %pack 7                    func.func private @f(%pack, …, %indices : tensor<2xi32>) {
     %1 = lazytpu.number %pack 9            ->        %scalars = lazytpu.gather %pack, %indices
@@ -40,7 +40,7 @@ def pack_indices(ops: Iterable[Operation]) -> PackIndices:
 
 
 def index_constant(indices: Sequence[int]) -> DenseConstantOp:
-    """The constant that passes these indices to a call, a 1-D i32."""
+    """Return the constant that passes these indices to a call, a 1-D i32."""
     data = StringAttr(np.asarray(indices, "<i4").tobytes().hex())
     return DenseConstantOp.create(result_types=[tensor_type("i32", (len(indices),))], properties={"data": data})
 

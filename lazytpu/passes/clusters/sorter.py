@@ -1,9 +1,14 @@
-"""Sorts the ops of a block into free ones and the rest, and numbers them by what they compute.
+"""Classifies the ops of a block as free or not, and numbers them by their computation.
 
-Free ops belong to no part of a program: every part that needs one has a copy. They are constants and whatever is
-computed elementwise from constants alone (an attention mask); run-time numbers and scalars computed from them;
-broadcasts to a larger size; and slices and reshapes of arguments. Otherwise the first layer would differ from the rest,
-because it would compute what all of them use, and broadcasts would be kept in memory between parts.
+Free ops belong to no part of a program: every part that needs one has a copy. They are
+
+- constants, and elementwise ops on constants alone (an attention mask);
+- run-time numbers, and scalars computed from them;
+- broadcasts to a larger size;
+- slices and reshapes of arguments.
+
+Otherwise the first layer would differ from the others, because it would compute the values that all of them use, and
+broadcasts would be kept in memory between parts.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ def _producers(op: Operation | None) -> list[Operation]:
 
 @dataclass
 class Sorter:
-    """Sorts the ops of a block into free ones and the rest, `ops`."""
+    """The ops of a block, classified as free or not (`ops`)."""
 
     block: Block
     ops: list[Operation] = field(default_factory=list[Operation])
@@ -53,9 +58,9 @@ class Sorter:
     "Free ops that are run-time numbers, or scalars computed from them."
     numbers: AttributeNumbers = field(default_factory=AttributeNumbers)
     returned: dict[Operation, None] = field(default_factory=dict[Operation, None])
-    "Ops whose results the block returns; of the free ops only closed ones."
+    """Ops whose results the block returns; of the free ops only the ones that depend on no argument."""
     signatures: dict[Operation, int] = field(default_factory=dict[Operation, int])
-    "A number for each op, equal for ops that compute the same on operands of the same types."
+    """A number for each op, equal for ops with the same computation on operands of the same types."""
     _by_signature: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def __post_init__(self) -> None:
@@ -70,8 +75,8 @@ class Sorter:
             self.signatures[op] = self._signature(op)
 
     def compared(self, op: Operation) -> Mapping[str, Attribute]:
-        """The properties of an op that its signature covers. The index of a run-time number is left out: outline.py
-        makes it an argument."""
+        """Return the properties that an op's signature covers. It omits the index of a run-time number, which
+        outline.py makes an argument."""
         return {} if op in self.scalars and isinstance(op, NumberOp) else op.properties
 
     def _is_free(self, op: Operation) -> bool:
@@ -105,7 +110,7 @@ class Sorter:
         return of_scalars and isinstance(op, POINTWISE) and numel(shape_of(op.results[0])) == 1
 
     def _signature(self, op: Operation) -> int:
-        """Covers the signatures of free operands, and only the types of others."""
+        """Return a number that covers the signatures of free operands, and only the types of others."""
         operands = [
             (0, self.signatures[operand.owner])
             if isinstance(operand.owner, Operation) and operand.owner in self.free

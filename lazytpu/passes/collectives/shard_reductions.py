@@ -57,15 +57,15 @@ def _shard(op: AllReduceOp) -> None:
     shards = [_shards_of(op, result) for result in op.results]
     if not any(shards):
         return
-    whole = [i for i, shard in enumerate(shards) if shard is None]
+    unsharded = [i for i, shard in enumerate(shards) if shard is None]
     b, groups = RewriteBuilder(op, PatternRewriter(op)), lists_of(op.groups)
     for index, shard in enumerate(shards):
         if shard is not None:
-            part = b.reduce_scatter(op.kind.data, op.operands[index], shard.dim, groups)
-            shard.replace(op.results[index], part)
-    if whole:
-        rest = b.all_reduce(op.kind.data, [op.operands[i] for i in whole], groups)
-        for i, value in zip(whole, rest, strict=True):
+            scattered = b.reduce_scatter(op.kind.data, op.operands[index], shard.dim, groups)
+            shard.replace(op.results[index], scattered)
+    if unsharded:
+        reduced = b.all_reduce(op.kind.data, [op.operands[i] for i in unsharded], groups)
+        for i, value in zip(unsharded, reduced, strict=True):
             op.results[i].replace_all_uses_with(value)
     op.detach()
     op.erase()
@@ -90,7 +90,8 @@ def own_part(op: DynamicSliceOp, reduced: AllReduceOp) -> int | None:
 
 
 def _shards_of(op: AllReduceOp, reduced: SSAValue) -> _Shards | None:
-    """The sharded uses of a result; None unless they all end in slices of this device's part along one dimension."""
+    """Return the sharded uses of a result; None unless they all end in slices of this device's part along one
+    dimension."""
     slices: set[DynamicSliceOp] = set()
     inside, queue, dims = {reduced}, [reduced], set[int | None]()
     while queue:
@@ -121,7 +122,7 @@ def _aligned(op: Operation) -> bool:
 
 @dataclass
 class _Shards:
-    """Values, `inside`, of which only this device's part along `dim` is used, by `slices`, in order."""
+    """The values `inside` of which only this device's part along `dim` is used, by `slices`, in order."""
 
     dim: int
     slices: list[DynamicSliceOp]
@@ -132,11 +133,11 @@ class _Shards:
         """Compute the sliced values from this part of `reduced`, and erase the ops that become dead."""
         self.parts[reduced] = part
         for op in self.slices:
-            whole = op.operands[0]
-            op.results[0].replace_all_uses_with(self._part(whole, op))
+            source = op.operands[0]
+            op.results[0].replace_all_uses_with(self._part(source, op))
             op.detach()
             op.erase()
-            _erase_unused(whole)
+            _erase_unused(source)
 
     def _part(self, value: SSAValue, at: DynamicSliceOp) -> SSAValue:
         """This device's part of a value in `inside`, built before the slice `at`, where its starts are defined."""

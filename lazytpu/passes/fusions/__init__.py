@@ -1,1 +1,1 @@
-"""Passes that limit what XLA:CPU fuses into one loop."""
+"""Passes that limit the fusion of XLA:CPU."""

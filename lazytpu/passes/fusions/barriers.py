@@ -19,7 +19,7 @@ from lazytpu.ir.sorting import SortOp
 KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 "Disables the pass of XLA:CPU that removes barriers before fusion (its name in jaxlib 0.10.2)."
 KEEP_IN_LOOPS = {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
-"Disables also the pass that has loops over little data compiled by another emitter, which does not know barriers."
+"""Disables also the pass that compiles loops over little data by another emitter, which ignores barriers."""
 
 UNFUSED = (
     *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),

@@ -51,7 +51,7 @@ WEIGHT = 16
 "The number of ops that each of these counts as."
 
 MANY = 16
-"No barrier is set on an operand with less than this fraction (1/MANY) of the limit: it would not be worth it."
+"""No barrier is set on an operand with less than this fraction (1/MANY) of the limit: it would not pay."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def _bound(block: Block, limit: int) -> bool:
                 set_barrier(block, source)
                 del fused[largest]
                 fused.pop(source, None)
-            own = ((1 << weight) - 1) << first_bit
+            weight_bits = ((1 << weight) - 1) << first_bit
             first_bit += weight
-            fused.update((value, producers | own) for value in op.results if uses[value])
+            fused.update((value, producers | weight_bits) for value in op.results if uses[value])
         uses.subtract(operands)
         for operand in operands:
             if not uses[operand]:
@@ -107,7 +107,7 @@ def _union(op: Operation, fused: Mapping[SSAValue, Bits]) -> Bits:
 
 
 def _weight(op: Operation) -> int:
-    """The number of ops that this one counts as."""
+    """Return the number of ops that this op counts as."""
     is_complex_function = isinstance(op, unary.AnalyticUnaryOp | binary.DivOp) and is_complex(dtype_of(op.results[0]))
     return WEIGHT if is_complex_function or isinstance(op, LONG) else 1
 

@@ -8,10 +8,10 @@
 
 XLA:CPU recomputes a value in each fusion that uses it, and may round it differently there: a product and a sum may be a
 fused multiply-add in one loop but not in another. Then no element equals the maximum, argmax finds no index, and a
-threshold selects other elements than those above it. So a float that is compared with another computed value and also
-used elsewhere is materialized, and so is the operand of `argreduce`, which finds its index by comparing.
+threshold selects other elements than the ones above it. So a float that is compared with another computed value and
+also used elsewhere is materialized, and so is the operand of `argreduce`, which compares to find its index.
 
-Needs: to run after all passes that rewrite ops. Guarantees: compared values are those that the ops give one by one.
+Needs: to run after all passes that rewrite ops. Guarantees: compared values equal the results of single ops.
 Each barrier costs one pass over memory.
 """
 
@@ -43,13 +43,13 @@ class KeepComparedPass(ModulePass):
     name = "keep-compared"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = False
+        any_compared = False
         for block in blocks(op):
             values = dict.fromkeys(value for inner in block.ops for value in _compared(inner))
             for value in values:
                 set_barrier(block, value)
-            found |= bool(values)
-        if found:
+            any_compared |= bool(values)
+        if any_compared:
             keep_barriers(op)
 
 

@@ -1,16 +1,16 @@
-"""`keep-overwritten`: write no slice in place that is computed from what it overwrites.
+"""`keep-overwritten`: do not write a slice in place if it is computed from overwritten elements.
 
     %1 = lazytpu.slice %0 starts = [0] limits = [3] ...      %1 = lazytpu.slice %0 starts = [0] limits = [3] ...
     %2 = lazytpu.dynamic_update_slice %0, %1, %one     ->    %2 = lazytpu.pad %1 ..., low = [1] ...
                                                              %3 = lazytpu.select %written, %2, %0
 
 XLA:CPU fuses a slice of the overwritten array into the loop that writes it in place, if a reshape is between them, and
-then reads elements that the loop has already written (openxla/xla#49176). So `x[1:] = x[:-1]` is made a selection
+then reads elements that the loop has already written (openxla/xla#49176). So `x[1:] = x[:-1]` becomes a selection
 between the shifted array and the old one. A slice that is computed element by element from the same place, as in
 `x[i] *= 2`, stays.
 
 Needs: to run after all passes that rewrite ops. Guarantees: the same bits. Updates at starts that are no constants
-stay, and so do those in the bodies of custom kernels. What is rewritten costs one pass over the array.
+stay, and so do updates in the bodies of custom kernels. A rewritten update costs one pass over the array.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from lazytpu.passes.patterns.indexing import constant_starts
 from lazytpu.passes.regions import blocks
 
 _IN_ORDER = (UnaryOp, BinaryOp, CompareOp, SelectOp, ClampOp, ConvertOp, ReshapeOp)
-"Ops whose elements are those of their operands, in the same order."
+"""Ops that keep all elements of their operands, in the same order."""
 _SAME_MEMORY = (ReshapeOp, TransposeOp)
-"Ops whose result can be the memory of their operand."
+"""Ops whose result may share the memory of their operand."""
 
 
 @dataclass(frozen=True)

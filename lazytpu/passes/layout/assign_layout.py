@@ -129,7 +129,7 @@ class _Origins:
         return self._of_block(block, [frozenset([i]) for i in range(len(block.args))])
 
     def _of_block(self, block: Block, of_arguments: Sequence[Origins]) -> list[Origins]:
-        """The origins of what a block returns or yields, for arguments with these origins."""
+        """Return the origins of the values that a block returns or yields, for arguments with these origins."""
         origins: dict[SSAValue, Origins] = dict(zip(block.args, of_arguments, strict=True))
         for op in block.ops:
             if isinstance(op, ReturnOp | YieldOp):
@@ -147,7 +147,8 @@ class _Origins:
         return []
 
     def _of_regions(self, op: RegionOp, entering: list[Origins]) -> list[Origins]:
-        """The origins of the results of a branch, or of the values that a loop carries: those of any iteration."""
+        """Return the origins of the results of a branch, or of the values that a loop carries: the union over its
+        iterations."""
         if isinstance(op, IfOp):
             sides = [self._of_block(region.block, entering) for region in op.regions]
             return [x | y for x, y in zip(*sides, strict=True)]
@@ -161,7 +162,7 @@ class _Origins:
 
 
 def _through(op: Operation, result: SSAValue, origins: dict[SSAValue, Origins]) -> Origins:
-    """The origins of an op's result: those of its operands with the same number of elements."""
+    """Return the origins of an op's result: the origins of its operands with the same number of elements."""
     if isinstance(op, ConvolutionOp):
         return frozenset([CONVOLUTION])
     if isinstance(op, DotGeneralOp):
@@ -171,7 +172,7 @@ def _through(op: Operation, result: SSAValue, origins: dict[SSAValue, Origins]) 
 
 
 def _report_padding(op: ConvolutionOp | DotGeneralOp, facts: Generation) -> None:
-    """Note on an op how much of its result is padding in the best dimension order, if that is a lot."""
+    """Annotate an op with the share of padding in its result in the best dimension order, if that is large."""
     least = best(shape_of(op.result), bitwidth(dtype_of(op.result)), facts)
     if least.padded_bytes - least.bytes >= LEAST and least.share >= SHARE:
         op.attributes[PADDING] = StringAttr(f"{least.padded_bytes // KIB} KiB, {least.share:.0%} of it padding")

@@ -1,4 +1,4 @@
-"""Horizontal fusion: 0-d values that are computed alike become the elements of one vector."""
+"""Horizontal fusion: 0-d values with equal computations become the elements of one vector."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 
 DEEPEST = 16
-"How many ops before a value are searched for scalars."
+"""The depth, in ops before a value, to which scalars are searched."""
 
 _Values = tuple[SSAValue, ...]
 
 
 def vector_of(b: Builder, values: Sequence[SSAValue]) -> SSAValue:
-    """The 1-D vector of 0-d values. Equal ops that compute all of them are fused into one op on the vectors of their
-    operands, up to `DEEPEST` ops back."""
+    """Return the 1-D vector of 0-d values. Equal ops that compute all of them are fused into one op on the vectors of
+    their operands, up to `DEEPEST` ops back."""
     return _vector(b, tuple(values), DEEPEST, {})
 
 
-def _vector(b: Builder, values: _Values, depth: int, known: dict[_Values, SSAValue]) -> SSAValue:
-    """The vector of `values`, computed once however many ops read it."""
-    if values not in known:
-        known[values] = _computed(b, values, depth, known)
-    return known[values]
+def _vector(b: Builder, values: _Values, depth: int, vectors: dict[_Values, SSAValue]) -> SSAValue:
+    """Return the vector of `values`, computed once for any number of users."""
+    if values not in vectors:
+        vectors[values] = _computed(b, values, depth, vectors)
+    return vectors[values]
 
 
-def _computed(b: Builder, values: _Values, depth: int, known: dict[_Values, SSAValue]) -> SSAValue:
+def _computed(b: Builder, values: _Values, depth: int, vectors: dict[_Values, SSAValue]) -> SSAValue:
     first = values[0]
     constant = _splat(values)
     if constant is not None:
@@ -44,7 +44,7 @@ def _computed(b: Builder, values: _Values, depth: int, known: dict[_Values, SSAV
     operands = _alike(values) if depth else None
     if operands is None:
         return _end_to_end(b, values)
-    return _same(b, values, [_vector(b, operand, depth - 1, known) for operand in operands])
+    return _same(b, values, [_vector(b, operand, depth - 1, vectors) for operand in operands])
 
 
 def _same(b: Builder, values: Sequence[SSAValue], operands: Sequence[SSAValue]) -> SSAValue:
@@ -57,7 +57,7 @@ def _same(b: Builder, values: Sequence[SSAValue], operands: Sequence[SSAValue]) 
 
 
 def _end_to_end(b: Builder, scalars: Sequence[SSAValue]) -> SSAValue:
-    """The vector of 0-d values by concatenation: run-time numbers as slices of their pack."""
+    """Return the vector of 0-d values by concatenation, with run-time numbers as slices of their pack."""
     ops = [value.owner for value in scalars]
     pieces: list[SSAValue] = []
     at = 0
@@ -74,7 +74,8 @@ def _end_to_end(b: Builder, scalars: Sequence[SSAValue]) -> SSAValue:
 
 
 def _alike(values: Sequence[SSAValue]) -> list[tuple[SSAValue, ...]] | None:
-    """The operands, by position, of the elementwise ops that define `values`; None unless these are equal ops."""
+    """Return the operands, by position, of the elementwise ops that define `values`; None unless these are equal
+    ops."""
     ops = [value.owner for value in values]
     first = ops[0]
     if not isinstance(first, ELEMENTWISE):
@@ -87,7 +88,7 @@ def _alike(values: Sequence[SSAValue]) -> list[tuple[SSAValue, ...]] | None:
 
 
 def _progression(ops: Sequence[Any]) -> tuple[int, int]:
-    """(count, step): how many of the first ops read numbers of one pack at a constant step."""
+    """Return (count, step): the number of leading ops that read numbers of one pack at a constant step."""
     first = ops[0]
     indices = [
         integer(op.index) for op in takewhile(lambda op: isinstance(op, NumberOp) and op.pack is first.pack, ops)
@@ -102,7 +103,7 @@ def _properties(op: Any) -> Any:
 
 
 def _splat(values: Sequence[SSAValue]) -> ConstantOp | None:
-    """The constant that all values are equal to, whatever their shapes; None if there is none."""
+    """Return the constant that all values are equal to, for any shapes; None if there is none."""
     first = values[0].owner
     if not isinstance(first, ConstantOp):
         return None

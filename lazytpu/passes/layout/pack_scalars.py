@@ -1,4 +1,4 @@
-"""`pack-scalars`: compute 0-d values that are computed alike as the elements of one vector.
+"""`pack-scalars`: compute 0-d values with equal computations as the elements of one vector.
 
                                                        %0 = lazytpu.concatenate of 1-element reshapes of %a, %b, %c, %d
     %1 = lazytpu.add %a, %one : tensor<i64>            %1 = lazytpu.broadcast_in_dim %one
@@ -36,7 +36,7 @@ from lazytpu.passes.regions import blocks
 
 @dataclass(frozen=True)
 class PackScalarsPass(ModulePass):
-    """Packs scalars that are computed alike into vectors."""
+    """Packs scalars with equal computations into vectors."""
 
     name = "pack-scalars"
     least: int = 4
@@ -60,7 +60,7 @@ def _pack(block: Block, least: int) -> None:
                 b = Builder(block, first)
                 vector = vector_of(b, batch)
                 elements += [(value, b.reshape(b.slice(vector, (i,), (i + 1,)), ())) for i, value in enumerate(batch)]
-    # Only now: the trees of a batch may contain values of another, and `batches` has judged them as they were.
+    # Only now: the trees of a batch may contain values of another one, and `batches` has judged them unchanged.
     for value, element in elements:
         value.replace_uses_with_if(element, lambda use: use.operation in trees.place)
     if elements:
@@ -72,8 +72,8 @@ START = -1.0
 
 
 class _Trees:
-    """The trees of elementwise ops on 0-d values in a block, as deep as `vector_of` follows them: their structure, and
-    where they are ready and needed."""
+    """The trees of elementwise ops on 0-d values in a block, to the depth that `vector_of` follows: their structure,
+    and the positions at which they are available and needed."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -96,7 +96,7 @@ class _Trees:
                     self._roots.setdefault(self._kinds[value], []).append(value)
 
     def groups(self) -> Iterable[list[SSAValue]]:
-        """Groups of values that are computed alike and have users outside the trees, in block order."""
+        """Yield groups of values with equal computations and with users outside the trees, in block order."""
         return self._roots.values()
 
     def batches(self, roots: list[SSAValue]) -> Iterable[list[SSAValue]]:
@@ -118,7 +118,8 @@ class _Trees:
         return min((user for user in users if user in self.place), key=self.place.__getitem__)
 
     def hoist(self, values: list[SSAValue], before: Operation) -> None:
-        """Move the constants and run-time numbers that these are computed from before an op, if they come after it."""
+        """Move the constants and run-time numbers that these values are computed from before an op, if they come after
+        it."""
         pending = [value.owner for value in values]
         seen: set[Operation | Block] = set()
         while pending:

@@ -1,4 +1,4 @@
-"""`split-tokens`: keep apart the batch and sequence dimensions that torch merges for matrix products.
+"""`split-tokens`: keep separate the batch and sequence dimensions that torch merges for matrix products.
 
     %0 = lazytpu.reshape %x : [4, 128, 384] -> [512, 384]
     %1 = lazytpu.dot_general %0, %w                           %1 = lazytpu.dot_general %x, %w
@@ -11,7 +11,7 @@ merge dimensions below products, reductions, slices and elementwise ops, until t
 dimensions again, and both cancel.
 
 Needs: canonical form. Guarantees: the same elements from the same operations; reductions and products contract two
-dimensions where they contracted the merged one.
+dimensions in place of the merged one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lazytpu.passes.patterns.moves import groups
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 SUBLANES = 8
-"""Rows of a tile, of which the last merged dimension must be a multiple: otherwise the split value is padded in each
+"""Rows of a tile. The last merged dimension must be a multiple of them: otherwise the split value is padded in each
 sequence, where the merged one is padded once."""
 
 
@@ -105,15 +105,15 @@ class SplitDot(Pattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
-        both = [(side, merge_of(side.value)) for side in sides_of(op)]
-        if all(merge is None for _, merge in both):
+        sides = [(side, merge_of(side.value)) for side in sides_of(op)]
+        if all(merge is None for _, merge in sides):
             return
-        left, right = ([_sizes(side, merge, dim) for dim in side.contract] for side, merge in both)
-        if left != right or any(len(_sizes(side, merge, dim)) > 1 for side, merge in both for dim in side.batch):
+        left, right = ([_sizes(side, merge, dim) for dim in side.contract] for side, merge in sides)
+        if left != right or any(len(_sizes(side, merge, dim)) > 1 for side, merge in sides for dim in side.batch):
             return
 
         def make(b: Builder) -> SSAValue:
-            lhs, rhs = (_split(b, side, merge) for side, merge in both)
+            lhs, rhs = (_split(b, side, merge) for side, merge in sides)
             return b.reshape(build(b, op, lhs, rhs), shape_of(op.results[0]))
 
         replace(op, rewriter, make)
@@ -152,12 +152,13 @@ class SplitElementwise(Pattern):
 
 
 def _before(x: SSAValue, merge: Merge) -> Callable[[Builder], SSAValue] | None:
-    """A function that builds an operand in the shape before the merge; None where that would take another reshape."""
+    """Return a function that builds an operand in the shape before the merge; None if that would need another
+    reshape."""
     if shape_of(x) == ():
         return lambda b: x
-    own = merge_of(x)
-    if own is not None:
-        return own.source if own.shape == merge.shape and own.dims == merge.dims else None
+    own_merge = merge_of(x)
+    if own_merge is not None:
+        return own_merge.source if own_merge.shape == merge.shape and own_merge.dims == merge.dims else None
     number = splat(x)
     if number is not None:
         return lambda b: b.constant(number, dtype_of(x), merge.shape)
@@ -185,7 +186,7 @@ class SplitReduce(Pattern):
 
 
 class SplitSlice(Pattern):
-    """A slice that keeps merged dimensions whole."""
+    """A slice that keeps all of the merged dimensions."""
 
     MADE_BY = frozenset((ReshapeOp,))
 

@@ -18,7 +18,7 @@ from math import prod
 from lazytpu.passes.generations import GENERATIONS, Generation
 
 FACTS = GENERATIONS["v6e"]
-"The generation assumed when it is not known; so far all have the same tiles."
+"""The generation assumed when it is unknown; so far all have the same tiles."""
 
 
 def padded_elements(shape: Sequence[int], order: Sequence[int], tile: Sequence[int]) -> int:
@@ -68,7 +68,7 @@ def tiled(shape: Sequence[int], bits: int, order: Sequence[int] | None = None, f
 
 @lru_cache(maxsize=4096)
 def best(shape: tuple[int, ...], bits: int, facts: Generation = FACTS) -> Tiled:
-    """The order that takes the least memory; of equal ones, the one closest to row-major."""
+    """Return the order that takes the least memory; of equal ones, the order closest to row-major."""
     return min((tiled(shape, bits, order, facts) for order in _orders(len(shape))), key=lambda a: a.padded_bytes)
 
 

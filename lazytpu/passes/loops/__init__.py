@@ -1,1 +1,1 @@
-"""Loops: equal stretches of a long program, rolled."""
+"""Loop rolling: repeated stretches of a long program become loops."""

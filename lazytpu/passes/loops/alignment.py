@@ -1,16 +1,16 @@
-"""Compares equal stretches, op by op: what one iteration of the loop takes, from where, and what is used of it.
+"""Compares repeated stretches, op by op: the inputs of one iteration of the loop, their sources, and the used results.
 
 The operands of k ops that become one op are k values, one for each iteration. They are one of
 
 - `Same`: one value from outside, in all iterations;
-- `Local`: what an earlier op of the same iteration computes;
-- `Carried`: what an op computed one or more iterations ago, and in the first ones a value from outside;
-- `Rebuilt`: results of equal views, constants, run-time numbers or scalars, which are computed in the loop, from
-  operands that are again one of these. What differs between them, the start of a slice or the number, becomes a
-  function of the index;
-- `Rows`: different values from outside, which are stacked in front of the loop.
+- `Local`: the result of an earlier op of the same iteration;
+- `Carried`: a result from one or more iterations ago, and in the first iterations a value from outside;
+- `Rebuilt`: results of equal views, constants, run-time numbers or scalars. They are computed in the loop, from
+  operands that are again one of these. Their differences, the start of a slice or a number, become a function of the
+  index;
+- `Rows`: different values from outside, which are stacked before the loop.
 
-Where the first or last iterations do not fit in with the others, `Misaligned` says which ones do.
+If the first or last iterations differ from the others, `Misaligned` gives the range of the others.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Values: TypeAlias = tuple[SSAValue, ...]
 TABLES = (ConstantOp, DenseConstantOp, NumberOp)
 "Ops that may hold different numbers in each iteration."
 AT_INDEX = (*TABLES, SliceOp, PadOp)
-"Ops that may differ between iterations in more than their operands."
+"""Ops that may differ between iterations in other properties than their operands."""
 LAG = 4
-"The most iterations that lie between a result and its use as an operand of a later one."
+"""The most iterations between a result and its use as an operand of a later one."""
 EDGE = 3
-"The most iterations at an end that are left out because they do not fit in with the others."
+"""The most iterations at an end that are dropped because they differ from the others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +80,15 @@ Operand: TypeAlias = Same | Local | Carried | Rebuilt | Rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carry:
-    """A carried value: what it is in the first iteration, and after one."""
+    """A carried value: its value in the first iteration, and after an iteration."""
 
     start: SSAValue
     after: Local | Carried
 
 
 class Misaligned(Exception):
-    """The iterations are not alike. Those from `first` to `last` (excluded) may be, if that is not None."""
+    """The iterations differ. If `fitting` is not None, the iterations from its first to its last (excluded) may be
+    equal."""
 
     def __init__(self, why: str, fitting: tuple[int, int] | None = None):
         super().__init__(why)
@@ -98,18 +99,18 @@ class Misaligned(Exception):
 class Alignment:
     """The iterations of a loop, compared.
 
-    `iterations` are their ops, `free` the ops of the block that belong to no iteration, `dependent` those of them that
-    depend on an iteration. Raises Misaligned.
+    `iterations` are their ops. `free` are the ops of the block that belong to no iteration, and `dependent` the free
+    ops that depend on an iteration. Raises Misaligned.
     """
 
     iterations: Sequence[Sequence[Operation]]
     free: Collection[Operation]
     dependent: Collection[Operation]
     operands: list[tuple[Operand, ...]] = field(default_factory=list[tuple["Operand", ...]])
-    "Of each op of an iteration."
+    """One operand list for each op of an iteration."""
     carries: list[Carry] = field(default_factory=list[Carry])
     used: dict[tuple[int, int], list[int]] = field(default_factory=dict[tuple[int, int], list[int]])
-    "(position, result) -> the iterations of which that result is used outside of the loop, in ascending order."
+    """(position, result) -> the iterations whose result has uses outside of the loop, in ascending order."""
     _place: dict[SSAValue, tuple[int, int, int]] = field(default_factory=dict[SSAValue, tuple[int, int, int]])
     _known: dict[Values, Operand] = field(default_factory=dict[Values, "Operand"])
 
@@ -129,15 +130,15 @@ class Alignment:
         return len(self.iterations)
 
     def rows(self) -> list[Values]:
-        """The values that are stacked in front of the loop."""
-        return [known.values for known in self._known.values() if isinstance(known, Rows)]
+        """The values that are stacked before the loop."""
+        return [operand.values for operand in self._known.values() if isinstance(operand, Rows)]
 
     def operand(self, values: Values) -> Operand:
-        """What k values, one for each iteration, are."""
-        known = self._known.get(values)
-        if known is None:
-            known = self._known[values] = self._operand(values)
-        return known
+        """Classify k values, one for each iteration."""
+        classified = self._known.get(values)
+        if classified is None:
+            classified = self._known[values] = self._operand(values)
+        return classified
 
     def _operand(self, values: Values) -> Operand:
         first = values[0]
@@ -159,21 +160,21 @@ class Alignment:
         return Rows(values)
 
     def _outside(self, value: SSAValue) -> bool:
-        """Whether a value is known before the loop."""
+        """Whether a value is available before the loop."""
         return value not in self._place and value.owner not in self.dependent
 
     def _recurrence(self, values: Values) -> Operand:
-        """What values are of which some are computed in the loop: always the same result, of the same or an earlier
-        iteration."""
+        """Classify values of which some are computed in the loop: they must be the same result of the same or an
+        earlier iteration."""
         places = [self._place.get(value) for value in values]
         last = places[-1]
         if last is None:
-            raise Misaligned("the last iterations read what others do not", (0, self.trips - 1))
+            raise Misaligned("the last iterations read values that others do not", (0, self.trips - 1))
         lag, position, result = self.trips - 1 - last[0], last[1], last[2]
         odd = [i for i in range(lag, self.trips) if places[i] != (i - lag, position, result)]
         odd += [i for i in range(min(lag, self.trips)) if not self._outside(values[i])]
         if odd or lag > LAG:
-            raise Misaligned("an iteration reads what others do not", _around(odd, self.trips))
+            raise Misaligned("an iteration reads values that others do not", _around(odd, self.trips))
         after: Local | Carried = Local(position, result)
         for i in range(lag - 1, -1, -1):
             self.carries.append(Carry(values[i], after))
@@ -181,12 +182,12 @@ class Alignment:
         return after
 
     def _find_used(self) -> None:
-        own = {op for ops in self.iterations for op in ops}
+        loop_ops = {op for ops in self.iterations for op in ops}
         needed: dict[Operation, bool] = {}
 
         def is_needed(op: Operation) -> bool:
-            """Whether a user is outside of the loop, and not only repeated in it."""
-            if op in own:
+            """Whether a user is outside of the loop, and is not repeated in it."""
+            if op in loop_ops:
                 return False
             if op not in self.free or op.next_op is None:
                 return True
@@ -200,8 +201,8 @@ class Alignment:
 
 
 def check_alike(ops: Sequence[Operation]) -> None:
-    """Raises Misaligned unless ops that compute the same up to their operands differ only in what can be a function of
-    the index."""
+    """Raise Misaligned unless ops that are equal up to their operands differ only in properties that can be a function
+    of the index."""
     first = ops[0]
     if not isinstance(first, AT_INDEX) or all(op.properties == first.properties for op in ops):
         return
@@ -214,7 +215,7 @@ def check_alike(ops: Sequence[Operation]) -> None:
 
 
 def _transparent(values: Values, free: Collection[Operation]) -> tuple[Operation, ...] | None:
-    """The ops that define values, if they are alike and cheap enough to be computed in the loop."""
+    """Return the ops that define values, if they are equal and cheap enough to compute in the loop."""
     ops: list[Operation] = []
     for value in values:
         op = value.owner
@@ -243,7 +244,7 @@ def _compared(op: Operation) -> dict[str, Attribute]:
 
 
 def _around(odd: Sequence[int], trips: int) -> tuple[int, int] | None:
-    """The iterations without the odd ones, if these are few, less than half, and at the ends."""
+    """Return the range of iterations without the odd ones, if these are few, less than half, and at the ends."""
     first = max((i + 1 for i in odd if i < EDGE), default=0)
     last = min((i for i in odd if i >= trips - EDGE), default=trips)
     most = 2 * (last - first) > trips
@@ -251,16 +252,16 @@ def _around(odd: Sequence[int], trips: int) -> tuple[int, int] | None:
 
 
 def _of_one_root(values: Values) -> tuple[int, int] | None:
-    """The iterations in the middle, if their values are parts of one array and those of the first or last are not: the
-    stack of an earlier loop is not to be taken apart for them."""
+    """Return the range of iterations in the middle, if their values are slices of one array and the values of the first
+    or last iterations are not. Otherwise these would force the stack of an earlier loop apart."""
     roots = [root(value) for value in values]
     middle = roots[len(roots) // 2]
-    odd = [i for i, other in enumerate(roots) if other is not middle]
+    odd = [i for i, candidate in enumerate(roots) if candidate is not middle]
     return _around(odd, len(values)) if odd else None
 
 
 def root(value: SSAValue) -> SSAValue:
-    """The array that a value is a view of."""
+    """Return the array that a value is a view of."""
     while isinstance(value.owner, (*VIEWS, TransposeOp)):
         value = value.owner.operands[0]
     return value

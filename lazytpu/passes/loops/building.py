@@ -1,8 +1,8 @@
-"""Builds the loop of iterations that were compared.
+"""Builds the loop of aligned iterations.
 
-Rows of values from outside are stacked in front of the loop and read at the index; results of more than the last
-iteration that are used outside are written to a stack at the index. The loop counts from 0, so the row of an iteration
-is its number, and what differs between iterations is a function of it: affine where the numbers are, else a table.
+Rows of values from outside are stacked before the loop and read at the index. Results of several iterations with uses
+outside are written to a stack at the index. The loop counts from 0, so the row of an iteration is its number.
+Properties that differ between iterations are functions of it: affine if the numbers are, else a table.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from lazytpu.ir.types import dtype_of, ints, shape_of, string, tensor_type
 from lazytpu.passes.loops.alignment import Alignment, Carried, Local, Operand, Rebuilt, Rows, Same
 
 ROLLED = "lazytpu.rolled"
-"Attribute of a loop that was rolled: what of, for people to read."
+"""Attribute of a rolled loop: a description for people."""
 
 
 def build(alignment: Alignment, b: Builder, note: str) -> list[SSAValue]:
-    """Build the loop with `b`, and let what is outside use its results instead of those of the iterations. Returns the
-    stacks that it makes."""
+    """Build the loop with `b`, and replace the outer uses of the iterations' results. Return the new stacks."""
     return _Rolling(alignment, b).build(note)
 
 
@@ -40,7 +39,7 @@ class _Rolling:
     aligned: Alignment
     b: Builder
     stacked: dict[Rows, tuple[SSAValue, list[int]]] = field(default_factory=dict["Rows", "tuple[SSAValue, list[int]]"])
-    "A stack of the different values among some rows, and the place of each row in it."
+    """Rows -> a stack of their distinct values, and the index of each row in it."""
 
     def build(self, note: str) -> list[SSAValue]:
         aligned, last = self.aligned, self.aligned.trips - 1
@@ -80,7 +79,7 @@ class _Rolling:
         return of_stacks
 
     def _zeros(self, place: tuple[int, int], trips: int | None = None) -> SSAValue:
-        """The start of a result that is only written, or of a stack of it."""
+        """Return zeros as the initial value of a result that is only written, or of a stack of it."""
         result = self.aligned.iterations[0][place[0]].results[place[1]]
         shape = shape_of(result) if trips is None else (trips, *shape_of(result))
         return self.b.constant(0, dtype_of(result), shape)
@@ -95,11 +94,11 @@ class _Rolling:
         loop.attributes[ROLLED] = string(note)
 
     def stack(self, rows: Rows) -> tuple[SSAValue, list[int]]:
-        """The stack of the different values among some rows, and the place of each row in it."""
+        """Return the stack of the distinct values among some rows, and the index of each row in it."""
         if rows not in self.stacked:
             place = {value: number for number, value in enumerate(dict.fromkeys(rows.values))}
-            parts = [self.b.reshape(value, (1, *shape_of(value))) for value in place]
-            self.stacked[rows] = self.b.concatenate(parts, 0), [place[value] for value in rows.values]
+            slices = [self.b.reshape(value, (1, *shape_of(value))) for value in place]
+            self.stacked[rows] = self.b.concatenate(slices, 0), [place[value] for value in rows.values]
         return self.stacked[rows]
 
 
@@ -125,7 +124,7 @@ class _Iteration:
                     self.results[position, number] = result
 
     def operand(self, operand: Operand) -> SSAValue:
-        """The value of an operand in an iteration."""
+        """Return the value of an operand in an iteration."""
         if isinstance(operand, Local):
             return self.results[operand.position, operand.result]
         if isinstance(operand, Carried):
@@ -145,7 +144,7 @@ class _Iteration:
         return row_at(self.b, stack, self.index(places))
 
     def op(self, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        """The results of an op that is these ops, one in each iteration."""
+        """Build the op that stands for these ops, one in each iteration, and return its results."""
         first = ops[0]
         for kind, build in AT_INDEX.items():
             if isinstance(first, kind) and any(op.properties != first.properties for op in ops):
@@ -158,7 +157,7 @@ class _Iteration:
         return copy.results
 
     def index(self, numbers: Sequence[int]) -> SSAValue:
-        """The i-th of these numbers."""
+        """Return the i-th of these numbers."""
         key = tuple(numbers)
         if key not in self.indices:
             self.indices[key] = self._index(key)
@@ -176,18 +175,18 @@ class _Iteration:
         return self.b.binary("add", scaled, self.b.constant(numbers[0], COUNTER)) if numbers[0] else scaled
 
     def starts(self, of_ops: Sequence[tuple[int, ...]]) -> list[SSAValue]:
-        """The start of a slice in each dimension."""
+        """Return the start of a slice in each dimension."""
         return [self.index(numbers) for numbers in zip(*of_ops, strict=True)]
 
 
 def _number(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> SSAValue:
-    """Run-time numbers at different places of a pack."""
+    """Build run-time numbers at different indices of a pack."""
     places = [integer(op.index) for op in ops if isinstance(op, NumberOp)]
     return row_at(at.b, operands[0], at.index(places))
 
 
 def _constant(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> SSAValue:
-    """Constants of different numbers."""
+    """Build constants of different numbers."""
     values = [to_bytes(op.value) for op in ops if isinstance(op, ConstantOp)]
     dtype, shape = dtype_of(ops[0].results[0]), shape_of(ops[0].results[0])
     if dtype == COUNTER:
@@ -198,7 +197,7 @@ def _constant(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAVa
 
 
 def _dense_constant(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> SSAValue:
-    """Tables of different numbers."""
+    """Build tables of different numbers."""
     result = ops[0].results[0]
     data = "".join(op.data.data for op in ops if isinstance(op, DenseConstantOp))
     table = _table(at.b, dtype_of(result), (len(ops), *shape_of(result)), bytes.fromhex(data))
@@ -210,16 +209,16 @@ def _table(b: RegionMethods, dtype: str, shape: Sequence[int], data: bytes) -> S
 
 
 def _slice(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> SSAValue:
-    """Slices of one size at different places."""
+    """Build slices of one size at different starts."""
     slices = [op for op in ops if isinstance(op, SliceOp)]
     strides = ints(slices[0].strides)
     sizes = [(n - 1) * stride + 1 for n, stride in zip(shape_of(slices[0].result), strides, strict=True)]
-    part = at.b.dynamic_slice(operands[0], at.starts([ints(op.starts) for op in slices]), sizes)
-    return at.b.slice(part, [0] * len(sizes), sizes, strides)
+    window = at.b.dynamic_slice(operands[0], at.starts([ints(op.starts) for op in slices]), sizes)
+    return at.b.slice(window, [0] * len(sizes), sizes, strides)
 
 
 def _pad(at: _Iteration, ops: Sequence[Operation], operands: Sequence[SSAValue]) -> SSAValue:
-    """An array in a larger one at different places."""
+    """Build a pad of an array into a larger one at different positions."""
     pads = [op for op in ops if isinstance(op, PadOp)]
     around = at.b.broadcast_in_dim(operands[1], shape_of(pads[0].results[0]), ())
     return at.b.dynamic_update_slice(around, operands[0], at.starts([ints(op.low) for op in pads]))
@@ -234,11 +233,11 @@ AT_INDEX: dict[
     SliceOp: _slice,
     PadOp: _pad,
 }  # fmt: skip
-"How ops are built that differ between iterations in their properties."
+"""Op class -> the function that builds ops whose properties differ between iterations."""
 
 
 def take(b: RegionMethods, stack: SSAValue, row: int) -> SSAValue:
-    """stack[row], for a row that is known."""
+    """Return stack[row], for a constant row."""
     shape = shape_of(stack)
-    part = b.slice(stack, [row, *(0 for _ in shape[1:])], [row + 1, *shape[1:]])
-    return b.reshape(part, shape[1:])
+    slice_of_row = b.slice(stack, [row, *(0 for _ in shape[1:])], [row + 1, *shape[1:]])
+    return b.reshape(slice_of_row, shape[1:])

@@ -1,8 +1,8 @@
-"""Whether a loop is worth it: what it saves in compiling, and what it costs in each run.
+"""The cost model of loop rolling: the compile time that a loop saves, and the run time that it costs.
 
-Compiling takes a time for each op, which a loop spares for all but one iteration. Running takes longer: each iteration
-is begun, rows are stacked and copied, and nothing is fused across iterations. So a program of moderate size stays as it
-is; a long one is rolled if that pays for the first `RUNS` runs together.
+Compile time is proportional to the number of ops, and a loop has the ops of one iteration. A run takes longer: each
+iteration has an overhead, rows are stacked and copied, and nothing is fused across iterations. So a program of moderate
+size is left unchanged. A long one is rolled if that pays over the first `RUNS` runs together.
 
 Measured: XLA:CPU compiles 5 ms an op, libtpu 20 to 100 (docs/background-compilation.md).
 """
@@ -16,12 +16,13 @@ from lazytpu.passes.graph import nbytes
 from lazytpu.passes.loops.alignment import Alignment
 
 RUNS = 1000
-"The runs for which compiling less has to pay."
+"""The number of runs over which a saving in compile time has to pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of a platform: milliseconds to compile an op; microseconds to begin an iteration; bytes copied in a second."""
+    """The rates of a platform: milliseconds to compile an op; microseconds of overhead of an iteration; bytes copied
+    per second."""
 
     compile_ms: float
     trip_us: float
@@ -37,16 +38,16 @@ RATES: Mapping[str, Rates] = {
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a loop saves and costs."""
+    """The savings and costs of a loop."""
 
     spared: int
-    "Ops that need not be compiled."
+    """Ops that need not be compiled."""
     stacked: int
-    "Values of an iteration that are stacked in front of the loop."
+    """Values of an iteration that are stacked before the loop."""
     saved_ms: float
-    "Compile time."
+    """The saved compile time."""
     cost_us: float
-    "Time of a run."
+    """The added time of a run."""
 
     @property
     def pays(self) -> bool:
@@ -57,7 +58,7 @@ class Estimate:
 
 
 def estimate(alignment: Alignment, ops: int, platform: str) -> Estimate:
-    """The estimate for iterations of `ops` ops each."""
+    """Estimate a loop over iterations of `ops` ops each."""
     rates, trips = RATES[platform], alignment.trips
     spared = (trips - 1) * ops
     rows = alignment.rows()
@@ -66,7 +67,7 @@ def estimate(alignment: Alignment, ops: int, platform: str) -> Estimate:
     for (position, result), iterations in alignment.used.items():
         if len(iterations) > 1:
             written += trips * nbytes(alignment.iterations[0][position].results[result])
-    # A stack of values from outside is read, written, and read again; one of results is written and read.
+    # A stack of values from outside is read, written, and read again; a stack of results is written and read.
     copied = 3 * stacked + 2 * written
     return Estimate(
         spared, len(rows), rates.compile_ms * spared, trips * rates.trip_us + 1e6 * copied / rates.bandwidth

@@ -1,8 +1,8 @@
-"""An order of the ops of a block in which equal iterations are equal stretches.
+"""An order of the ops of a block that makes equal iterations contiguous.
 
-Ops are recorded as Python calls them, and a backward pass runs as autograd schedules it: what is ready early, such as
-the gradient of a loss in each iteration, is computed at another place in each of them. In the order of need, an op
-comes directly before the first op that needs it, so that the order depends on the data flow alone.
+Ops are recorded as Python calls them, and a backward pass runs as autograd schedules it. An op that is ready early,
+such as the gradient of a loss in each iteration, has another position in each iteration. In the order of need, an op
+comes directly before the first op that needs it, so the order depends on the data flow alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from xdsl.ir import Block, Operation
 
 
 def by_need(block: Block) -> list[Operation]:
-    """The ops of a block, without the terminator, each after its operands and as late as possible: a depth-first walk
-    from the results. Ops that no result needs come last."""
+    """Return the ops of a block, without the terminator, each after its operands and as late as possible: a depth-first
+    walk from the results. Ops that no result needs come last."""
     terminator = block.last_op
     assert terminator is not None
     order: dict[Operation, None] = {}

@@ -1,4 +1,4 @@
-"""`roll-loops`: equal stretches of a long program become a loop.
+"""`roll-loops`: roll repeated stretches of a long program into a loop.
 
     %1 = lazytpu.tanh %0
     %2 = lazytpu.mul %1, %a            %9 = lazytpu.while %zero, %0, %a carried = 2
@@ -10,24 +10,23 @@
                                          }
 
 A Python loop in one step, over layers, time steps, iterations of a solver or of an inner optimisation, is recorded once
-for each iteration, and so is its backward pass. Compiled as it is, such a step takes minutes.
+for each iteration, and so is its backward pass. Compiled without rolling, such a step takes minutes.
 
 The ops are searched for repetitions as in `cluster-fusion` (clusters/repeats.py), without free ops
-(clusters/sorter.py), in the order in which they were recorded; where that leaves much, also in the order of need
-(order.py). The iterations of a repetition are compared op by op (alignment.py), and those at the ends that do not fit
-in with the others are left out. building.py makes the loop, and whole_stacks.py what others read of it. Then the bodies
-of the loops are searched in turn.
+(clusters/sorter.py), in the order in which they were recorded; if too many ops remain, also in the order of need
+(order.py). The iterations of a repetition are compared op by op (alignment.py). Differing iterations at the ends are
+dropped. building.py builds the loop, and whole_stacks.py simplifies the uses of its results. Then the bodies of the
+loops are searched in turn.
 
-Options: `platform`, the one whose costs decide (cost.py); `least`, the number of ops that the loops must spare
-together, and each of them a quarter of it; and `least-stacked`, how many more a loop must spare for each value of an
-iteration that the program has one by one and that is stacked for the loop, such as a weight of a layer or a state of an
-optimizer. So a model of some dozen layers stays as it is, whose parts are better compiled by `cluster-fusion`. When
-`least` is given, it decides alone, without costs.
+Options: `platform`, whose costs decide (cost.py); `least`, the number of ops that the loops must spare together, and
+each of them a quarter of it; and `least-stacked`, how many additional ops a loop must spare for each value of an
+iteration that is stacked for it, such as a weight of a layer or a state of an optimizer. So a model of some dozen
+layers, which `cluster-fusion` compiles better, is left unchanged. If `least` is given, it decides alone, without costs.
 
 Needs: canonical form, without duplicates. Guarantees: the same operations on the same numbers, in the same order.
-Results differ in their last bits where XLA would have fused across iterations, or fuses an iteration of a loop in
-another way: then it may contract a multiplication and an addition, or add in another order. Collectives are never
-rolled. A loop has the attribute `lazytpu.rolled`, which says what was rolled and why.
+Results differ in their last bits where XLA would have fused across iterations, or fuses an iteration of a loop
+differently: then it may contract a multiplication and an addition, or add in another order. Collectives are never
+rolled. A loop has the attribute `lazytpu.rolled`, which describes the rolled ops and the estimate.
 """
 
 from __future__ import annotations
@@ -55,20 +54,20 @@ from lazytpu.passes.loops.order import by_need, reorder
 from lazytpu.passes.loops.whole_stacks import hand_over
 
 LEAST = 400
-"The ops that the loops of a program must spare together."
+"""The number of ops that the loops of a program must spare together."""
 PART = 4
-"Each of them must spare at least this fraction (1/PART) of that."
+"""The fraction (1/PART) of that number that each loop must spare."""
 STACKED = 200
-"The ops that it must spare in addition for each value of an iteration that is stacked for it."
+"""The additional ops that a loop must spare for each value of an iteration that is stacked for it."""
 MANY = 0.25
-"The part of a program that has to be left unrolled for another order of its ops to be tried."
+"""The fraction (1/MANY) of a program that must remain unrolled before another order of its ops is tried."""
 TRIES = 6
-"How often iterations at the ends are left out before a repetition is given up."
+"""The number of times that iterations at the ends are dropped before a repetition is given up."""
 
 
 @dataclass(frozen=True)
 class RollLoopsPass(ModulePass):
-    """Rolls equal stretches of ops into loops."""
+    """Rolls repeated stretches of ops into loops."""
 
     name = "roll-loops"
     platform: str = "cpu"
@@ -83,37 +82,37 @@ class RollLoopsPass(ModulePass):
                 roll(function.body.block, self._worth())
 
     def notes(self, module: ModuleOp) -> list[str]:
-        """What was rolled, and the estimates that decided it."""
-        found = [op.attributes.get(ROLLED) for op in module.walk() if isinstance(op, WhileOp)]
-        return [note.data for note in found if isinstance(note, StringAttr)]
+        """Return descriptions of the rolled loops, with the estimates that decided."""
+        rolled = [op.attributes.get(ROLLED) for op in module.walk() if isinstance(op, WhileOp)]
+        return [note.data for note in rolled if isinstance(note, StringAttr)]
 
     def _worth(self) -> Worth:
         least = LEAST if self.least is None else self.least
         stacked = STACKED if self.least_stacked is None else self.least_stacked
-        # A number of ops that was asked for decides alone.
+        # An explicit number of ops decides alone.
         return Worth(self.platform, least, stacked, self.least is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Decides whether a loop is worth it."""
+    """Decides whether a loop pays."""
 
     platform: str
     least: int
     least_stacked: int
     has_to_pay: bool
 
-    def __call__(self, found: Estimate) -> bool:
-        return found.spared >= self.each + self.least_stacked * found.stacked and (found.pays or not self.has_to_pay)
+    def __call__(self, loop: Estimate) -> bool:
+        return loop.spared >= self.each + self.least_stacked * loop.stacked and (loop.pays or not self.has_to_pay)
 
     @property
     def each(self) -> int:
-        """The ops that each loop must spare, if nothing is stacked for it."""
+        """The number of ops that each loop must spare, if nothing is stacked for it."""
         return max(2, self.least // PART)
 
 
 def roll(block: Block, worth: Worth) -> None:
-    """Roll what is worth it in a block, and in the loops that this makes."""
+    """Roll the repetitions that pay in a block, and in the bodies of the new loops."""
     stacks = _Roller(block, worth).roll()
     if stacks is None:
         return
@@ -125,7 +124,8 @@ def roll(block: Block, worth: Worth) -> None:
 
 
 class _LooseSorter(Sorter):
-    """Numbers ops alike that differ in what may depend on the iteration: places of slices and numbers of constants."""
+    """Assigns equal numbers to ops that differ only in properties that may depend on the iteration: starts of slices,
+    and numbers of constants."""
 
     def compared(self, op: Operation) -> Mapping[str, Attribute]:
         if isinstance(op, SliceOp):
@@ -146,24 +146,24 @@ class _Roller:
         self.order = list(block.ops)[:-1]
         self.ops, self.found = self.sorter.ops, self._stretches(self.sorter.ops)
         self.is_moved = False
-        "Whether the ops are to be in another order than they are in."
-        rest = len(self.ops) - _spared(self.found)
-        if rest >= max(worth.least, MANY * len(self.ops), 1) and not any(map(communicates, self.order)):
+        """Whether the ops have to be reordered."""
+        unrolled = len(self.ops) - _spared(self.found)
+        if unrolled >= max(worth.least, MANY * len(self.ops), 1) and not any(map(communicates, self.order)):
             order = by_need(block)
             ops = [op for op in order if op not in self.sorter.free]
-            found = self._stretches(ops)
-            if rest > len(ops) - _spared(found):
-                self.order, self.ops, self.found, self.is_moved = order, ops, found, True
+            stretches_by_need = self._stretches(ops)
+            if unrolled > len(ops) - _spared(stretches_by_need):
+                self.order, self.ops, self.found, self.is_moved = order, ops, stretches_by_need, True
         self.place = {op: i for i, op in enumerate(self.order)}
 
     def _stretches(self, ops: Sequence[Operation]) -> list[Stretch]:
-        found = stretches([self.sorter.signatures[op] for op in ops], self.worth.each)
-        return found if _spared(found) >= self.worth.least else []
+        repeated = stretches([self.sorter.signatures[op] for op in ops], self.worth.each)
+        return repeated if _spared(repeated) >= self.worth.least else []
 
     def roll(self) -> set[SSAValue] | None:
-        """Roll all stretches that are worth it. Returns the stacks of results of the loops; None without any loop."""
-        made = [stacks for stretch in self.found if (stacks := self._roll(stretch)) is not None]
-        return {stack for stacks in made for stack in stacks} if made else None
+        """Roll all stretches that pay. Return the stacks of results of the loops; None without any loop."""
+        stacks_of_loops = [stacks for stretch in self.found if (stacks := self._roll(stretch)) is not None]
+        return {stack for stacks in stacks_of_loops for stack in stacks} if stacks_of_loops else None
 
     def _roll(self, stretch: Stretch) -> list[SSAValue] | None:
         ops, period = self.ops[stretch.start : stretch.end], stretch.period
@@ -182,10 +182,10 @@ class _Roller:
                 first, last = error.fitting
                 iterations = iterations[first:last]
                 continue
-            found = estimate(alignment, period, self.worth.platform)
-            if not alignment.used or not self.worth(found):
+            costs = estimate(alignment, period, self.worth.platform)
+            if not alignment.used or not self.worth(costs):
                 return None
-            return self._build(alignment, moved, f"rolled {len(iterations)} x {period} ops into a loop: {found}")
+            return self._build(alignment, moved, f"rolled {len(iterations)} x {period} ops into a loop: {costs}")
         return None
 
     def _build(self, alignment: Alignment, moved: Sequence[Operation], note: str) -> list[SSAValue]:
@@ -199,18 +199,18 @@ class _Roller:
         return build(alignment, Builder(self.block, anchor), note)
 
     def _between(self, iterations: Sequence[Sequence[Operation]]) -> tuple[list[Operation], set[Operation]]:
-        """The free ops among iterations: those that depend on none of them, and those that do."""
-        own = {op for ops in iterations for op in ops}
+        """Return the free ops among iterations: (the ones that depend on no iteration, the ones that do)."""
+        loop_ops = {op for ops in iterations for op in ops}
         independent: list[Operation] = []
         dependent: set[Operation] = set()
         for op in self.order[self.place[iterations[0][0]] : self.place[iterations[-1][-1]]]:
             if op in self.sorter.free:
-                if any(operand.owner in own or operand.owner in dependent for operand in op.operands):
+                if any(operand.owner in loop_ops or operand.owner in dependent for operand in op.operands):
                     dependent.add(op)
                 else:
                     independent.append(op)
         return independent, dependent
 
 
-def _spared(found: Sequence[Stretch]) -> int:
-    return sum(stretch.spared for stretch in found)
+def _spared(repetitions: Sequence[Stretch]) -> int:
+    return sum(stretch.spared for stretch in repetitions)

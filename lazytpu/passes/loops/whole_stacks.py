@@ -1,12 +1,12 @@
-"""Hands a stack over whole: the rows that a program concatenates again are a slice of the stack.
+"""Removes the concatenation of a stack's own rows: it is a slice of the stack.
 
     %0 = lazytpu.slice %stack starts = [0, 0] limits = [1, 8]
     %1 = lazytpu.slice %stack starts = [1, 0] limits = [2, 8]
     …                                                            ->     %9 = %stack
     %9 = lazytpu.concatenate %0, %1, … dim = 0
 
-The rows may come in the opposite order, have been reshaped, be concatenated along any dimension, and have others before
-and after them. That is `torch.stack` and `torch.cat` of what a Python loop put into a list.
+The rows may come in the opposite order, be reshaped, be concatenated along any dimension, and have other operands
+before and after them. This covers `torch.stack` and `torch.cat` of a list that a Python loop filled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lazytpu.ir.types import ints, shape_of
 
 
 def hand_over(block: Block, stacks: Collection[SSAValue]) -> None:
-    """Let the concatenations of a block read whole stacks."""
+    """Replace concatenations of rows in a block by uses of whole stacks."""
     for op in list(block.ops):
         if isinstance(op, ConcatenateOp):
             _concatenate(block, op, stacks)
@@ -31,11 +31,11 @@ def hand_over(block: Block, stacks: Collection[SSAValue]) -> None:
 def _concatenate(block: Block, op: ConcatenateOp, stacks: Collection[SSAValue]) -> None:
     dim, b = integer(op.dim), Builder(block, op)
     b.location = op.location
-    parts: list[SSAValue] = []
+    pieces: list[SSAValue] = []
     for values in _runs(op.operands, stacks):
-        parts += values if len(values) == 1 else [_part(b, values, dim, stacks)]
-    if len(parts) < len(op.operands):
-        op.result.replace_all_uses_with(b.concatenate(parts, dim))
+        pieces += values if len(values) == 1 else [_part(b, values, dim, stacks)]
+    if len(pieces) < len(op.operands):
+        op.result.replace_all_uses_with(b.concatenate(pieces, dim))
         block.erase_op(op)
 
 
@@ -57,24 +57,24 @@ def _runs(values: Sequence[SSAValue], stacks: Collection[SSAValue]) -> list[list
 
 
 def _row_of(value: SSAValue, stacks: Collection[SSAValue]) -> tuple[SSAValue, int] | None:
-    """(the stack, the number of the row) that a value is, in any shape."""
+    """Return (the stack, the number of the row) of a value that is a row of a stack, in any shape."""
     while isinstance(value.owner, ReshapeOp):
         value = value.owner.operand
-    part = value.owner
-    if not isinstance(part, SliceOp) or part.operand not in stacks:
+    cut = value.owner
+    if not isinstance(cut, SliceOp) or cut.operand not in stacks:
         return None
-    starts, limits = ints(part.starts), ints(part.limits)
-    whole = (1, *shape_of(part.operand)[1:])
+    starts, limits = ints(cut.starts), ints(cut.limits)
+    row_shape = (1, *shape_of(cut.operand)[1:])
     row = starts[0]
-    is_row = shape_of(part.result) == whole and limits[0] == row + 1
-    return (part.operand, row) if is_row else None
+    is_row = shape_of(cut.result) == row_shape and limits[0] == row + 1
+    return (cut.operand, row) if is_row else None
 
 
 def _part(b: Builder, values: Sequence[SSAValue], dim: int, stacks: Collection[SSAValue]) -> SSAValue:
-    """Rows of a stack, concatenated along `dim`."""
+    """Return rows of a stack, concatenated along `dim`."""
     (stack, first), (_, last) = (_row_of(value, stacks) or (values[0], 0) for value in (values[0], values[-1]))
-    low, high, rest = min(first, last), max(first, last), shape_of(stack)[1:]
-    rows = b.slice(stack, [low, *(0 for _ in rest)], [high + 1, *rest])
+    low, high, row = min(first, last), max(first, last), shape_of(stack)[1:]
+    rows = b.slice(stack, [low, *(0 for _ in row)], [high + 1, *row])
     if first > last:
         rows = b.reverse(rows, [0])
     shape = shape_of(values[0])

@@ -1,7 +1,7 @@
 """Patterns of arithmetic: neutral and absorbing numbers, negations, equal operands.
 
-What is exact for floats: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 and x - x are NaN for
-an infinite x. Complex products mix the parts (inf * 0 is NaN), so complex numbers are left alone.
+Exactness for floats: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 and x - x are NaN for an
+infinite x. Complex products mix the parts (inf * 0 is NaN), so complex numbers are left alone.
 """
 
 from __future__ import annotations

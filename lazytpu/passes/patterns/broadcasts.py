@@ -1,7 +1,7 @@
 """Patterns that compute before broadcasting: an elementwise op of broadcasts is the broadcast of the op's result.
 
-An optimizer's scalars arrive at run time as 0-d numbers and are applied to every parameter. Whatever is computed from
-them alone is then computed once, as a number, instead of at the size of each parameter; `cse` merges the rest.
+An optimizer's scalars arrive at run time as 0-d numbers and are applied to every parameter. A value computed from them
+alone is then computed once, as a number, instead of at the size of each parameter; `cse` merges the remaining copies.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ElementwiseOfRepeated(Pattern):
         source, wide, dims = shape_of(first.operands[0]), shape_of(first.results[0]), ints(first.dims)
         if shape_of(op.results[0]) != wide:
             return
-        for other in repeated[1:]:
-            if (shape_of(other.operands[0]), shape_of(other.results[0]), ints(other.dims)) != (source, wide, dims):
+        for repeat in repeated[1:]:
+            if (shape_of(repeat.operands[0]), shape_of(repeat.results[0]), ints(repeat.dims)) != (source, wide, dims):
                 return
 
         def build(b: Builder) -> SSAValue:

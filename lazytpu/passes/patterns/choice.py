@@ -97,8 +97,8 @@ class PartOfComplex(Pattern):
     def match_and_rewrite(self, op: RealOp | ImagOp, rewriter: PatternRewriter, /) -> None:
         x = op.operands[0]
         dtype = dtype_of(x)
-        if parts := defined_by(x, ComplexOp):
-            rewriter.replace(op, (), (parts.operands[0 if isinstance(op, RealOp) else 1],))
+        if made_from := defined_by(x, ComplexOp):
+            rewriter.replace(op, (), (made_from.operands[0 if isinstance(op, RealOp) else 1],))
         elif is_float(dtype) and isinstance(op, RealOp):
             rewriter.replace(op, (), (x,))
         elif is_float(dtype):

@@ -31,8 +31,8 @@ class Side:
     @property
     def free(self) -> tuple[int, ...]:
         """The dimensions that are neither batch nor contracted, in order."""
-        others = (*self.batch, *self.contract)
-        return tuple(dim for dim in range(len(shape_of(self.value))) if dim not in others)
+        taken = (*self.batch, *self.contract)
+        return tuple(dim for dim in range(len(shape_of(self.value))) if dim not in taken)
 
     def renamed(self, value: SSAValue, dims: dict[int, int]) -> Side:
         """Another value whose dimensions have the same roles; `dims` maps old dimensions to new ones."""
@@ -126,12 +126,12 @@ class DotOfRepeatedBatch(Pattern):
         if inner is None or not rhs.batch or lhs.batch != tuple(range(len(lhs.batch))):
             return
         weight, dims, repeated = inner.operands[0], ints(inner.dims), shape_of(rhs.value)
-        own = {result_dim: dim for dim, result_dim in enumerate(dims)}
-        added = [dim for dim in range(len(repeated)) if dim not in own]
-        whole = [repeated[dim] for dim in dims] == list(shape_of(weight))
-        if not whole or sorted(rhs.batch) != added or list(dims) != sorted(dims):
+        kept = {result_dim: dim for dim, result_dim in enumerate(dims)}
+        added = [dim for dim in range(len(repeated)) if dim not in kept]
+        covers = [repeated[dim] for dim in dims] == list(shape_of(weight))
+        if not covers or sorted(rhs.batch) != added or list(dims) != sorted(dims):
             return
-        bare = changed(rhs, batch=()).renamed(weight, own)
+        bare = changed(rhs, batch=()).renamed(weight, kept)
         replace(op, rewriter, lambda b: build(b, op, changed(lhs, batch=()), bare))
 
 
@@ -179,7 +179,7 @@ def _split(side: Side, value: SSAValue, dims: dict[int, list[int]]) -> Side:
 
 
 class SortContracted(Pattern):
-    """Sorts the pairs of contracted dimensions by those of the left operand, so that equal products have one form."""
+    """Sorts the pairs of contracted dimensions by the left operand, so that equal products have one form."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
@@ -191,7 +191,7 @@ class SortContracted(Pattern):
 
 
 class TransposeOfDot(Pattern):
-    """transpose(dot_general(x, y)) -> dot_general(y, x) if it swaps the free dimensions of x with those of y.
+    """transpose(dot_general(x, y)) -> dot_general(y, x) if it swaps the free dimensions of x and y.
 
     The product must have no other user, or it would be computed twice."""
 

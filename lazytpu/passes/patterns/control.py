@@ -1,4 +1,4 @@
-"""Branches whose condition is known, loops that run at most once, and what enters regions without need."""
+"""Patterns of branches with a constant condition, of loops that run at most once, and of unneeded region operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KnownBranch(Pattern):
 
 
 class FewTrips(Pattern):
-    """A loop that never runs is its operands, and one that runs once is its body."""
+    """A loop that never runs is replaced by its operands, and a loop that runs once by its body."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: WhileOp, rewriter: PatternRewriter, /) -> None:
@@ -49,8 +49,8 @@ def _inline(op: RegionOp, block: Block, rewriter: PatternRewriter) -> None:
 
 
 class EnteringConstants(Pattern):
-    """A constant that enters regions is repeated in them, where other patterns see what it is. A branch sees its
-    condition as a constant too."""
+    """A constant that enters regions is cloned into them, where other patterns see its value. A branch also sees its
+    condition as a constant."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: RegionOp, rewriter: PatternRewriter, /) -> None:
@@ -71,20 +71,20 @@ class EnteringConstants(Pattern):
 
 
 def _set(argument: BlockArgument, constant: Operation, rewriter: PatternRewriter) -> None:
-    """Let the users of an argument use a new constant at the start of its block."""
+    """Replace the uses of an argument by a new constant at the start of its block."""
     if argument.first_use is not None:
         rewriter.insert(constant, InsertPoint.at_start(argument.block))
         rewriter.replace_all_uses_with(argument, constant.results[0])
 
 
 def _invariants(op: RegionOp) -> list[tuple[int, SSAValue]]:
-    """The entering values that no loop carries, and their numbers."""
+    """Return the entering values that no loop carries, with their numbers."""
     first = op.count if isinstance(op, WhileOp) else 0
     return list(enumerate(op.entering))[first:]
 
 
 class EnteringTwice(Pattern):
-    """if(c, x, x) -> if(c, x): a value that enters twice does so once."""
+    """if(c, x, x) -> if(c, x): a value enters only once."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: RegionOp, rewriter: PatternRewriter, /) -> None:
@@ -100,7 +100,7 @@ class EnteringTwice(Pattern):
 
 
 class Unvaried(Pattern):
-    """A value that a loop carries and never changes is an invariant, and so its own result."""
+    """A value that a loop carries and never changes becomes an invariant, and its own result."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: WhileOp, rewriter: PatternRewriter, /) -> None:
@@ -118,7 +118,7 @@ class Unvaried(Pattern):
 
 
 class NothingToDo(Pattern):
-    """A result that each branch only passes on from outside is a select, and no result of the branch."""
+    """A result that each branch only passes on from outside becomes a select, and is no result of the branch."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: IfOp, rewriter: PatternRewriter, /) -> None:
@@ -139,12 +139,12 @@ def _passed(value: SSAValue) -> bool:
 
 
 def _equal(x: SSAValue, y: SSAValue) -> bool:
-    one, other = defined_by(x, ConstantOp), defined_by(y, ConstantOp)
-    return one is not None and other is not None and one.value == other.value
+    left, right = defined_by(x, ConstantOp), defined_by(y, ConstantOp)
+    return left is not None and right is not None and left.value == right.value
 
 
 def _outside(op: IfOp, value: SSAValue, rewriter: PatternRewriter) -> SSAValue:
-    """A value that a region only passes on, as it is outside."""
+    """Return the outer value that a region only passes on."""
     if isinstance(value, BlockArgument):
         return op.entering[value.index]
     assert isinstance(value.owner, ConstantOp)

@@ -27,7 +27,7 @@ def is_lossless(source: str, target: str) -> bool:
     """Whether every number of dtype `source`, including infinities and NaN, is a number of dtype `target`."""
     if source == target:
         return True
-    if target in FLOATS8:  # some have no infinity, one no 0
+    if target in FLOATS8:  # some have no infinity, and one has no 0
         return False
     if source == "i1":
         return True
@@ -96,7 +96,7 @@ class ConvertTwice(Pattern):
 
 
 class BitcastThereAndBack(Pattern):
-    """bitcast_convert(bitcast_convert(x)) -> x if the type is that of x."""
+    """bitcast_convert(bitcast_convert(x)) -> x if x has the result's type."""
 
     MADE_BY = frozenset((BitcastConvertOp,))
 

@@ -72,8 +72,8 @@ class UpdateTwice(Pattern):
 class SliceOfUpdate(Pattern):
     """A slice inside the updated region -> a slice of the update; a slice outside of it -> a slice of the original.
 
-    Of several updates, one after the other, all are passed at once: a loop that writes each row and then reads each has
-    as many of either."""
+    A chain of updates is passed in one step: a loop that writes each row and then reads each row has as many slices as
+    updates."""
 
     MADE_BY = frozenset((DynamicUpdateSliceOp,))
 

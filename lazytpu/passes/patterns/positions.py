@@ -27,7 +27,8 @@ class Count:
 
 
 def count(indices: SSAValue) -> Count | None:
-    """The count that indices are: an iota, possibly broadcast or with dimensions of size 1 added; None for others."""
+    """Return the count that indices equal: an iota, possibly broadcast or with dimensions of size 1 added; None for
+    others."""
     shape = shape_of(indices)
     broadcast, reshape = defined_by(indices, BroadcastInDimOp), defined_by(indices, ReshapeOp)
     inner = broadcast or reshape
@@ -61,8 +62,8 @@ class GatherAtCount(Pattern):
         x, indices = op.operands
         shape, along = shape_of(x), ints(op.start_index_map)
         sizes = [1 if dim in along else size for dim, size in enumerate(shape)]
-        whole = ints(op.collapsed_slice_dims) == along and list(ints(op.slice_sizes)) == sizes
-        if len(along) != 1 or not whole or op.index_vector_dim.value.data != len(shape_of(indices)):
+        takes_rows = ints(op.collapsed_slice_dims) == along and list(ints(op.slice_sizes)) == sizes
+        if len(along) != 1 or not takes_rows or op.index_vector_dim.value.data != len(shape_of(indices)):
             return
         counted = count(indices)
         if counted is None or counted.length > shape[along[0]]:
@@ -96,8 +97,8 @@ class AddAtCount(Pattern):
         if len(shape_of(indices)) != 1 or op.index_vector_dim.value.data != 1:
             return
         counted = count(indices)
-        whole = [shape_of(updates)[d] for d in windows] == rows
-        if counted is None or counted.length > shape[dim] or not whole:
+        takes_rows = [shape_of(updates)[d] for d in windows] == rows
+        if counted is None or counted.length > shape[dim] or not takes_rows:
             return
         count_dim = _rest(len(shape), windows)[0]
 

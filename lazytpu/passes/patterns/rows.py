@@ -1,7 +1,7 @@
 """Patterns of rows that are read from, and written to, a part of a large value, such as one layer of a cache.
 
-A view of a part is a slice, a write through it a slice, a scatter and an update. Where they stay, the part is copied
-there and back: a step that writes a few rows of a cache of gigabytes moves all of it.
+A view of a part is a slice. A write through it is a slice, a scatter and an update. Without these patterns, the part is
+copied there and back: a step that writes a few rows of a cache of gigabytes moves all of it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ INDICES = ("i32", "i64")
 
 
 class _Part(NamedTuple):
-    """A value of `rows` that is a part of `whole`: `shape` is that of all rows of the whole, and `first` the one that
-    the part begins with. It is cut out by `slice`."""
+    """A value with `rows` rows that is a part of `whole`. `shape` is the shape of all rows of the whole, and `first`
+    the number of the part's first row. `slice` cuts it out."""
 
     whole: SSAValue
     shape: Shape
@@ -35,24 +35,24 @@ class _Part(NamedTuple):
 
 
 def _part(value: SSAValue) -> _Part | None:
-    """What a value is a part of, if its rows are rows of a slice of the first dimension."""
+    """Return the part that a value is, if its rows are rows of a slice of the first dimension."""
     reshaped = defined_by(value, ReshapeOp)
     cut = defined_by(value if reshaped is None else reshaped.operands[0], SliceOp)
     shape = shape_of(value)
     if cut is None or not shape or 0 in shape:
         return None
-    whole, row = shape_of(cut.operands[0]), prod(shape[1:])
+    whole_shape, row = shape_of(cut.operands[0]), prod(shape[1:])
     starts, limits = ints(cut.starts), ints(cut.limits)
-    if set(ints(cut.strides)) != {1} or any(starts[1:]) or tuple(limits[1:]) != whole[1:]:
+    if set(ints(cut.strides)) != {1} or any(starts[1:]) or tuple(limits[1:]) != whole_shape[1:]:
         return None
-    first, rest = divmod(starts[0] * prod(whole[1:]), row)
-    count, more = divmod(prod(whole), row)
-    return None if rest or more else _Part(cut.operands[0], (count, *shape[1:]), first, shape[0], cut)
+    first, offset = divmod(starts[0] * prod(whole_shape[1:]), row)
+    count, remainder = divmod(prod(whole_shape), row)
+    return None if offset or remainder else _Part(cut.operands[0], (count, *shape[1:]), first, shape[0], cut)
 
 
 class ScatterInPart(Pattern):
-    """update(x, scatter(slice(x), i, u)) -> scatter(x, i + first row of the slice, u). What reads the part afterwards
-    reads a slice of the result."""
+    """update(x, scatter(slice(x), i, u)) -> scatter(x, i + first row of the slice, u). Later reads of the part become
+    reads of a slice of the result."""
 
     MADE_BY = frozenset((ReshapeOp, ScatterOp))
 
@@ -74,19 +74,20 @@ class ScatterInPart(Pattern):
         written = b.one(ScatterOp, (rows, indices, scatter.operands[2]), type_of(rows), scatter.properties)
         limits = (part.first + part.rows, *part.shape[1:])
         again = b.slice(written, (part.first, *[0] * (len(limits) - 1)), limits)
-        whole = b.reshape(written, shape_of(x))
+        updated = b.reshape(written, shape_of(x))
         rewriter.replace(scatter, (), (again,))
-        rewriter.replace(op, (), (whole,))
+        rewriter.replace(op, (), (updated,))
 
 
 def _before(scatter: ScatterOp, rewriter: PatternRewriter) -> Builder:
-    """Builds in front of a scatter, whose result other ops may read before the one that is matched."""
+    """Return a builder in front of a scatter, whose result other ops may read before the matched op."""
     rewriter.insertion_point = InsertPoint.before(scatter)
     return RewriteBuilder(scatter, rewriter)
 
 
 def _moved(b: Builder, indices: SSAValue, part: _Part) -> SSAValue:
-    """Indices of rows of the part, as those of the whole; out of its bounds where they are out of the part's."""
+    """Convert indices of rows of the part to rows of the whole. Indices out of the part's bounds become out of the
+    whole's bounds."""
     dtype, shape = dtype_of(indices), shape_of(indices)
     inside = b.binary(
         "and",
@@ -106,7 +107,7 @@ def _scatters_rows(op: ScatterOp) -> bool:
 
 
 def _are_of_rows(op: ScatterOp | GatherOp, dims: Attribute, index_map: Attribute, batching: Attribute) -> bool:
-    """Whether the indices are one number for each row."""
+    """Whether the indices have one number for each row."""
     return (ints(dims), ints(index_map), ints(batching)) == ((0,), (0,), ()) and dtype_of(op.operands[1]) in INDICES
 
 
@@ -114,8 +115,8 @@ class RowOfFlat(Pattern):
     """reshape(scatter set(reshape(x), i, u)) of one row, where x has one dimension
     -> update(x, select(i is a row, u, slice(x)), start of the row).
 
-    XLA's CPU compiler joins a scatter of one row with the reshape, writes it once more for what reads the row, and so
-    copies x."""
+    XLA's CPU compiler fuses a scatter of one row with the reshape, repeats it for the users of the row, and so copies
+    x."""
 
     MADE_BY = frozenset((ScatterOp,))
 
@@ -127,18 +128,18 @@ class RowOfFlat(Pattern):
             return
         x, (_, indices, update), (count, *row) = rows.operands[0], scatter.operands, shape_of(rows.results[0])
         fits = dtype_of(indices) == "i64" or shape_of(x)[0] < 1 << 31
-        one = scatter.kind.data == "set" and prod(shape_of(indices)) == 1 and _scatters_rows(scatter)
-        if not fits or not one or scatter.parent is not op.parent or defined_by(x, SliceOp) is not None:
-            return  # of a part, `ScatterInPart` makes a whole first
+        single = scatter.kind.data == "set" and prod(shape_of(indices)) == 1 and _scatters_rows(scatter)
+        if not fits or not single or scatter.parent is not op.parent or defined_by(x, SliceOp) is not None:
+            return  # `ScatterInPart` first replaces the part by the whole
         b, size, dtype = _before(scatter, rewriter), prod(row), dtype_of(indices)
         at = b.reshape(indices, ())
         low, high = b.constant(0, dtype), b.constant(count, dtype)
         inside = b.binary("and", b.compare("GE", at, low), b.compare("LT", at, high))
         start = b.mul(b.select(inside, at, low), b.constant(size, dtype))
         written = b.select(inside, b.reshape(update, (size,)), b.dynamic_slice(x, [start], (size,)))
-        made = b.dynamic_update_slice(x, written, [start])
-        rewriter.replace(scatter, (), (b.reshape(made, (count, *row)),))
-        rewriter.replace(op, (), (made,))
+        result_value = b.dynamic_update_slice(x, written, [start])
+        rewriter.replace(scatter, (), (b.reshape(result_value, (count, *row)),))
+        rewriter.replace(op, (), (result_value,))
 
 
 class GatherOfPart(Pattern):
@@ -156,8 +157,8 @@ class GatherOfPart(Pattern):
         def gathered(b: Builder) -> SSAValue:
             indices = op.operands[1]
             dtype, shape = dtype_of(indices), shape_of(indices)
-            least, most = (b.constant(n, dtype, shape) for n in (0, part.rows - 1))
-            inside = b.min(b.max(indices, least), most)
+            least, greatest = (b.constant(n, dtype, shape) for n in (0, part.rows - 1))
+            inside = b.min(b.max(indices, least), greatest)
             moved = b.add(inside, b.constant(part.first, dtype, shape))
             return b.one(GatherOp, (b.reshape(part.whole, part.shape), moved), type_of(op.results[0]), op.properties)
 

@@ -1,6 +1,6 @@
 """Patterns of transpose, reshape, broadcast_in_dim, slice, pad, concatenate and reverse.
 
-The canonical form of moving dimensions of size 1 is a reshape; that of a sequence of moves is one op.
+The canonical form of moving dimensions of size 1 is a reshape; a sequence of moves becomes one op.
 """
 
 from __future__ import annotations
@@ -196,12 +196,12 @@ class SliceOfConcatenate(Pattern):
         dim = inner.dim.value.data
         starts, limits = list(ints(op.starts)), list(ints(op.limits))
         begin = 0
-        for part in inner.operands:
-            end = begin + shape_of(part)[dim]
+        for piece in inner.operands:
+            end = begin + shape_of(piece)[dim]
             if begin <= starts[dim] and limits[dim] <= end and starts[dim] < limits[dim]:
                 starts[dim] -= begin
                 limits[dim] -= begin
-                replace(op, rewriter, lambda b, part=part: b.slice(part, starts, limits, ints(op.strides)))
+                replace(op, rewriter, lambda b, piece=piece: b.slice(piece, starts, limits, ints(op.strides)))
                 return
             begin = end
 
@@ -241,8 +241,8 @@ def _increasing(values: list[int] | tuple[int, ...]) -> bool:
 
 
 def _result_dims(shape: tuple[int, ...], long_dims: list[int], target: tuple[int, ...]) -> list[int] | None:
-    """Increasing result dims for the dimensions of `shape`, of which those larger than 1 go to `long_dims`; None if
-    there is no room. A dimension of size 1 may go anywhere, since it is broadcast to whatever size it meets."""
+    """Return increasing result dims for the dimensions of `shape`, where dimensions larger than 1 go to `long_dims`;
+    None if there is no room. A dimension of size 1 may go anywhere, since it is broadcast to any size."""
     if not _increasing(long_dims):
         return None
     result_dims: list[int] = []

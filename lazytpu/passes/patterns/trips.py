@@ -1,4 +1,4 @@
-"""How often a loop runs, where that is known before it does: it counts, from a constant to a constant."""
+"""Trip counts of loops whose counter runs from a constant to a constant."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ def trips(op: WhileOp) -> int | None:
 
 
 def _count(dtype: str, direction: str, start: int, limit: int, step: int) -> int | None:
-    """The iterations of a loop that runs at least once; None when the counter would wrap around before the end."""
+    """Return the iterations of a loop that runs at least once; None when the counter would wrap around before the
+    end."""
     if direction == "EQ":
         return 1 if step else None
     if direction == "NE":
-        count, rest = divmod(limit - start, step) if step else (0, 1)
-        return count if not rest and count > 0 else None
+        count, remainder = divmod(limit - start, step) if step else (0, 1)
+        return count if not remainder and count > 0 else None
     if (step <= 0) if direction in ("LT", "LE") else (step >= 0):
         return None
     beyond = limit + (1 if direction == "LE" else -1 if direction == "GE" else 0)
@@ -65,7 +66,7 @@ def _count(dtype: str, direction: str, start: int, limit: int, step: int) -> int
 
 
 def _step(op: WhileOp, counter: int) -> int | None:
-    """What each iteration adds to a carried value; None unless that is a constant."""
+    """Return the constant that each iteration adds to a carried value; None if there is none."""
     after = op.yielded(1)[counter].owner
     if not isinstance(after, AddOp | SubOp):
         return None
@@ -79,7 +80,7 @@ def _step(op: WhileOp, counter: int) -> int | None:
 
 
 def _carried(op: WhileOp, value: SSAValue) -> int | None:
-    """The number of the carried value that a value of the condition is."""
+    """Return the number of the carried value that a value of the condition is, or None."""
     number = _region_argument(op, 0, value)
     return number if number is not None and number < op.count else None
 
@@ -90,7 +91,8 @@ def _region_argument(op: WhileOp, region: int, value: SSAValue) -> int | None:
 
 
 def _number(op: WhileOp, value: SSAValue) -> int | None:
-    """The integer that a value of the condition is in every iteration: a constant of the region, or from outside."""
+    """Return the integer that a value of the condition equals in every iteration: a constant of the region, or from
+    outside."""
     number = _region_argument(op, 0, value)
     if number is not None:
         return _integer(splat(op.operands[number])) if number >= op.count else None

@@ -1,1 +1,1 @@
-"""The device memory of values, as it lies there: plain, padded, with a layout of its own, or promised."""
+"""Device memory of values: plain, padded, in a custom layout, or deferred until its program launches."""

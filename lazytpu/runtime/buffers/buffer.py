@@ -1,4 +1,4 @@
-"""The device memory of one value, where it came from, and the count of what is alive."""
+"""The device memory of one value, its origin, and the count of live device memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy as np
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.runtime.xla import client
 
-LARGE = 1 << 30  # bytes of one run that the system is asked about: it would rather end the process than refuse them
+# bytes; a run that needs more asks the system for free memory first, since Linux kills a process rather than refuse
+LARGE = 1 << 30
 
 
 class DeviceMemory:
-    """Bytes of device memory that buffers hold: `live` now, and the `peak` since the start or `reset_peak`.
+    """Bytes of device memory held by buffers: `live` now, and the `peak` since the start or `reset_peak`.
 
-    The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured,
-    so it is the same on every platform. `limit` is what no run may exceed, `exhausted` how often memory was too small.
-    Each update is one read and one write of a slot, which the interpreter does not interrupt, so no lock is needed.
+    The peak includes the temporaries of running programs, by XLA's analysis (`note_execution`). It is counted, not
+    measured, so it is the same on every platform. `limit` is the most that a run may need in total, and `exhausted`
+    counts the runs that failed for lack of memory. Each update is one read and one write of a slot, which the
+    interpreter does not interrupt, so no lock is needed.
     """
 
     __slots__ = ("available", "exhausted", "limit", "live", "peak")
@@ -32,13 +34,16 @@ class DeviceMemory:
         self.exhausted = 0
 
     def note_execution(self, temporaries: int, outputs: int, aliased: int) -> None:
-        """Call before a run's results, or data of the host, become buffers: what was alive, plus outputs in memory of
-        their own, plus temporaries, is what this needs.
+        """Account for the memory of a run, or of an upload, before it starts.
 
-        Raises OutOfMemory when that is more than there can be: XLA would find out too late, with the inputs donated.
+        It needs `temporaries` and those bytes of `outputs` that are not `aliased` to donated inputs, besides all live
+        memory.
+
+        Raises OutOfMemory when that exceeds `limit` or the free memory. XLA would fail only after it has consumed the
+        donated inputs.
         """
         needed = self.live + outputs - aliased + temporaries
-        if needed > self.peak or needed > self.limit:  # the limit may be less than there was before it was set
+        if needed > self.peak or needed > self.limit:  # `limit` may have been lowered below an earlier peak
             if needed > self.limit:
                 raise OutOfMemory("the program", f"RESOURCE_EXHAUSTED: it needs {needed} bytes of {self.limit:.0f}")
             new = outputs - aliased + temporaries
@@ -54,10 +59,10 @@ MEMORY = DeviceMemory()
 
 
 class Origin:
-    """What made a value: shared by the buffers of one result of a program, so that knowing it costs a run nothing.
+    """The op that computed a value. All buffers of one result of a program share it, so a run pays nothing for it.
 
-    Attributes: `op` ("aten.mm.default", or "upload" for data of the host), `line` (its source line, any object whose
-    str() is one, or None), `program` (the name of the program that computed it, None for an upload).
+    Attributes: `op` ("aten.mm.default", or "upload" for data of the host), `line` (the source line, any object whose
+    str() gives it, or None), `program` (the name of the program that computed it, None for an upload).
     """
 
     __slots__ = ("line", "op", "program")
@@ -74,11 +79,10 @@ class Origin:
 class Buffer:
     """The device memory of one value.
 
-    `host` are the elements of a constant that is known (`ConstantBuffer`), else None.
-    Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `origin` (what made it, if
-    anything says so), `pins` (how many hold it for reasons of their own, such as an export; not donated while > 0),
-    `error` (why its contents are lost, or None), `outcome` (how the run that made it ended; None
-    for data of the host).
+    Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while the buffer lives), `origin` (the op
+    that computed it, if recorded), `pins` (the number of holders, such as an export, that forbid donation), `error`
+    (the reason its contents are lost, or None), `outcome` (the state of the run that computed it; None for data of the
+    host), `host` (the elements of a `ConstantBuffer`, else None).
     """
 
     __slots__ = ("__weakref__", "array", "error", "nbytes", "origin", "outcome", "pins")
@@ -101,36 +105,36 @@ class Buffer:
         memory.live -= self.nbytes
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """The value on the host, to read at once: perhaps the memory of the device. Raises RunError when what makes it
-        failed."""
+        """Return the value on the host, possibly as a view of device memory, so read it at once. Raises RunError when
+        the run that computes it failed."""
         return client.to_host(self.array, copy=False)
 
     def gone(self) -> bool:
-        """Whether the value is gone: donated to a run, or never computed."""
+        """Whether the value was donated to a run, or never computed."""
         return self.array is None
 
     def taken(self) -> bool:
-        """Whether a run that failed has taken the memory of a value that is not released yet."""
+        """Whether a failed run has consumed the array of a value that was not released."""
         array = self.array  # once: another thread may release it meanwhile
         return array is not None and client.is_deleted(array)
 
     def count(self, nbytes: int) -> None:
-        """Counts as many bytes more, or less if negative."""
+        """Add `nbytes`, which may be negative, to the size of this buffer and to the live memory."""
         self.nbytes += nbytes
         MEMORY.live = live = MEMORY.live + nbytes
         if live > MEMORY.peak:
             MEMORY.peak = live
 
     def release(self) -> None:
-        """Gives the array up: its memory was donated to a run and now counts as that run's results."""
+        """Drop the array, whose memory was donated to a run and now counts as results of that run."""
         MEMORY.live -= self.nbytes
         self.nbytes = 0
         self.array = None
 
 
 class ConstantBuffer(Buffer):
-    """The memory of a constant, with its elements on the `host` as well: reading it does not wait for the device. Many
-    values share it, so that it is pinned for good."""
+    """The memory of a constant, with its elements on the `host` as well, so that reading it does not wait for the
+    device. Many values share it, so it is pinned forever."""
 
     __slots__ = ("host",)
 

@@ -1,4 +1,4 @@
-"""Copies of arrays, made on the device by one small program."""
+"""Copies of arrays, computed on the device by one small program."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lazytpu.runtime.xla.signature import TensorSpec, type_text
 
 
 def copies_of(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Buffers of their own with the same values, in the default layout. This waits for nothing.
+    """Return copies of some buffers in the default layout, without waiting for the device.
 
-    Raises CompileError, RunError, and OutOfMemory when there is no room.
+    Raises CompileError, RunError, and OutOfMemory when the copies do not fit.
     """
     arrays: list[Array] = [buffer.array for buffer in buffers]
     program = _copier(tuple([(array.dtype, array.shape) for array in arrays]))
     sizes = [int(array.nbytes) for array in arrays]
     MEMORY.note_execution(0, sum(sizes), 0)
-    made = zip(buffers, program.run(arrays), sizes, strict=True)
-    return [Buffer(array, size, buffer.origin, buffer.outcome) for buffer, array, size in made]
+    copies = zip(buffers, program.run(arrays), sizes, strict=True)
+    return [Buffer(array, size, buffer.origin, buffer.outcome) for buffer, array, size in copies]
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,8 @@
-"""Values with a custom layout, the one that the program updating them wants: parameters and their optimizer states.
+"""Values in a custom layout chosen by the program that updates them: parameters and their optimizer states.
 
-XLA does not check how an array lies in memory: one in another layout than a program expects is read as if it had that
-layout. So whoever asks such a buffer for its `array` gets one in the default layout, copied on the device; only a
-program that wants the custom layout takes the one that is `kept` (`arrays_of`).
+XLA does not check the layout of an argument. An array in an unexpected layout is read as if it had the expected one.
+Therefore `array` of such a buffer is always in the default layout, copied on the device. Only a program that was
+compiled for the custom layout takes the `kept` array, through `arrays_of`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lazytpu.runtime.xla.signature import LAYOUT, type_text
 
 
 class CustomLayoutBuffer(KeptBuffer):
-    """A value whose array `kept` has the layout `layout`. Its `array` is a copy in the default layout."""
+    """A value whose `kept` array has the layout `layout`. Its `array` is a copy in the default layout."""
 
     __slots__ = ("layout",)
 
@@ -37,9 +37,9 @@ class CustomLayoutBuffer(KeptBuffer):
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """An array in the default layout; None once the value was released."""
         if self.plain is None and self.kept is not None:
-            made = relayout(self.kept, self.layout, None)
+            converted = relayout(self.kept, self.layout, None)
             self.count(self.plain_nbytes)
-            self.plain = made
+            self.plain = converted
         return self.plain
 
     @property
@@ -51,12 +51,12 @@ class CustomLayoutBuffer(KeptBuffer):
 
 
 def arrays_of(buffers: Sequence[Buffer], layouts: Sequence[str | None]) -> list[Array]:
-    """The arrays of some arguments, each in the layout that the program wants; None is the default."""
+    """Return the arrays of some arguments, each in the layout that the program expects; None is the default layout."""
     return [b.array if layout is None else _in_layout(b, layout) for b, layout in zip(buffers, layouts, strict=True)]
 
 
 def buffer_of(layout: str | None, array: Array, nbytes: int, origin: Origin | None, outcome: Any = None) -> Buffer:
-    """The buffer of a result that has this layout, None for the default; its run has the `outcome`."""
+    """Return a buffer for a result in `layout` (None for the default). `outcome` is the state of its run."""
     if layout is None:
         return Buffer(array, nbytes, origin, outcome)
     return CustomLayoutBuffer(array, nbytes, origin, layout, outcome)
@@ -69,10 +69,10 @@ def _in_layout(buffer: Buffer, layout: str) -> Array:
 
 
 def relayout(array: Array, source: str | None, target: str | None) -> Array:
-    """A copy, made on the device, of an array in the layout `source`; the copy has the layout `target`. None is the
-    default.
+    """Return a copy, computed on the device, of an array in the layout `source`. The copy has the layout `target`. None
+    is the default layout.
 
-    Raises CompileError, RunError, and OutOfMemory when there is no room.
+    Raises CompileError, RunError, and OutOfMemory when the copy does not fit.
     """
     dtype, shape = array.dtype, array.shape
     program = _copier(dtype, shape, source, target)

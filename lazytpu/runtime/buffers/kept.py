@@ -1,7 +1,7 @@
-"""Values that the device keeps in an array which is not as others expect it: larger, or laid out in another way.
+"""Values whose device array is not plain: it is padded, or has a custom layout.
 
-Whoever asks such a buffer for its `array` gets a plain one, a copy made when somebody asks; only what is made for the
-array that is `kept` takes that. Both are valid until the value is overwritten.
+`array` of such a buffer is a plain copy, computed on first use. Only a program that was compiled for the `kept` array
+takes that one. Both arrays are valid until the value is overwritten.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lazytpu.runtime.xla.client import Array
 
 
 class KeptBuffer(Buffer):
-    """A value with an array of its own kind (`kept`), and a plain copy once there is one; `nbytes` counts what is there
-    of both. Without either it was released."""
+    """A value with a non-plain array, `kept`, and a `plain` copy once one was needed. `nbytes` counts both arrays. A
+    released buffer has neither."""
 
     __slots__ = ("kept", "plain")
 
     def __init__(self, kept: Array, nbytes: int, origin: Origin | None, outcome: Any) -> None:
-        self.kept: Any = kept  # `Buffer.__init__` would set `array`, which is made here
+        self.kept: Any = kept  # not `Buffer.__init__`, which sets `array`: here a read-only property
         self.plain: Any = None
         self.nbytes = 0
         self.origin = origin
@@ -33,7 +33,7 @@ class KeptBuffer(Buffer):
     @property
     @abstractmethod
     def plain_nbytes(self) -> int:
-        """The bytes of a plain array."""
+        """The size in bytes of a plain array."""
 
     @property
     def existing(self) -> Any:
@@ -42,19 +42,19 @@ class KeptBuffer(Buffer):
 
     @property
     def copied(self) -> bool:
-        """Whether there are two arrays of this value."""
+        """Whether both arrays of this value exist."""
         return self.kept is not None and self.plain is not None
 
     def arrays(self) -> list[tuple[str, Array]]:
-        """The arrays that are there, by the names of their attributes."""
-        both = ("kept", self.kept), ("plain", self.plain)
-        return [(name, array) for name, array in both if array is not None and not client.is_deleted(array)]
+        """The existing arrays by attribute name."""
+        candidates = ("kept", self.kept), ("plain", self.plain)
+        return [(name, array) for name, array in candidates if array is not None and not client.is_deleted(array)]
 
     def gone(self) -> bool:
         return self.existing is None
 
     def taken(self) -> bool:
-        """As any buffer's. Of two arrays, the one that the run took is dropped, and the other is the value."""
+        """As in `Buffer`. If a run consumed one of two arrays, drop it: the other array still holds the value."""
         if self.copied:
             if client.is_deleted(self.plain):
                 self.count(-self.plain_nbytes)

@@ -1,8 +1,8 @@
-"""Values whose array is larger than they are: each dimension has the size of a bucket, of which the first elements are
-*true* and the rest is *padding*, which holds anything.
+"""Values whose array is larger than their shape. Each dimension has the size of a bucket: the first elements are the
+*true* ones and the others are *padding*, with unspecified contents.
 
-Nothing sees padding by accident: whoever asks such a buffer for its `array` gets one of the true sizes, made on the
-device, and `fetch` gives the true elements. Only a program that is made for padding takes the array that is `kept`.
+Code that does not know of padding cannot see it: `array` of such a buffer has the true sizes, computed on the device,
+and `fetch` returns the true elements. Only a program that was compiled for padded inputs takes the `kept` array.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.client import Array
 
 POISON = False
-"""Whether all padding is overwritten with NaN, the largest integer, or True: for tests. A result that depends on it is
-then wrong for sure, and not just where memory happens to hold something."""
+"""Whether to overwrite all padding with NaN, the largest integer, or True. Tests set it, so that a result that depends
+on padding is certainly wrong."""
 
 _counting = threading.Lock()
 
@@ -33,12 +33,12 @@ def _nothing() -> None:
 
 
 class PaddedBuffer(KeptBuffer):
-    """A value of the sizes `shape` (in memory order) whose array `kept` has those of `memory`, each at least as large.
-    Its `array` is a copy of the true sizes.
+    """A value of the true sizes `shape`, in memory order. The sizes of its `kept` array, `memory`, are at least as
+    large. Its `array` is a copy of the true sizes.
 
-    `ranges` are the dimensions that somebody said will vary, by number in memory order: the least and the greatest
-    size, None for no limit. `in_vain` is called where data of the host that was padded is made an array of the true
-    sizes.
+    `ranges` gives the dimensions that the user marked as varying, as dimension in memory order -> (least size, greatest
+    size or None for unlimited). `in_vain` is called when a padded upload is converted to the true sizes, so that
+    padding it was wasted.
     """
 
     __slots__ = ("in_vain", "memory", "ranges", "shape")
@@ -67,26 +67,26 @@ class PaddedBuffer(KeptBuffer):
             return plain
         if kept.shape == self.shape:
             return kept
-        if self.outcome is None:  # data of the host, which waits for nothing: a program of each size would cost more
+        if self.outcome is None:  # an upload needs no wait; a device program for each size would cost more
             self.in_vain()
             MEMORY.note_execution(0, self.plain_nbytes, 0)
-            made = client.to_device(self.fetch())
+            unpadded = client.to_device(self.fetch())
         else:
-            made = moved(kept, self.memory, self.shape, self.shape)
+            unpadded = moved(kept, self.memory, self.shape, self.shape)
         with _counting:
             if self.plain is None:
-                self.plain = made
+                self.plain = unpadded
                 self.count(self.plain_nbytes)
             return self.plain
 
     @property
     def plain_nbytes(self) -> int:
-        held = self.existing
-        return 0 if held is None else held.dtype.itemsize * prod(self.shape)
+        array = self.existing
+        return 0 if array is None else array.dtype.itemsize * prod(self.shape)
 
     @property
     def padding(self) -> int:
-        """The bytes of the padding."""
+        """The size of the padding in bytes."""
         return 0 if self.kept is None else self.kept.nbytes - self.plain_nbytes
 
     def fetch(self) -> np.ndarray[Any, Any]:

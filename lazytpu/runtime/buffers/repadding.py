@@ -1,7 +1,8 @@
-"""Moving a value from an array of one bucket to that of another, or to one of its true sizes, on the device.
+"""Moving a value between arrays of different buckets, or to an array of its true sizes, on the device.
 
-One small program does it: cut, then padded with zeros. It is made for the sizes in memory; true sizes are part of it
-only where they are what is made or taken, so a value that grows needs a program for each bucket and not for each size.
+One small program slices the array and pads it with zeros. It depends on the sizes in memory. It depends on the true
+sizes only if the source or target array has these, so a growing value needs one program for each bucket and not for
+each size.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from lazytpu.runtime.xla.program import Program
 from lazytpu.runtime.xla.signature import type_text
 
 Factors: TypeAlias = "tuple[tuple[int, int], ...]"
-"Of a dimension that is several merged ones, the outermost first: the size in memory and the true size of each."
+"""The factors of a dimension that merges several, the outermost first: (size in memory, true size) of each factor."""
 Memory: TypeAlias = "tuple[int | Factors, ...]"
-"How large an array is along each dimension: its size, of which the first elements are true, or its factors."
+"""The sizes of an array in memory, for each dimension an int or its factors. The first elements along each are true."""
 
 
 def memory_shape(memory: Memory) -> tuple[int, ...]:
-    """The shape of an array of these sizes in memory."""
+    """Return the shape of an array of these sizes in memory."""
     return tuple([size if isinstance(size, int) else prod(m for m, _ in size) for size in memory])
 
 
 def _factors(memory: Memory, shape: Sequence[int]) -> list[Factors]:
-    """The factors of each dimension of a value of the true sizes `shape`."""
+    """Return the factors of each dimension of a value of true sizes `shape`. Raises ValueError if it does not fit."""
     split = [((size, true),) if isinstance(size, int) else size for size, true in zip(memory, shape, strict=True)]
     for factors, true in zip(split, shape, strict=True):
         if prod(t for _, t in factors) != true or any(m < t for m, t in factors):
@@ -42,41 +43,43 @@ def _factors(memory: Memory, shape: Sequence[int]) -> list[Factors]:
 
 
 def cut(array: np.ndarray[Any, Any], memory: Memory, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The true elements of an array on the host."""
-    factors = [f for each in _factors(memory, shape) for f in each]
+    """Return the true elements of an array on the host."""
+    factors = [f for dim in _factors(memory, shape) for f in dim]
     split = array.reshape([m for m, _ in factors])
     return np.ascontiguousarray(split[tuple([slice(0, t) for _, t in factors])]).reshape(shape)
 
 
 def padded(array: np.ndarray[Any, Any], memory: Memory) -> np.ndarray[Any, Any]:
-    """A copy on the host of an array of true sizes, padded with zeros."""
-    factors = [f for each in _factors(memory, array.shape) for f in each]
+    """Return a copy, on the host, of an array of true sizes, padded with zeros to `memory`."""
+    factors = [f for dim in _factors(memory, array.shape) for f in dim]
     split = np.zeros([m for m, _ in factors], array.dtype)
     split[tuple([slice(0, t) for _, t in factors])] = array.reshape([t for _, t in factors])
     return split.reshape(memory_shape(memory))
 
 
 def moved(array: Array, source: Memory, target: Memory, shape: tuple[int, ...]) -> Array:
-    """A copy, made on the device, of the array of a value of the true sizes `shape`: from the sizes in memory `source`
-    to those of `target`.
+    """Return a copy, computed on the device, of an array of a value of the true sizes `shape`. The sizes in memory
+    change from `source` to `target`.
 
-    Raises ValueError when one of the two is too small, CompileError, RunError, and OutOfMemory when there is no room.
+    Raises ValueError when a memory size is less than the true size, CompileError, RunError, and OutOfMemory when the
+    copy does not fit.
     """
-    split, kept, joined, grown = list[int](), list[int](), list[int](), list[int]()
+    split, sliced, joined, padded_sizes = list[int](), list[int](), list[int](), list[int]()
     for before, after in zip(_factors(source, shape), _factors(target, shape), strict=True):
         split += [m for m, _ in before]
-        grown += [m for m, _ in after]
-        if [t for _, t in before] == [t for _, t in after]:  # the same dimensions, smaller or larger
+        padded_sizes += [m for m, _ in after]
+        # the same factors, of smaller or larger buckets: neither true size is part of the program
+        if [t for _, t in before] == [t for _, t in after]:
             sizes = [min(m, n) for (m, _), (n, _) in zip(before, after, strict=True)]
-            kept += sizes
+            sliced += sizes
             joined += sizes
         else:
-            kept += [t for _, t in before]
+            sliced += [t for _, t in before]
             joined += [t for _, t in after]
     dtype: np.dtype[Any] = array.dtype
-    steps = tuple(split), tuple(kept), tuple(joined), tuple(grown)
+    steps = tuple(split), tuple(sliced), tuple(joined), tuple(padded_sizes)
     program = _mover(dtype, memory_shape(source), *steps, memory_shape(target))
-    MEMORY.note_execution(program.memory.temporaries, dtype.itemsize * prod(grown), 0)
+    MEMORY.note_execution(program.memory.temporaries, dtype.itemsize * prod(padded_sizes), 0)
     return program.run([array])[0]
 
 
@@ -90,8 +93,8 @@ def _mover(
     grown: tuple[int, ...],
     target: tuple[int, ...],
 ) -> Program:
-    """The program that views an array as `split`, keeps the first elements, views these as `joined`, pads them to
-    `grown`, and views that as `target`."""
+    """Compile the program that reshapes an array to `split`, slices its first elements `kept`, reshapes these to
+    `joined`, pads them to `grown`, and reshapes the result to `target`."""
     kinds = [type_text((dtype, sizes)) for sizes in (source, split, kept, joined, grown, target)]
     ranges = ", ".join(f"0:{size}" for size in kept)
     zeros = f"array<i64{':' if joined else ''} {', '.join('0' for _ in joined)}>"
@@ -109,8 +112,8 @@ def _mover(
 
 
 def poisoned(array: Array, memory: Memory, shape: tuple[int, ...]) -> Array:
-    """A copy of an array whose padding holds what spoils any result that depends on it: NaN, the largest integer, or
-    True."""
+    """Return a copy of an array whose padding holds NaN, the largest integer, or True, so that results that depend on
+    padding are wrong."""
     factors = [f for each in _factors(memory, shape) for f in each]
     if all(m == t for m, t in factors):
         return array
@@ -163,6 +166,6 @@ def _poison(dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def forget() -> None:
-    """Make all programs anew: the device is another one."""
+    """Drop the compiled programs, since the device has changed."""
     _mover.cache_clear()
     _poisoner.cache_clear()

@@ -1,8 +1,9 @@
-"""The cache on disk: what was compiled once is read by every process that follows.
+"""The cache on disk: later processes load the programs that an earlier one compiled.
 
-`store` keeps entries in a private folder (its modules: `entry` the bytes of one, `folder` where and whether it is safe,
-`locks` one process at a time, `ledger` the size and what goes first); `fingerprint` is the environment that a program
-was compiled for; `programs` finds, loads or compiles executables; `api` is `lazytpu.cache`.
+`store` keeps entries in a private folder. Its modules: `entry` (the bytes of an entry), `folder` (its place and its
+safety), `locks` (mutual exclusion of processes), `ledger` (its size, and eviction). `fingerprint` describes the
+environment that a program was compiled for. `programs` looks up, loads and compiles executables. `api` is
+`lazytpu.cache`.
 
-Nothing here imports jax but `fingerprint` and `programs`: a folder can be looked at without it.
+Only `fingerprint` and `programs` import jax, so that a cache folder can be inspected without it.
 """

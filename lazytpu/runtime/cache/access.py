@@ -1,4 +1,4 @@
-"""Whether a store may read and write its folder; what is wrong with it is told once, and never raised."""
+"""Access of a store to its folder. A fault is reported once, as a warning, and never raised."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lazytpu.runtime.cache import folder, ledger
 
 
 class CacheWarning(UserWarning):
-    """The cache on disk could not be used, or an entry of it; what was to be read is compiled instead."""
+    """The cache on disk, or an entry of it, could not be used. lazytpu compiles the program instead."""
 
 
 def warn(message: str) -> None:
-    """Tell the user what happened to the cache, at the line outside lazytpu that came to it."""
+    """Warn about the cache, at the first source line of the call stack outside lazytpu."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("lazytpu."):
         frame, level = frame.f_back, level + 1
@@ -23,24 +23,24 @@ def warn(message: str) -> None:
 
 
 def said(error: OSError) -> str:
-    """What an error says, with the file if it names one."""
+    """Return the message of an OSError, with the file that it names."""
     if error.strerror is None:
         return str(error)
     return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
 
 
 class Access:
-    """The folder `root` of one store; None is a folder that is never there."""
+    """The folder `root` of one store. With None, it is neither readable nor writable."""
 
     def __init__(self, root: Path | None) -> None:
         self.root = root
-        self._refused = False  # not safe: it is not looked at any more
-        self._failed = False  # a write failed
+        self._refused = False  # the folder is unsafe, and not checked again
+        self._failed = False  # a write has failed
         self._swept = False
         self._lock = threading.Lock()
 
     def readable(self) -> bool:
-        """Whether there is a folder, and it is safe. Looked at each time (5 us), since it may go and come."""
+        """Whether the folder exists and is safe. Checked at each call (5 us), since the folder may come and go."""
         if self.root is None or self._refused:
             return False
         try:
@@ -58,7 +58,7 @@ class Access:
         return True
 
     def writable(self) -> bool:
-        """Whether entries can be written, having made what is missing of the folder."""
+        """Whether entries can be written. Creates the folder and the missing folders in it."""
         if self.root is None or self._refused or self._failed:
             return False
         try:
@@ -74,8 +74,8 @@ class Access:
         return not self._failed
 
     def give_up(self, error: OSError) -> None:
-        """A write failed: there are no more in this process, since on a full disk each would be tried in vain after
-        the work of serializing."""
+        """Stop writing in this process after a failed write, with one warning. On a full disk, each later write would
+        serialize a program in vain."""
         with self._lock:
             first, self._failed = not self._failed, True
         if first:

@@ -1,4 +1,4 @@
-"""`lazytpu.cache`: the cache on disk as a user sees it."""
+"""`lazytpu.cache`: the public interface of the cache on disk."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from lazytpu.runtime.cache.store import Store, store
 
 
 class Cache:
-    """The folder that `options.cache_dir` names now."""
+    """The cache in the folder that `options.cache_dir` names now."""
 
     @property
     def directory(self) -> Path | None:
-        """Its absolute path, None when nothing is kept on disk. It need not exist yet."""
+        """The absolute path of the folder, which need not exist yet; None when the cache on disk is off."""
         return self._store.root
 
     @property
     def size(self) -> int:
-        """Bytes of all entries."""
+        """The size of all entries in bytes."""
         return self._store.size()
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What this process did there: `hits`, `misses`, `stored` and `rejected` by kind of entry ("program" is an
-        executable; 0 for a kind there was nothing of), `evicted`, and `waited`, the seconds spent waiting for other
-        processes' compilations."""
+        """The counters of this process: `hits`, `misses`, `stored` and `rejected` by kind of entry ("program" is an
+        executable; a kind without any counts 0), `evicted` entries, and `waited`, the seconds spent waiting for
+        compilations of other processes."""
         counted = self._store.stats
         return {counter.name: copy(getattr(counted, counter.name)) for counter in fields(counted)}
 
     def entries(self, kind: str | None = None) -> list[Listed]:
-        """What is in it (of one kind), the one not used for longest first."""
+        """Return the entries (of `kind`), least recently used first."""
         return self._store.entries(kind)
 
     def making(self) -> list[Making]:
-        """What processes are making for it now, such as programs that they compile, the one that began first first."""
+        """Return the entries in progress, such as programs that processes compile now, oldest first."""
         return self._store.making()
 
     def clear(self) -> int:
-        """Remove everything, and say how many entries that were. Programs in use stay in memory. Raises OSError."""
+        """Remove all entries, and return their number. Loaded programs stay in memory. Raises OSError."""
         return self._store.clear()
 
     def evict(self, limit: int | None = None) -> int:
-        """Remove the entries not used for longest until at most `limit` bytes (by default `options.cache_limit`) are
-        left, and say how many went. Raises OSError."""
+        """Remove the least recently used entries until at most `limit` bytes (by default `options.cache_limit`) remain.
+        Return the number of removed entries. Raises OSError."""
         target = options.cache_limit if limit is None else limit
         return self._store.evict(target) if target or limit == 0 else 0
 
     def verify(self) -> list[Listed]:
-        """Read every entry whole, remove the damaged ones, and give these: `damage` says what is wrong. Raises
-        OSError."""
+        """Read every entry and check its digest. Remove and return the damaged ones, with the reason in `damage`.
+        Raises OSError."""
         return self._store.verify()
 
     @property

@@ -30,15 +30,15 @@ HEADER_AT = DIGEST_AT + 32
 
 
 class BadEntry(ValueError):
-    """These bytes are no entry, or not the one that was asked for; the message says what is wrong with them."""
+    """These bytes are no entry, or another entry than the requested one. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was stored under (`kind`, `key`): `payload`, and `about`, JSON that describes it.
+    """An entry stored under (`kind`, `key`): its `payload`, and `about`, a JSON description.
 
-    `created` is in seconds since 1970, `hits` how often it had been read before (roughly: two processes that read at
-    the same moment may count as one).
+    `created` is in seconds since 1970. `hits` counts the earlier reads, roughly: two processes that read at the same
+    moment may count as one.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Entry:
 
 
 def encode(entry: Entry) -> list[bytes]:
-    """The parts of the file of an entry, in order. Raises TypeError when `about` is not JSON."""
+    """Return the parts of an entry's file, in order. Raises TypeError when `about` is not JSON."""
     described = {"kind": entry.kind, "key": entry.key, "created": entry.created, "about": entry.about}
     header = json.dumps(described, separators=(",", ":")).encode()
     fixed = FIXED.pack(MAGIC, VERSION, len(header), len(entry.payload))
@@ -58,7 +58,7 @@ def encode(entry: Entry) -> list[bytes]:
 
 
 def decode(data: bytes, kind: str, key: str) -> Entry:
-    """The entry in these bytes, after its digest was checked. Raises BadEntry."""
+    """Check the digest of these bytes and return the entry. Raises BadEntry."""
     length, size = lengths(data)
     if len(data) != HEADER_AT + length + size:
         raise BadEntry(f"it has {len(data):,} bytes of {HEADER_AT + length + size:,}")
@@ -70,7 +70,7 @@ def decode(data: bytes, kind: str, key: str) -> Entry:
 
 
 def lengths(data: bytes) -> tuple[int, int]:
-    """(bytes of the header, bytes of the payload) that the fixed part says there are. Raises BadEntry."""
+    """Return (bytes of the header, bytes of the payload) from the fixed part. Raises BadEntry."""
     if len(data) < HEADER_AT:
         raise BadEntry(f"it has {len(data)} bytes, and none has fewer than {HEADER_AT}")
     magic, version, length, size = FIXED.unpack_from(data)
@@ -82,12 +82,13 @@ def lengths(data: bytes) -> tuple[int, int]:
 
 
 def hits_of(data: bytes) -> int:
-    """The counter in the fixed part."""
+    """Return the counter of reads in the fixed part."""
     return int(HITS.unpack_from(data, HITS_AT)[0])
 
 
 def describe(header: bytes, kind: str, key: str) -> tuple[Mapping[str, Any], float]:
-    """(`about`, when it was made) as the header of an entry says. Raises BadEntry when it is another's."""
+    """Return (`about`, `created`) from the header of an entry. Raises BadEntry when it is unreadable or names another
+    entry."""
     try:
         fields = json.loads(header)
         about, created = fields["about"], float(fields["created"])

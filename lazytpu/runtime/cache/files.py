@@ -1,4 +1,4 @@
-"""The files of entries: read, written whole or not at all, and listed."""
+"""The files of entries: read, written atomically, and listed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry as it is listed: `size` in bytes with its header, `used` and `created` in seconds since 1970.
+    """The description of an entry: `size` in bytes with its header, `used` and `created` in seconds since 1970.
 
-    `damage` says what is wrong with it, None for nothing that was seen (only `Store.verify` looks at the digest).
+    `damage` is the reason it cannot be used, or None. Only `Store.verify` checks the digest.
     """
 
     kind: str
@@ -37,9 +37,10 @@ class Listed:
 
 
 def read(path: Path) -> bytes:
-    """All bytes of an entry's file. Raises BadEntry for one that is not a file of this user, and OSError."""
+    """Return all bytes of an entry's file. Raises OSError, and BadEntry for all but a regular file of this user."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait
+        # O_NONBLOCK: opening a pipe would block
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise BadEntry("it is a symbolic link") from error
@@ -57,8 +58,8 @@ def read(path: Path) -> bytes:
 
 
 def note_use(path: Path, hits: int) -> None:
-    """Writes the counter of an entry that was read. That also sets its time of last use, which eviction goes by."""
-    with suppress(OSError):  # it was read all the same: from a folder that cannot be written, or evicted since
+    """Write the counter of an entry that was read. The write also sets its time of last use, which decides eviction."""
+    with suppress(OSError):  # the read succeeded all the same: the folder may be read-only, or the entry evicted since
         opened = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(opened, HITS.pack(hits), HITS_AT)
@@ -67,7 +68,7 @@ def note_use(path: Path, hits: int) -> None:
 
 
 def write(temporary: Path, path: Path, parts: list[bytes]) -> None:
-    """Writes a file by way of the folder `temporary`: being killed leaves `path` as it was. Raises OSError."""
+    """Write a file atomically, by a temporary file in the folder `temporary`. Raises OSError."""
     while not _written(temporary / f"{path.name}.{os.getpid()}.{next(_NUMBERS)}", path, parts):
         pass
 
@@ -75,7 +76,8 @@ def write(temporary: Path, path: Path, parts: list[bytes]) -> None:
 def _written(beside: Path, path: Path, parts: list[bytes]) -> bool:
     opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        # The lock tells `ledger.sweep` that the writer lives; a sweep that came in between has removed the file.
+        # The lock keeps `ledger.sweep` from removing the file while its writer lives. If a sweep came first, start
+        # over.
         if not try_lock(opened) or os.fstat(opened).st_nlink == 0:
             return False
         with os.fdopen(opened, "wb", closefd=False) as file:
@@ -90,12 +92,12 @@ def _written(beside: Path, path: Path, parts: list[bytes]) -> bool:
     return True
 
 
-def listed(found: Found) -> Listed:
-    """An entry as its header describes it."""
-    key, _, kind = found.path.name.partition(".")
-    entry = Listed(kind, key, found.size, found.used)
+def listed(file_info: Found) -> Listed:
+    """Return the description of an entry, from its header."""
+    key, _, kind = file_info.path.name.partition(".")
+    entry = Listed(kind, key, file_info.size, file_info.used)
     try:
-        with open(found.path, "rb") as file:
+        with open(file_info.path, "rb") as file:
             fixed = file.read(HEADER_AT)
             length, _ = lengths(fixed)
             about, created = describe(file.read(length), kind, key)

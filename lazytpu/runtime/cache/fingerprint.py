@@ -1,4 +1,4 @@
-"""What a compiled program depends on besides its module: where it may run, and who compiled it with which flags."""
+"""The environment that a compiled program depends on besides its module: the hardware, the compiler and its flags."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from lazytpu.readers import plugins
 from lazytpu.runtime.xla import client, processor
 from lazytpu.version import VERSION
 
-# Flags that say what XLA prints and dumps, not what it compiles.
+# Flags that control XLA's printing and dumping, not its code.
 _SILENT = ("--xla_dump_", "--xla_gpu_cuda_data_dir", "--xla_hlo_profile")
 
-# What /proc/cpuinfo says of a core's kind, on x86 and on ARM; the rest (MHz, microcode) changes and matters to nobody.
+# The fields of /proc/cpuinfo that identify a processor, on x86 and on ARM. The others (MHz, microcode) vary without
+# effect.
 _CPU = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
 _CPU |= {"Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"}
 
 
 @cache
 def environment() -> Mapping[str, str]:
-    """What a program was compiled for and by, in words: programs of two processes may be exchanged when all of it is
-    equal. Flags are those of the process's start, as for XLA itself."""
+    """The environment in words, name -> value. Two processes may exchange programs if all of it is equal. The flags are
+    those of the process's start, as for XLA itself."""
     described = {
         "lazytpu": VERSION,
         "jaxlib": metadata.version("jaxlib"),
@@ -35,18 +36,18 @@ def environment() -> Mapping[str, str]:
         "xla_flags": flags("XLA_FLAGS"),
     }
     if described["platform"] == "cpu":
-        # The number of cores decides into how many parts XLA cuts a loop.
+        # XLA splits loops by the number of cores.
         described["host"] = f"{host_processor()}, {len(os.sched_getaffinity(0))} cores"
     if described["platform"] == "tpu":
         described["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
         described["libtpu"] = _libtpu()
-    for name, path in sorted(plugins().items()):  # their clients all say the same version, that of the C API
+    for name, path in sorted(plugins().items()):  # the version of a plugin's client is only that of the C API
         described[f"plugin {name}"] = library(path)
     return described
 
 
 def _libtpu() -> str:
-    """Its version; where it is not a package, the file of TPU_LIBRARY_PATH."""
+    """Return the version of libtpu, or the identity of the file of TPU_LIBRARY_PATH if it is not a package."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:
@@ -54,7 +55,7 @@ def _libtpu() -> str:
 
 
 def library(path: str) -> str:
-    """Which file a path is now: another build of a library is another."""
+    """Return the identity of the file at a path: its size and time of modification, which change with a new build."""
     if not os.path.isfile(path):
         return path
     status = os.stat(path)
@@ -63,7 +64,7 @@ def library(path: str) -> str:
 
 @cache
 def environment_digest() -> str:
-    """`environment()` in 64 hexadecimal digits."""
+    """The digest of `environment()`, 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for name, value in sorted(environment().items()):
         digest.update(f"{name}={value}\n".encode())
@@ -72,7 +73,7 @@ def environment_digest() -> str:
 
 @cache
 def source_digest() -> str:
-    """A digest of all of lazytpu's own Python files: what turns a trace into a module. 10 ms, once."""
+    """The digest of lazytpu's Python files, which translate a trace to a module. Takes 10 ms, once."""
     digest = hashlib.sha256()
     root = Path(__file__).parents[2]
     for path in sorted(root.rglob("*.py")):
@@ -82,12 +83,12 @@ def source_digest() -> str:
 
 
 def flags(variable: str) -> str:
-    """The flags of an environment variable that can change code, in their order (the last of two wins)."""
+    """Return the flags of an environment variable that can change code, in their order (the last of two counts)."""
     return " ".join(flag for flag in os.environ.get(variable, "").split() if not flag.startswith(_SILENT))
 
 
 def host_processor() -> str:
-    """The kind of this machine's processor: its name, and a digest of all it can do."""
+    """Return the kind of this machine's processor: its name, and a digest of its features."""
     facts = processor.facts()
     kinds = [f"{name}={facts[name]}" for name in facts if name in _CPU]
     digest = hashlib.sha256("\n".join([host.machine(), *kinds]).encode()).hexdigest()

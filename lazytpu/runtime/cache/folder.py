@@ -1,4 +1,4 @@
-"""Where the cache lies, and whether it is safe to use: its programs are machine code that this process will run."""
+"""The folder of the cache, and its safety check: this process runs machine code that it finds there."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from pathlib import Path
 
 DEFAULT = Path("~/.cache/lazytpu")
 ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG = "entries", "locks", "temporary", "ledger", "CACHEDIR.TAG"
-SPEEDS = "speeds"  # how fast this machine compiles: see `lazytpu.runtime.cache.speeds`
+SPEEDS = "speeds"  # the measured compile speeds: see `lazytpu.runtime.cache.speeds`
 PRIVATE = 0o700
 
-# What backup programs look for (https://bford.info/cachedir): a folder whose content can be made again.
+# The tag (https://bford.info/cachedir) by which backup programs skip a folder whose contents can be recomputed.
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# Programs compiled by lazytpu.\n"
 
 
 class UnsafeFolder(OSError):
-    """Others can, or could, write into the folder."""
+    """Other users can write, or could have written, into the folder."""
 
 
 def located(folder: Path) -> Path:
-    """The absolute path of a cache folder; the default one is $XDG_CACHE_HOME/lazytpu where that variable is set.
+    """Return the absolute path of a cache folder. The default folder is $XDG_CACHE_HOME/lazytpu where that variable is
+    set.
 
     Raises:
         OSError: there is no home directory.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if folder == DEFAULT and os.path.isabs(base):  # the specification: a relative path is to be ignored
+    if folder == DEFAULT and os.path.isabs(base):  # the specification ignores relative paths
         return Path(base) / "lazytpu"
     try:
         return folder.expanduser().absolute()
@@ -35,11 +36,12 @@ def located(folder: Path) -> Path:
 
 
 def check(root: Path) -> str | None:
-    """Makes sure that an existing folder is the user's own and closed to others; says what it mended, if anything.
+    """Check that an existing folder belongs to this user and is closed to others. Return a message if its mode was
+    corrected.
 
     Raises:
-        UnsafeFolder: it is another user's, or open to others and not only the cache's.
-        OSError: it cannot be looked at, or is no folder.
+        UnsafeFolder: it belongs to another user, or it is open to others and holds other files than the cache's.
+        OSError: its status cannot be read, or it is no folder.
     """
     status = os.stat(root)
     if not stat.S_ISDIR(status.st_mode):
@@ -62,14 +64,14 @@ def check(root: Path) -> str | None:
 
 
 def make(root: Path) -> None:
-    """Makes the folder, closed to others, if it is not there. Raises OSError."""
+    """Create the folder, closed to others, unless it exists. Raises OSError."""
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(PRIVATE, exist_ok=True)
 
 
 def fill(root: Path) -> None:
-    """Makes what is missing in the folder. Raises OSError."""
+    """Create the missing folders and the tag in the folder. Raises OSError."""
     for name in (ENTRIES, LOCKS, TEMPORARY):
         (root / name).mkdir(PRIVATE, exist_ok=True)
     tag = root / TAG

@@ -1,10 +1,11 @@
-"""The programs that the last run of a command used first: this run loads them on a thread, while it records.
+"""Preloading: this run loads, on a thread, the programs that the last run of the same command used first.
 
-XLA loads a program in 0.2 s of CPU per MiB of its code, and needs no lock of Python for it. A command is a script with
-its arguments. A list of keys, an entry of kind "start", is kept for each. It decides nothing: a program is used if the
-trace's own key names it, whoever loaded it. Of a list that is wrong, because the script has changed, say, at most
-`BYTES` are loaded for nothing, on a core that had nothing else to do; what was loaded is dropped at the first program
-that has to be compiled.
+XLA loads a program in 0.2 s of CPU per MiB of its code, and does not need the interpreter lock for it. A command is a
+script with its arguments. For each command there is a list of keys, an entry of kind "start". The list decides nothing:
+a program is used only if the trace's own key names it.
+
+A list may be outdated, for example since the script has changed. Then at most `MAX_PRELOADED_BYTES` are loaded in vain,
+on a core that was idle. The first program that has to be compiled drops the preloaded ones.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from lazytpu.runtime.cache.fingerprint import environment_digest
 from lazytpu.runtime.cache.store import Store
 
 KIND = "start"
-MOST = 16  # programs of a list
-BYTES = 64 << 20  # of their entries: about 12 s of loading
-PATIENCE = 15.0  # seconds to wait for one that is being loaded
+MAX_PROGRAMS = 16  # of a list
+MAX_PRELOADED_BYTES = 64 << 20  # of the entries in a list: about 12 s of loading
+PATIENCE = 15.0  # seconds to wait for a load in progress
 
 Loaded = TypeVar("Loaded")
 
 
 class Foreseen(Generic[Loaded]):
-    """The list of `command` in `store`. `load` loads the program of a key, and gives None when it cannot."""
+    """The list of `command` in `store`. `load` returns the program of a key, or None when it cannot be loaded."""
 
     def __init__(self, store: Store, command: str, load: Callable[[str], Loaded | None]) -> None:
         self.store = store
@@ -42,7 +43,7 @@ class Foreseen(Generic[Loaded]):
         self._lock = threading.Lock()
         self._listed = self._read()
         self._used: dict[str, None] = {}
-        self._left = BYTES
+        self._left = MAX_PRELOADED_BYTES
         self._loading: dict[str, Future[Loaded | None]] = {key: Future() for key in self._listed}
         self._thread: threading.Thread | None = None
 
@@ -58,15 +59,17 @@ class Foreseen(Generic[Loaded]):
             self._thread = thread
 
     def claim(self, key: str) -> Loaded | None:
-        """What `load` gave for a key, once; waits while it is being loaded. None when nobody has begun to."""
+        """Return the preloaded program of a key, once, after waiting for a load in progress. None when its load has not
+        begun."""
         with self._lock:
             loading = self._loading.pop(key, None)
         return None if loading is None or loading.cancel() else loading.result()
 
     def used(self, key: str, size: int) -> None:
-        """A program whose entry has so many bytes was loaded or compiled: a list without it is written anew."""
+        """Note that a program whose entry has `size` bytes was loaded or compiled. Rewrite the list if it lacks the
+        key."""
         with self._lock:
-            if key in self._used or len(self._used) == MOST or size > self._left:
+            if key in self._used or len(self._used) == MAX_PROGRAMS or size > self._left:
                 return
             self._used[key] = None
             self._left -= size
@@ -77,7 +80,8 @@ class Foreseen(Generic[Loaded]):
             self.store.put(KIND, self.command, json.dumps(self._listed).encode(), about)
 
     def missed(self) -> None:
-        """A program has to be compiled: this run is another than the last. Load no more, and keep nothing."""
+        """Stop preloading and drop the preloaded programs: a program has to be compiled, so this run differs from the
+        last."""
         with self._lock:
             dropped = list(self._loading.values())
             self._loading.clear()
@@ -85,7 +89,7 @@ class Foreseen(Generic[Loaded]):
             loading.cancel()
 
     def again(self) -> None:
-        """Begin anew: what was loaded is for a client that is used no more."""
+        """Start over for a new client: the preloaded programs belong to the old one."""
         with self._lock:
             unused = [key for key in self._loading if key not in self._used]
         self.close(time.monotonic() + PATIENCE)
@@ -93,7 +97,8 @@ class Foreseen(Generic[Loaded]):
         self.begin()
 
     def close(self, end: float) -> bool:
-        """Load no more, and wait for what is being loaded until `end` (time.monotonic()); whether that is done."""
+        """Stop preloading, and wait for the load in progress until `end` (time.monotonic()). Return whether the thread
+        has ended."""
         self.missed()
         if self._thread is not None:
             self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
@@ -117,14 +122,14 @@ class Foreseen(Generic[Loaded]):
 
 
 def _checked(keys: Any) -> list[str]:
-    if not isinstance(keys, list) or len(keys) > MOST or not all(isinstance(key, str) for key in keys):
-        raise ValueError(f"it is no list of at most {MOST} keys")
+    if not isinstance(keys, list) or len(keys) > MAX_PROGRAMS or not all(isinstance(key, str) for key in keys):
+        raise ValueError(f"it is no list of at most {MAX_PROGRAMS} keys")
     return [key for key in dict.fromkeys(keys) if len(key) == 64 and set(key) <= set("0123456789abcdef")]
 
 
 def command() -> str | None:
-    """The digest of this process's script, its arguments and its environment. None for a prompt, for `python -c`, and
-    for a child of multiprocessing, which is called as its parent is and does something else."""
+    """Return the digest of this process's script, arguments and environment. None for a prompt, for `python -c`, and
+    for a child of multiprocessing, whose command line is its parent's."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is None or multiprocessing.parent_process() is not None:
         return None

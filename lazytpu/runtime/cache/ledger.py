@@ -1,7 +1,7 @@
-"""How many bytes the entries have, and which of them go when it is too much.
+"""The total size of the entries, and their eviction.
 
-The sum is one number in a file that writers add to, so a write costs no walk over the folder. It is counted anew when
-it exceeds the limit, and every `RECOUNT` writes, since a killed process may have left it wrong.
+The total is one number in a file that each writer updates, so a write need not scan the folder. It is recounted when it
+exceeds the limit, and every `RECOUNT` writes, since a killed process may have left it wrong.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lazytpu.runtime.cache.folder import ENTRIES, LEDGER, LOCKS, TEMPORARY
 from lazytpu.runtime.cache.locks import remove_if_free, try_lock
 
 RECOUNT = 1000
-FILL = 0.9  # eviction stops at this part of the limit, so that not every write after it evicts
-_LINE = "{:020d} {:020d}\n"  # bytes, writes since the last count
+FILL = 0.9  # eviction stops at this fraction of the limit, so that not every later write evicts
+_LINE = "{:020d} {:020d}\n"  # total bytes, writes since the last recount
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One file among the entries: when it was last used (seconds since 1970), and its bytes."""
+    """A file among the entries: the time of its last use (seconds since 1970), its size in bytes, its path."""
 
     used: float
     size: int
@@ -29,7 +29,7 @@ class Found:
 
 
 def walk(root: Path) -> list[Found]:
-    """All entries there are, the one not used for longest first."""
+    """Return all entries, least recently used first."""
     entries: list[Found] = []
     try:
         with os.scandir(root / ENTRIES) as inside:
@@ -38,7 +38,7 @@ def walk(root: Path) -> list[Found]:
                     status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:  # another process has just removed it
                     continue
-                if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # all else is not the cache's
+                if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # other files are not the cache's
                     entries.append(Found(status.st_mtime, status.st_size, Path(file.path)))
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -46,8 +46,8 @@ def walk(root: Path) -> list[Found]:
 
 
 def account(root: Path, added: int, limit: int) -> int:
-    """Notes that the entries grew by `added` bytes, and evicts when they exceed `limit` (0 for none): returns how many
-    entries went. While another process does the same, it is left to that one. Raises OSError."""
+    """Add `added` bytes to the total, and evict entries when it exceeds `limit` (0 for unlimited). Return the number of
+    evicted entries. Do nothing while another process holds the ledger. Raises OSError."""
     opened = os.open(root / LEDGER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if not try_lock(opened):
@@ -67,8 +67,8 @@ def account(root: Path, added: int, limit: int) -> int:
 
 
 def evict(root: Path, target: int) -> tuple[int, int]:
-    """Removes the entries not used for longest until the rest has at most `target` bytes, and what killed writers left.
-    Returns (how many entries went, bytes of those that stay). Raises OSError."""
+    """Remove temporary files, then the least recently used entries until at most `target` bytes remain. Return (number
+    of removed entries, bytes of the remaining ones). Raises OSError."""
     sweep(root)
     entries = walk(root)
     total, evicted = sum(entry.size for entry in entries), 0
@@ -82,8 +82,7 @@ def evict(root: Path, target: int) -> tuple[int, int]:
 
 
 def sweep(root: Path) -> None:
-    """Removes temporary files and locks of processes that were killed: the living hold a lock on theirs. Raises
-    OSError."""
+    """Remove temporary files and locks of killed processes; a living process holds locks on its own. Raises OSError."""
     for name in (TEMPORARY, LOCKS):
         if (root / name).is_dir():
             for file in list((root / name).iterdir()):
@@ -91,7 +90,7 @@ def sweep(root: Path) -> None:
 
 
 def _read(opened: int) -> tuple[int, int]:
-    """(bytes, writes); a recount is due where the file says nothing one can read."""
+    """Return (bytes, writes). An unreadable file makes a recount due."""
     try:
         total, writes = os.pread(opened, 64, 0).split()
         return int(total), int(writes)

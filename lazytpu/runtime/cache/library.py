@@ -1,8 +1,8 @@
-"""Libraries: entries of the cache in one file, so that another machine compiles nothing.
+"""Libraries: entries of the cache in one file, so that another machine need not compile.
 
-A library is a zip file of `manifest.json`, which says what is in it, and `entries/KEY.KIND`, each as it lies in the
-folder of the cache. Nothing is ever extracted by its name: an entry is read, its digests are checked, and it is stored
-under the key that it carries itself. Nothing is unpickled.
+A library is a zip file of `manifest.json`, which lists the entries, and `entries/KEY.KIND`, each as in the folder of
+the cache. No member is extracted by its name: an entry is read, its digests are checked, and it is stored under the key
+in its own header. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class BadLibrary(ValueError):
-    """A file is no library, or a damaged one; nothing of it was used."""
+    """The file is no library, or a damaged one. None of its entries was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Entries that were made for another environment: what differs, as name -> (theirs, what is here)."""
+    """Entries for another environment. `differs` maps the name of each difference to (value there, value here)."""
 
     names: tuple[str, ...]
     differs: Mapping[str, tuple[str, str]]
@@ -43,8 +43,8 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What became of the entries of a library: `stored` and `present` (the cache had them) can be used here,
-    `refused` cannot."""
+    """The outcome for the entries of a library: `stored` and `present` (already in the cache) ones can be used here,
+    `refused` ones cannot."""
 
     stored: int = 0
     present: int = 0
@@ -66,10 +66,9 @@ def _line(text: str) -> str:
 
 
 def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
-    """Write all entries of these kinds to a library at `path`, in place of what is there; says how many. The file is
-    there whole or not at all.
+    """Write all entries of these kinds to a library at `path`, atomically, and return their number.
 
-    Raises OSError, and ValueError when there is nothing to pack.
+    Raises OSError, and ValueError when there is no entry.
     """
     entries = [listed for kind in kinds for listed in store.entries(kind)]
     described: list[dict[str, Any]] = []
@@ -79,7 +78,7 @@ def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for listed in sorted(entries, key=lambda item: (item.kind, item.key)):
                     entry = store.get(listed.kind, listed.key)
-                    if entry is None:  # damaged, which was warned about, or evicted
+                    if entry is None:  # evicted, or damaged: the store has warned about it
                         continue
                     data = b"".join(encode(entry))
                     digest = hashlib.sha256(data).hexdigest()
@@ -100,11 +99,11 @@ def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
 
 
 def unpack(store: Store, path: Path, here: Mapping[str, str]) -> Unpacked:
-    """Store the entries of a library that were made for the environment `here`; the others are refused.
+    """Store the entries of a library whose environment is `here`; refuse the others.
 
-    All of the file is checked before the first entry is stored. Raises OSError, and BadLibrary that says what is wrong.
+    The whole file is checked before the first entry is stored. Raises OSError, and BadLibrary with the reason.
     """
-    for _ in _entries(path):  # raises for whatever is wrong
+    for _ in _entries(path):  # raises BadLibrary for any damage
         pass
     stored = present = 0
     refused: dict[tuple[tuple[str, tuple[str, str]], ...], list[str]] = {}

@@ -1,6 +1,6 @@
-"""One process at a time: locks on files, which the kernel takes from a process that dies.
+"""Mutual exclusion of processes: file locks, which the kernel releases when a process dies.
 
-`flock` holds for one opening of a file, so two threads of a process exclude each other as two processes do.
+`flock` belongs to one opening of a file, so two threads of a process exclude each other as two processes do.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Pauses between two looks at a lock that is held, in seconds: from the first, by the factor, to the last.
+# Pauses between two attempts to take a held lock, in seconds: the first, the factor, the longest.
 FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
-STOPPED = 2.0  # seconds after which a holder that has stopped (SIGSTOP) is not waited for
+STOPPED_PATIENCE = 2.0  # seconds after which to give up on a holder that has stopped (SIGSTOP)
 
-_held: set[int] = set()  # the locks that this process has
+_held: set[int] = set()  # file descriptors of the locks that this process holds
 
 
 def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False, note: str = "") -> int | None:
-    """Takes the lock that the file `path` stands for; the file is there only while someone has it. It says who, and
-    the `note`.
+    """Take the lock on the file `path`, which exists only while the lock is held. Write the holder and the `note` into
+    it.
 
-    Returns what `release` wants, or None without the lock: when `enough()` became true while someone else held it,
-    when `patience` seconds were not enough, or when the one who holds it has stopped.
+    Returns the file descriptor for `release`. Returns None without the lock if `enough()` became true meanwhile, after
+    `patience` seconds, or if the holder has stopped.
 
     Raises:
-        OSError: the file cannot be made, or its file system has no locks.
+        OSError: the file cannot be created, or its file system has no locks.
     """
     deadline = time.monotonic() + patience
     pause, moving = FIRST_PAUSE, time.monotonic()
@@ -36,11 +36,11 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
         try:
             if try_lock(opened):
                 if _is(path, opened):
-                    os.ftruncate(opened, 0)  # that of a dead process said something else
+                    os.ftruncate(opened, 0)  # the file of a dead holder names that one
                     os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n{note}".encode(), 0)
                     _held.add(opened)
                     return opened
-                # The one who held it has removed the file in between: the next opening makes a new one.
+                # The last holder has removed the file in between. Open a new one.
                 os.close(opened)
                 continue
         except BaseException:
@@ -49,28 +49,28 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
         os.close(opened)
         if not has_stopped(path):
             moving = time.monotonic()
-        if enough() or time.monotonic() >= min(deadline, moving + STOPPED):
+        if enough() or time.monotonic() >= min(deadline, moving + STOPPED_PATIENCE):
             return None
         time.sleep(pause)
         pause = min(LAST_PAUSE, FACTOR * pause)
 
 
 def release(path: Path, opened: int) -> None:
-    """Gives the lock back. Raises OSError when the file cannot be removed; the lock is free all the same."""
+    """Release the lock. Raises OSError when the file cannot be removed; the lock is free all the same."""
     _held.discard(opened)
     try:
-        path.unlink(missing_ok=True)  # while it is locked, so that it is ours
+        path.unlink(missing_ok=True)  # before unlocking: afterwards it may be another holder's
     finally:
-        # Closing alone is not enough when the process has forked meanwhile: the child has the file open as well.
+        # Closing alone does not unlock when the process has forked meanwhile: the child has the file open as well.
         fcntl.flock(opened, fcntl.LOCK_UN)
         os.close(opened)
 
 
 def remove_if_free(path: Path) -> None:
-    """Removes a file whose locker is dead. Raises OSError."""
+    """Remove a file whose holder is dead. Raises OSError."""
     try:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (FileNotFoundError, IsADirectoryError):  # a folder is not the cache's
+    except (FileNotFoundError, IsADirectoryError):  # a folder does not belong to the cache
         return
     try:
         if try_lock(opened) and _is(path, opened):
@@ -80,7 +80,7 @@ def remove_if_free(path: Path) -> None:
 
 
 def holder(path: Path) -> str:
-    """Who holds a lock, for messages: "process 4711 on host"."""
+    """Return the holder of a lock, for messages: "process 4711 on host"."""
     try:
         return path.read_text().partition("\n")[0] or "a process"
     except OSError:
@@ -88,7 +88,7 @@ def holder(path: Path) -> str:
 
 
 def has_stopped(path: Path) -> bool:
-    """Whether who holds a lock is a process of this machine that has stopped: it may go on, or never."""
+    """Whether the holder of a lock is a stopped process of this machine, which may never continue."""
     words = holder(path).split()
     if len(words) != 4 or words[3] != socket.gethostname():
         return False
@@ -99,7 +99,7 @@ def has_stopped(path: Path) -> bool:
 
 
 def is_held(opened: int) -> bool:
-    """Whether someone has the lock of an open file. Who tries to take it at this moment has to try again."""
+    """Whether the lock of an open file is held. A process that tries to take it at this moment has to try again."""
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -109,7 +109,7 @@ def is_held(opened: int) -> bool:
 
 
 def try_lock(opened: int) -> bool:
-    """Locks an open file at once, until it is closed; False when someone else has it."""
+    """Lock an open file without waiting, until it is closed. Return False if it is held elsewhere."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -118,7 +118,7 @@ def try_lock(opened: int) -> bool:
 
 
 def _is(path: Path, opened: int) -> bool:
-    """Whether `path` still is the file that was opened."""
+    """Whether the file at `path` is the opened one."""
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _is(path: Path, opened: int) -> bool:
 
 
 def _in_child() -> None:
-    """A forked child lets go of its parent's locks: they are free when that dies, although the child lives on."""
+    """Close the parent's locks in a forked child, so that they are free when the parent dies."""
     while _held:
         os.close(_held.pop())
 

@@ -1,4 +1,4 @@
-"""What is being made: the locks that processes hold on names of entries that are not there yet, and what they say."""
+"""Entries in progress: the locks that processes hold on names of missing entries, and the notes in them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAME = re.compile(r"([0-9a-f]+)\.([a-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """An entry in the making, since `since` (seconds since 1970). `by` says who makes it, "process 4711 on host".
+    """An entry in progress since `since` (seconds since 1970). `by` names its process, "process 4711 on host".
 
-    `about` has what that one says of it: its "name"; of a program in a helper process also its "ops", "for", the number
-    of the process that asked, and "estimate", the seconds that it will take, if they are known.
+    `about` is the note of that process: the entry's "name". For a program in a helper process it also has "ops", "for"
+    (the number of the requesting process) and "estimate" (the expected seconds), where known.
     """
 
     kind: str
@@ -33,12 +33,12 @@ class Making:
 
 
 def note(about: Mapping[str, Any]) -> str:
-    """What the file of a lock says besides who holds it. Raises TypeError when `about` is not JSON."""
+    """Return the note in the file of a lock. Raises TypeError when `about` is not JSON."""
     return json.dumps({"since": time.time(), "about": dict(about)})
 
 
 def listed(root: Path) -> list[Making]:
-    """What is in the making in a cache folder, the one that began first first. The locks of the dead are passed over:
+    """Return the entries in progress in a cache folder, oldest first. Locks of dead processes are skipped;
     `ledger.sweep` removes them."""
     try:
         paths = list((root / LOCKS).iterdir())
@@ -53,14 +53,14 @@ def _read(path: Path) -> Making | None:
         return None
     try:
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:  # it is made by now
+    except FileNotFoundError:  # complete by now
         return None
     with open(opened, encoding="utf-8") as file:
         if not is_held(opened):
             return None
-        by, _, said = file.read().partition("\n")
+        by, _, note_text = file.read().partition("\n")
     try:
-        fields = json.loads(said)
+        fields = json.loads(note_text)
         return Making(name[2], name[1], by, float(fields["since"]), dict(fields["about"]))
-    except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+    except (ValueError, KeyError, TypeError):  # the holder has not written its note yet
         return None

@@ -1,8 +1,8 @@
-"""Programs that another process of the job makes, which does not see this process's cache folder.
+"""Programs compiled by peers: processes of the same job that do not share this process's cache folder.
 
-On one machine processes share a folder, and its locks keep two of them from compiling the same. Between machines the
-job's own store does both (`lazytpu.distributed.programs`): the first process that lacks a program makes it, and the
-others get its bytes, each into its own cache.
+On one machine, processes share a folder, and its locks keep two of them from compiling the same program. Between
+machines the job's own store does both (`lazytpu.distributed.programs`). The first process that lacks a program compiles
+it. The others receive its bytes, each into its own cache.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from lazytpu.runtime.cache.store import store
 
 
 class Peers(Protocol):
-    """How bytes come from, and go to, processes with other cache folders."""
+    """Exchange of entries with processes that have other cache folders."""
 
     def sought(self, kind: str, key: str, there: Callable[[], bool]) -> AbstractContextManager[Entry | None]:
-        """An entry that another process makes or has made; waits for it until it is `there`, in the own folder, by
-        somebody else. If it is not to be had, None: then this process makes it in the body, and the others are told at
-        its end what has become of it, however it ends."""
+        """Return the entry that a peer has compiled or is compiling, after waiting for it. The wait ends when `there`
+        says that the entry is in the local folder. If no peer provides it, return None: the caller compiles in the
+        body, and the peers are notified of the outcome at its end, even if it raises."""
         ...
 
 
-PEERS: list[Peers] = []  # of this process: one, or none
+PEERS: list[Peers] = []  # at most one for this process
 
 
 @contextmanager
 def sought(kind: str, key: str) -> Iterator[bool]:
-    """Whether an entry that was not in the cache is there now, because a peer has made it. If not, the body makes it.
+    """Give whether a missing entry is in the cache now, since a peer has compiled it. If not, the body has to compile
+    it.
 
-    Whoever has the lock of an entry must not seek it: the one that makes it in this folder waits for that lock.
+    Do not call it while holding the lock of the entry: the process that compiles it in this folder waits for that lock.
     """
     if not PEERS or not store().writable():
         yield False

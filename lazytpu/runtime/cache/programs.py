@@ -1,4 +1,4 @@
-"""Compiled programs in the store: found by what XLA would be given, and loaded instead of compiled."""
+"""Compiled programs in the store, keyed by their module and environment, and loaded instead of compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lazytpu.runtime.xla.signature import Signature, from_json, to_json
 
 KIND = "program"
 
-VERSION = 3  # of what `save` writes about a program; part of the key
+VERSION = 3  # of the format that `save` writes; part of the key
 
 # XLA's debug options for every program, by name; part of the key.
 OPTIONS: dict[str, bool | int | str] = {}
@@ -29,7 +29,7 @@ OPTIONS: dict[str, bool | int | str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Obtained:
-    """A program, whether it was compiled here, and how long that, or loading it, took."""
+    """A program, whether it was compiled here, and the milliseconds that compiling or loading it took."""
 
     program: Program
     compiled: bool
@@ -37,7 +37,7 @@ class Obtained:
 
 
 class Traffic:
-    """How often this process found a program on disk, and how often it had to compile one that was not there."""
+    """Counts of programs that this process loaded from disk, and of those that it had to compile."""
 
     def __init__(self) -> None:
         self.hits = 0
@@ -60,10 +60,10 @@ TRAFFIC = Traffic()
 
 
 def program_key(module: ir.Module) -> str:
-    """The name of a module's program, in 64 hexadecimal digits: equal for modules that differ only in source lines and
-    in the names of parameters, of values and of the program, when they are compiled for the same environment.
+    """Return the cache key of a module's program, 64 hexadecimal digits. Modules that differ only in source lines or in
+    the names of parameters, values and the program have the same key in the same environment.
 
-    About 1 ms for 500 ops.
+    Takes about 1 ms for 500 ops.
     """
     digest = hashlib.sha256(f"{VERSION} {environment_digest()}".encode())
     digest.update(client.options_bytes(OPTIONS))
@@ -72,7 +72,7 @@ def program_key(module: ir.Module) -> str:
 
 
 def canonical(module: ir.Module) -> bytes:
-    """The module as bytecode without what is only for reading: locations, and names of values and of itself."""
+    """Return the module as bytecode without debug information: locations, names of values, and the module's name."""
     with module.context, ir.Location.unknown():
         copy: Any = module.operation.clone()
         copy.attributes["sym_name"] = ir.StringAttr.get("program")
@@ -87,16 +87,16 @@ def _remove_names(function: func.FuncOp) -> None:
     for which in ("arg_attrs", "res_attrs"):
         if which in function.attributes:
             before = [ir.DictAttr(names) for names in ir.ArrayAttr(function.attributes[which])]
-            rest = [{named.name: named.attr for named in names if named.name != "lazytpu.name"} for names in before]
-            if any(rest):
-                function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(names) for names in rest])
+            kept = [{named.name: named.attr for named in names if named.name != "lazytpu.name"} for names in before]
+            if any(kept):
+                function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(names) for names in kept])
             else:
                 del function.attributes[which]
 
 
 def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 0) -> Obtained:
-    """The program of a module whose `program_key` is `key`: from disk, or compiled and stored. When another process is
-    compiling it, on this machine or in this job, that one is waited for.
+    """Return the program of a module whose `program_key` is `key`: loaded from disk, or compiled and stored. If another
+    process of this machine or job is compiling it, wait for that one.
 
     Raises:
         CompileError: XLA refused the module.
@@ -105,7 +105,7 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
     program = load(key, name=name, device=device)
     if program is None:
         with peers.sought(KIND, key), store().locked(KIND, key, {"name": name}):
-            # Again, since a peer, or the process that had the lock, has compiled it by now.
+            # Look again: a peer, or the last holder of the lock, may have compiled it by now.
             program = load(key, name=name, device=device) if store().has(KIND, key) else None
             if program is None:
                 return _compile(module, key, name, device)
@@ -128,7 +128,7 @@ def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """An executable, and what its entry, of so many bytes, says of it; `members` as of a `Program`."""
+    """An executable with the signature, name and size in bytes from its entry; `members` as in `Program`."""
 
     executable: client.Executable
     signature: Signature
@@ -138,10 +138,10 @@ class _Loaded:
 
 
 def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool = False) -> Program | None:
-    """The program of that key from disk, or None. `name` is for messages; without one it is what it was stored with.
-    One that was just `compiled` for this process, by another, counts as a miss.
+    """Load the program of a key from disk, or return None. `name` is for messages, by default the stored name. A
+    program that another process has just `compiled` for this one counts as a miss.
 
-    One that does not load here is removed, with a warning.
+    An entry that cannot be loaded is removed, with a warning.
     """
     ahead = _foreseen()
     loaded = None if ahead is None or device else ahead.claim(key)
@@ -156,7 +156,7 @@ def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool =
 
 
 def unpacked(payload: bytes, about: Mapping[str, Any], key: str, name: str, device: int = 0) -> Program:
-    """A program that another process has compiled for this one, from what would be its entry on disk.
+    """Load a program that another process has compiled for this one, from the contents of a cache entry.
 
     Raises LoadError.
     """
@@ -173,11 +173,11 @@ def _load(key: str, device: int = 0) -> _Loaded | None:
         if entry.about["environment"] != environment_digest():
             raise LoadError(f"it was compiled for {entry.about.get('made_for')}; here is {dict(environment())}")
         if not host_functions.available(entry.about["functions"]):
-            return None  # as good as ever, for processes that have registered them
+            return None  # the entry is valid for processes that have registered these functions
         signature = from_json(entry.about["signature"])
         members = tuple(entry.about.get("members", ()))
         if not client.has_processes(members):
-            return None  # as good as ever, for the processes of a job
+            return None  # the entry is valid for the processes of a job
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS, members=members)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
@@ -185,12 +185,12 @@ def _load(key: str, device: int = 0) -> _Loaded | None:
     return _Loaded(executable, signature, str(entry.about.get("name")), len(entry.payload), members)
 
 
-_AHEAD: list[Foreseen[_Loaded]] = []  # of this process: one, or none
+_AHEAD: list[Foreseen[_Loaded]] = []  # at most one for this process
 
 
 def foresee() -> Foreseen[_Loaded] | None:
-    """What the last run of this command used, for the caller to `begin` to load; what this run uses is noted from now
-    on. None where no core is free for it, or no list can be kept."""
+    """Return the preloader of this command, for the caller to `begin`, and note from now on the programs that this run
+    uses. None if there is no idle core, or if no list can be kept."""
     called = command() if spare_core() and store().root is not None else None
     if called is None:
         return None
@@ -200,7 +200,7 @@ def foresee() -> Foreseen[_Loaded] | None:
 
 
 def foresee_again() -> None:
-    """The same for another client, on which nothing is loaded yet."""
+    """Start preloading over, for a new client."""
     ahead = _foreseen()
     if ahead is not None:
         ahead.again()
@@ -211,10 +211,10 @@ def _foreseen() -> Foreseen[_Loaded] | None:
 
 
 def save(program: Program, key: str, functions: Sequence[str], compile_ms: float) -> bool:
-    """Puts a compiled program that calls these `functions` of the process on disk; whether it is there now.
+    """Store a compiled program that calls these host `functions`. Return whether it is on disk now.
 
-    Platforms that cannot serialize have none there, and neither do programs that call back into Python: the callback
-    is an address of this process.
+    It is not stored on platforms that cannot serialize, nor if it calls back into Python: the callback is an address of
+    this process.
     """
     if not store().writable() or any("callback" in name for name in functions):
         return False
@@ -232,8 +232,8 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
 
 
 def describe(name: str, signature: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:
-    """What the entry of a program says of it: compiled in this environment, in so many milliseconds; it calls these
-    `functions` of its process."""
+    """Return the description in a program's entry: its signature, this environment, its compile time and its host
+    `functions`."""
     return {
         "name": name,
         "environment": environment_digest(),

@@ -1,4 +1,4 @@
-"""The store: entries by kind and key in one private folder, shared by processes."""
+"""The store: entries by kind and key in one private folder that processes share."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from lazytpu.runtime.cache.making import Making
 
 __all__ = ["CacheStats", "CacheWarning", "Listed", "Store", "store"]
 
-PATIENCE = 600.0  # seconds to wait for another process's compilation before doing it oneself
+PATIENCE = 600.0  # seconds to wait for another process's compilation before compiling here
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 _KIND = re.compile(r"[a-z]{1,32}")
 
 
 @dataclass(slots=True)
 class CacheStats:
-    """What this process did, by kind of entry: `hits` found, `misses` looked for in vain, `stored`, `rejected` (damaged
-    or foreign); `evicted` entries of any kind; `waited` seconds for other processes."""
+    """Counters of this process by kind of entry: `hits`, `misses`, `stored`, `rejected` (damaged or foreign). `evicted`
+    counts entries of any kind, and `waited` the seconds of waiting for other processes."""
 
     hits: Counter[str] = field(default_factory=Counter)
     misses: Counter[str] = field(default_factory=Counter)
@@ -41,10 +41,11 @@ class CacheStats:
 
 
 class Store:
-    """Entries in the folder `root`, made at the first write; None for a store that is always empty and keeps nothing.
+    """Entries in the folder `root`, which is created at the first write. With None, the store is always empty.
 
-    No method raises because of what is, or is not, on disk: what cannot be read is a miss, what cannot be written is
-    not written, each with one CacheWarning. `limit` is in bytes, None for `options.cache_limit`. Threads may share it.
+    No method raises because of the state of the disk: an unreadable entry is a miss, and an entry that cannot be
+    written is dropped, each with one CacheWarning. `limit` is in bytes, None for `options.cache_limit`. Threads may
+    share a store.
 
         entry = store.get("program", key)
         if entry is None:
@@ -67,7 +68,7 @@ class Store:
     # -- reading and writing
 
     def get(self, kind: str, key: str) -> Entry | None:
-        """The entry of that name, its digest checked, or None. A damaged one is removed, with a warning."""
+        """Return the entry after checking its digest, or None. A damaged entry is removed, with a warning."""
         name = _name(kind, key)
         entry = self._read(kind, key, name)
         with self._lock:
@@ -75,13 +76,14 @@ class Store:
         return entry
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether there is an entry of that name, whatever is in it."""
+        """Whether there is an entry of that name. Its contents are not checked."""
         return self._access.readable() and self._path(_name(kind, key)).exists()
 
     def put(self, kind: str, key: str, payload: bytes, about: Mapping[str, Any]) -> bool:
-        """Stores an entry, in place of one of the same name; whether it was. Other processes see all of it or nothing.
+        """Store an entry, replacing one of the same name. Return whether it was stored. The write is atomic for other
+        processes.
 
-        `about` is JSON: what `lazytpu-show cache` and whoever reads the entry are to know. Its "name" is shown.
+        `about` is a JSON description for readers of the entry. `lazytpu-show cache` shows its "name".
 
         Raises:
             TypeError: `about` is not JSON.
@@ -107,17 +109,21 @@ class Store:
         return True
 
     def writable(self) -> bool:
-        """Whether `put` can store anything: False without a folder, or after a write that failed."""
+        """Whether `put` can store anything: False without a folder, or after a failed write."""
         return self._access.writable()
 
     @contextmanager
     def locked(self, kind: str, key: str, about: Mapping[str, Any] | None = None) -> Iterator[bool]:
-        """Holds the lock of one name against other processes and threads; gives True. Look again with `get` inside.
-        Until it is given back, `making` lists the name with `about`, which is JSON.
+        """Hold the lock of one name against other processes and threads, and give True. Inside, look again with `get`.
+        While the lock is held, `making` lists the name with `about`, which is JSON.
 
-        Gives False, without the lock, when there is an entry by now, when `patience` seconds were not enough or the
-        holder has stopped (with a warning), or when there can be no lock: then do it oneself. A holder that dies loses
-        the lock at once.
+        Give False without the lock, so that the caller compiles itself, if
+
+        - the entry exists by now,
+        - `patience` seconds have passed or the holder has stopped (with a warning), or
+        - the file system has no locks.
+
+        A holder that dies loses the lock at once.
         """
         name = _name(kind, key)
         if not self.writable():
@@ -127,28 +133,28 @@ class Store:
         path, start = self.root / folder.LOCKS / name, time.monotonic()
         there = self._path(name).exists
         try:
-            held = locks.acquire(path, self.patience, enough=there, note=making.note(about or {}))
+            lock = locks.acquire(path, self.patience, enough=there, note=making.note(about or {}))
         except OSError as error:
             self._access.give_up(error)
             yield False
             return
         with self._lock:
             self.stats.waited += time.monotonic() - start
-        if held is None and not there():
+        if lock is None and not there():
             taker = locks.holder(path)
             how = "has stopped" if locks.has_stopped(path) else f"works on it since over {self.patience:.0f} s"
             warn(f"{taker} is making {kind} {key[:16]}, and {how}; it is made here as well")
         try:
-            yield held is not None
+            yield lock is not None
         finally:
-            if held is not None:
+            if lock is not None:
                 try:
-                    locks.release(path, held)
+                    locks.release(path, lock)
                 except OSError as error:
                     self._access.give_up(error)
 
     def reject(self, kind: str, key: str, reason: str) -> None:
-        """Removes an entry that cannot be used, with a warning that says why."""
+        """Remove an unusable entry, and warn with the reason."""
         name = _name(kind, key)
         with self._lock:
             self._rejected.add(name)
@@ -163,7 +169,7 @@ class Store:
     # -- beside the entries
 
     def read_beside(self, name: str) -> bytes | None:
-        """What `write_beside` wrote; None when there is nothing that can be read."""
+        """Return the bytes that `write_beside` wrote; None when they are missing or unreadable."""
         if not self._access.readable():
             return None
         assert self.root is not None
@@ -173,7 +179,7 @@ class Store:
             return None
 
     def write_beside(self, name: str, data: bytes) -> None:
-        """Write a small file of the folder that is no entry, whole or not at all. One that cannot be written is not."""
+        """Write a small auxiliary file into the folder, atomically. A failed write is dropped, with a warning."""
         if not self.writable():
             return
         assert self.root is not None
@@ -185,7 +191,7 @@ class Store:
     # -- looking after it
 
     def entries(self, kind: str | None = None) -> list[Listed]:
-        """All entries (of a kind), the one not used for longest first. Their digests are not looked at."""
+        """Return all entries (of a kind), least recently used first. Their digests are not checked."""
         if not self._access.readable():
             return []
         assert self.root is not None
@@ -193,15 +199,15 @@ class Store:
         return [entry for entry in listed if kind in (None, entry.kind)]
 
     def making(self) -> list[Making]:
-        """What processes are making now, the one that began first first."""
+        """Return the entries in progress in all processes, oldest first."""
         return making.listed(self.root) if self.root and self._access.readable() else []
 
     def size(self) -> int:
-        """Bytes of all entries."""
+        """Return the size of all entries in bytes."""
         return sum(file.size for file in ledger.walk(self.root)) if self.root and self._access.readable() else 0
 
     def remove(self, kind: str, key: str) -> bool:
-        """Removes an entry; whether there was one. Raises OSError."""
+        """Remove an entry. Return whether it existed. Raises OSError."""
         if not self._access.readable():
             return False
         try:
@@ -211,7 +217,7 @@ class Store:
         return True
 
     def clear(self) -> int:
-        """Removes all entries, and says how many. Raises OSError."""
+        """Remove all entries, and return their number. Raises OSError."""
         if not self._access.readable():
             return 0
         assert self.root is not None
@@ -224,16 +230,18 @@ class Store:
         return len(entries)
 
     def evict(self, limit: int) -> int:
-        """Removes the entries not used for longest until the rest has at most `limit` bytes; says how many went.
+        """Remove the least recently used entries until at most `limit` bytes remain. Return the number of removed
+        entries.
 
-        Raises OSError."""
+        Raises OSError.
+        """
         if not self._access.readable():
             return 0
         assert self.root is not None
         return ledger.evict(self.root, limit)[0]
 
     def verify(self, remove: bool = True) -> list[Listed]:
-        """Reads every entry whole, and gives those that are damaged, having removed them. Raises OSError."""
+        """Read every entry, and return the damaged ones, after removing them if `remove`. Raises OSError."""
         if not self._access.readable():
             return []
         assert self.root is not None
@@ -293,5 +301,5 @@ def _store(root: Path | None) -> Store:
 
 
 def store() -> Store:
-    """The store of `options.cache_dir`, one for each folder that was ever set."""
+    """Return the store of `options.cache_dir`, one for each folder that was ever set."""
     return _store(options.cache_dir)

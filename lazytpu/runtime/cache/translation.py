@@ -1,4 +1,4 @@
-"""What the translation of a trace depends on besides the trace: what its program depends on, and who translates."""
+"""The environment that the translation of a trace depends on: the one of its program, and the translators' versions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lazytpu.runtime.cache import fingerprint
 
 KIND = "trace"
 
-# torch decomposes ops, jax lowers templates, the others run in passes and emission.
+# torch decomposes ops, jax lowers templates, and the others run in passes and emission.
 _TRANSLATORS = ("torch", "jax", "numpy", "ml_dtypes", "networkx", "xdsl")
 
 
 @cache
 def translators() -> Mapping[str, str]:
-    """Who translates traces: a digest of lazytpu's own source, and the versions of the others."""
+    """The translators of traces: a digest of lazytpu's own source, and the versions of the others."""
     return {
         "lazytpu source": fingerprint.source_digest(),
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -29,13 +29,13 @@ def translators() -> Mapping[str, str]:
 
 @cache
 def environment() -> Mapping[str, str]:
-    """The environment of translation, in words: that of programs, and who translates."""
+    """The environment of translation in words: the one of programs, and the translators."""
     return {**fingerprint.environment(), **translators()}
 
 
 @cache
 def environment_digest() -> str:
-    """`environment()` in 64 hexadecimal digits."""
+    """The digest of `environment()`, 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for name, value in sorted(environment().items()):
         digest.update(f"{len(name)} {name}={len(value)} {value}\n".encode())
@@ -43,12 +43,12 @@ def environment_digest() -> str:
 
 
 def trace_key(content: str) -> str:
-    """The name in the cache of the program of a trace; `content` is the digest of the trace and of what is asked."""
+    """Return the cache key of a trace's program. `content` is the digest of the trace and of the requested results."""
     return hashlib.sha256(f"{environment_digest()} {content}".encode()).hexdigest()
 
 
 def describe(name: str, records: int, program: str) -> dict[str, Any]:
-    """What the entry of a trace says of it, in this environment; `program` is the key of its executable."""
+    """Return the description in a trace's entry, for this environment; `program` is the key of its executable."""
     return {
         "name": name,
         "records": records,

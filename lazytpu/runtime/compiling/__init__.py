@@ -1,5 +1,5 @@
-"""Compiling in another process, the helper, which goes on when the one that asked has ended.
+"""Remote compilation: compiling in the helper process, which continues when the requesting process has ended.
 
-`elsewhere` is what callers use: a module goes in, and a ticket comes back. `helper` is the process as its parent sees
-it, `child` what runs in it, `provide` how it compiles for the cache on disk, and `wire` what the two say to each other.
+Callers use `elsewhere`: they pass a module and receive a ticket. `helper` is the parent's side of the process, `child`
+is its main program, `provide` compiles into the cache on disk, and `wire` is the message format.
 """

@@ -1,8 +1,8 @@
-"""The helper process: `python child.py`, with a socket to the process that asks as its standard input.
+"""The helper process: `python child.py`, with a socket to the requesting process as its standard input.
 
-Run by its path, by `lazytpu.runtime.compiling.helper`. It compiles what it is given, one program at a time and in that
-order, and ends when it is told to or when its parent has ended. What it has been given by then it finishes first, as
-long as its parent's `compile_after_exit` allows.
+`lazytpu.runtime.compiling.helper` runs it by its path. It compiles one program at a time, in the order of the requests.
+It ends on request, or when its parent has ended; before that it finishes pending requests, within its parent's
+`compile_after_exit`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any
 
 IDLE = 60.0
-"Seconds without work after which it offers to end: it holds 200 MB, and starting costs less than a second."
+"""Seconds without work after which it offers to end: it holds 200 MB, and a new start takes less than a second."""
 NICE = 5
-"Its priority once its parent has ended. Before, it does what a thread of its parent would; the next may wait for it."
+"""Its priority (nice value) once its parent has ended. Before, it does the work of a parent's thread, which may be
+waited for."""
 
 
 def detach() -> socket.socket:
-    """Let go of what the parent has: it need not wait for this process, and its terminal, files and folder are its own.
-    Returns the connection, which was standard input."""
+    """Detach from the parent: the parent need not wait for this process, and its terminal, files and folder are closed.
+    Return the connection, which was standard input."""
     if os.fork():
-        os._exit(0)  # the parent's child; this process is init's, so that no os.wait() of a script ever meets it
+        os._exit(0)  # the parent's child ends; init adopts this process, so that no os.wait() of a script reports it
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     connection = socket.socket(fileno=os.dup(0))
@@ -41,7 +42,7 @@ def detach() -> socket.socket:
 
 
 class Worker:
-    """Compiles requests on a thread, and answers each."""
+    """Compile requests on a thread, and answer each one."""
 
     def __init__(self, connection: socket.socket, parent: int) -> None:
         self.connection = connection
@@ -51,22 +52,23 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was asked for is answered."""
+        """Whether all requests are answered."""
         return self.requests.unfinished_tasks == 0
 
     def finish(self, seconds: float) -> None:
-        """Wait so long for what has been asked for."""
+        """Wait up to `seconds` for the pending requests."""
         done = self.requests.all_tasks_done
         with done:
             done.wait_for(lambda: self.idle, min(seconds, threading.TIMEOUT_MAX))
 
     def _work(self) -> None:
-        from lazytpu.runtime.compiling import wire  # here: the first import of jax takes a while, and others wait
+        # here, since the first import of jax takes a while that others need not wait
+        from lazytpu.runtime.compiling import wire
 
         while True:
             header, module = self.requests.get()
             answer, payload = self._answer(header, module)
-            with suppress(OSError):  # the parent has ended, and the next process finds the program
+            with suppress(OSError):  # the parent has ended; the next process finds the program in the cache
                 wire.send(self.connection, {"number": header["number"], **answer}, payload)
             self.requests.task_done()
 
@@ -96,15 +98,16 @@ class Worker:
 
 
 def serve(connection: socket.socket, worker: Worker, idle: float = IDLE) -> float:
-    """Hand the worker what the parent asks for until that has ended, or hangs up; returns for how many seconds to go on
-    then. Without work for `idle` seconds, offer to end. A message without a module only says for how long."""
+    """Pass the parent's requests to the worker until the parent ends or hangs up. Return the seconds for which to
+    continue after that. Offer to end after `idle` seconds without work. A message without a module only updates the
+    seconds."""
     from lazytpu.runtime.compiling import wire
 
     limit = 0.0
     while True:
         if not select.select([connection], [], [], idle)[0]:
             if worker.idle:
-                with suppress(OSError):  # it has just ended, which is the next thing to be read
+                with suppress(OSError):  # the parent has ended, which the next read reports
                     wire.send(connection, {"outcome": "idle"})
             continue
         message = wire.receive(connection)
@@ -116,7 +119,7 @@ def serve(connection: socket.socket, worker: Worker, idle: float = IDLE) -> floa
 
 
 def main(parent: int, topology: str, chips_per_host: str) -> None:
-    """Serve `parent`, the process of that number. With a topology, programs are for that one."""
+    """Serve the process with the number `parent`. With a topology, compile programs for it."""
     connection = detach()
     if topology:
         from lazytpu.runtime.tpu import topologies
@@ -125,17 +128,17 @@ def main(parent: int, topology: str, chips_per_host: str) -> None:
     worker = Worker(connection, parent)
     limit = serve(connection, worker)
     for thread in os.listdir("/proc/self/task"):
-        with suppress(OSError):  # that thread has ended
+        with suppress(OSError):  # the thread has ended
             os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
     worker.finish(limit)
 
 
 if __name__ == "__main__":
-    # The package without its __init__, which loads torch: 2 s of CPU for nothing.
+    # The package without its __init__, which would load torch: 2 s of CPU in vain.
     package = types.ModuleType("lazytpu")
     package.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["lazytpu"] = package
     here = str(Path(__file__).parent)
-    sys.path[:] = [entry for entry in sys.path if entry != here]  # it is there but in a Python that is told not to
+    sys.path[:] = [entry for entry in sys.path if entry != here]  # Python adds it, unless started with -P or -I
     main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
-    os._exit(0)  # XLA cannot be stopped, and is in the middle of what was not finished in time
+    os._exit(0)  # XLA's threads cannot be stopped, and may be in the middle of a compilation

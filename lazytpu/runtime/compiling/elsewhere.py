@@ -1,14 +1,14 @@
-"""Programs that another process compiles: this one does not lend it the interpreter, and may end before it is done.
+"""Remote compilation: another process compiles a program, does not take this interpreter's time, and may outlive it.
 
     ticket = elsewhere.compile(module, key, name="train")
     ...
     if ticket.wait(15.0):
         program = ticket.result().program
 
-The process, the helper, is started at the first use and kept while there is work. It compiles one program at a time
-into the cache on disk, under the lock that keeps two processes from compiling the same. When this process has ended it
-goes on for at most `options.compile_after_exit` seconds. Its memory does not stay: when it has been idle for a minute
-it ends, and the next program starts another.
+The process, the helper, starts at the first use and is kept while there is work. It compiles one program at a time into
+the cache on disk, under the lock that keeps two processes from compiling the same. When this process has ended, the
+helper continues for at most `options.compile_after_exit` seconds. It ends after a minute without work, to free its
+memory; the next program starts another.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from lazytpu.runtime.errors import LoadError, compile_error
 from lazytpu.runtime.xla import client, host_functions
 from lazytpu.runtime.xla.mlir import ir
 
-LOSSES = 2
-"So many helpers may die with work to do; then this process starts no more."
+MAX_LOST_HELPERS = 2
+"""The number of helpers that may die with work to do before this process stops starting them."""
 
 
 class HelperLost(RuntimeError):
-    """The helper ended, or what it made is not to be had: this process can compile the program itself."""
+    """The helper ended, or its program cannot be loaded. This process can compile the program itself."""
 
 
 class Ticket:
-    """A program that the helper was given. `name` is the program's, `key` its name in the cache."""
+    """A program that the helper compiles: its `name`, and its cache `key`."""
 
     def __init__(self, key: str, name: str, device: int) -> None:
         self.key = key
@@ -54,21 +54,21 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether `result` gives, or raises, at once."""
+        """Whether `result` returns or raises at once."""
         return self._settled.is_set()
 
     @property
     def seconds(self) -> float:
-        """How long it has taken, or took."""
+        """The seconds since the request, up to the answer."""
         return time.perf_counter() - self._began if self._seconds is None else self._seconds
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait so many seconds until it is `done`, and say whether it is. An exception of a signal's handler may end
-        the wait; nothing else happens then."""
+        """Wait up to `timeout` seconds until the ticket is `done`, and return whether it is. An exception of a signal
+        handler may end the wait; the ticket stays valid."""
         return self._settled.wait(timeout)
 
     def result(self) -> Obtained:
-        """The program, loaded from the cache, or from what was sent, once the helper is done.
+        """Wait for the helper, and return the program, loaded from the cache or from the bytes that the helper sent.
 
         Raises CompileError when XLA refused the module, and HelperLost.
         """
@@ -93,14 +93,14 @@ class Ticket:
         return Obtained(program, taken is not None, 1e3 * (time.perf_counter() - start) if taken is None else taken)
 
     def settle(self, answer: Mapping[str, Any]) -> None:
-        """What became of it; the first answer counts."""
+        """Resolve the ticket with an answer. Later answers are ignored."""
         if not self.done:
             self._answer, self._seconds = answer, self.seconds
             self._settled.set()
 
 
 class _Helpers:
-    """The helper of this process, if there is one, and the tickets that it has not answered."""
+    """The helper of this process, if there is one, and the tickets without an answer."""
 
     def __init__(self) -> None:
         self.current: Helper | None = None
@@ -117,13 +117,13 @@ class _Helpers:
                 if self.current is None:
                     self.current = _started(self.heard)
                 self.current.send({"number": number, **header}, module)
-            except (OSError, RuntimeError) as error:  # no process, or no thread
+            except (OSError, RuntimeError) as error:  # no process, or no thread, could be started
                 self.tickets.pop(number, None)
                 self.losses += 1
                 ticket.settle({"outcome": "lost", "reason": str(error)})
 
     def heard(self, helper: Helper, answer: dict[str, Any] | None) -> None:
-        """An answer of a helper, on the thread that listens to it; None when it has ended."""
+        """Process an answer of a helper, or its end (None), on the thread that listens to it."""
         if answer is None:
             self._ended(helper)
         elif answer["outcome"] == "idle":
@@ -138,21 +138,21 @@ class _Helpers:
                 ticket.settle(answer)
 
     def remind(self) -> None:
-        """What `elsewhere.remind` says."""
-        with self.lock, suppress(OSError):  # it has just ended
+        """See `elsewhere.remind`."""
+        with self.lock, suppress(OSError):  # the helper has just ended
             if self.current is not None:
                 self.current.send({"after_exit": options.compile_after_exit}, b"")
 
     def leave(self) -> list[Ticket]:
-        """What `elsewhere.leave` says."""
+        """See `elsewhere.leave`."""
         with self.lock:
-            left, self.tickets = list(self.tickets.values()), {}
+            unanswered, self.tickets = list(self.tickets.values()), {}
             helper, self.current = self.current, None
             if helper is not None:
-                with suppress(OSError):  # it has just ended
+                with suppress(OSError):  # the helper has just ended
                     helper.send({"after_exit": options.compile_after_exit}, b"")
                     helper.hang_up()
-        return left
+        return unanswered
 
     def _ended(self, helper: Helper) -> None:
         with self.lock:
@@ -161,22 +161,22 @@ class _Helpers:
                 self.current = None
                 lost, self.tickets = list(self.tickets.values()), {}
                 self.losses += bool(lost)
-            said = helper.last_words()
+            last_words = helper.last_words()
             helper.close()
         for ticket in lost:
-            ticket.settle({"outcome": "lost", "reason": f"that process ended{said and ', saying: '}{said}"})
+            ticket.settle({"outcome": "lost", "reason": f"that process ended{last_words and ', saying: '}{last_words}"})
 
 
 _helpers = _Helpers()
 
 
 def available(module: ir.Module) -> bool:
-    """Whether the helper can make the program of a module: there is a cache on disk, the platform's programs can be
-    written to it and compiled without its devices, and the program calls no function that only this process has."""
+    """Whether the helper can compile a module. There must be a cache on disk. The platform's programs must serialize,
+    and compile without its devices. The program may call no function that only this process has registered."""
     return (
         bool(sys.executable)
-        and not getattr(sys, "frozen", False)  # it is the application, which would start itself
-        and _helpers.losses < LOSSES
+        and not getattr(sys, "frozen", False)  # sys.executable is the application, which would start itself
+        and _helpers.losses < MAX_LOST_HELPERS
         and store().writable()
         and (client.platform() == "cpu" or _topology() is not None)
         and all(name.startswith("lapack_") for name in host_functions.called_by(module))
@@ -186,8 +186,8 @@ def available(module: ir.Module) -> bool:
 def compile(
     module: ir.Module, key: str, *, name: str = "program", device: int = 0, estimate: float | None = None
 ) -> Ticket:
-    """Hand a module that is `available`, and whose `program_key` is `key`, to the helper, behind what it has already.
-    `estimate` are the seconds that it will take, for the list of what is in the making."""
+    """Queue a module, which is `available` and whose `program_key` is `key`, at the helper. `estimate` is the expected
+    time in seconds, for the list of entries in progress."""
     ticket = Ticket(key, name, device)
     header = {
         "key": key,
@@ -204,19 +204,19 @@ def compile(
 
 
 def remind() -> None:
-    """Tell the helper what `options.compile_after_exit` is now. Otherwise it knows what it was at its last program."""
+    """Send the helper the current `options.compile_after_exit`. Otherwise it uses the value of its last request."""
     _helpers.remind()
 
 
 def leave() -> list[Ticket]:
-    """At the end of the process: let the helper go on by itself, for `options.compile_after_exit` seconds. Returns the
-    tickets that it has not answered, oldest first; nothing becomes of them in this process."""
+    """Leave the helper to continue alone for `options.compile_after_exit` seconds, as this process ends. Return the
+    tickets without an answer, oldest first; they are never resolved in this process."""
     return _helpers.leave()
 
 
 @cache
 def _topology() -> tuple[str, tuple[int, ...]] | None:
-    """The TPUs that programs of this process are for, if it has any, as `topologies.aim_at` takes them."""
+    """Return the topology of this process's TPUs, if it has any, as `topologies.aim_at` takes it."""
     if client.platform() != "tpu":
         return None
     from lazytpu.runtime.tpu import topologies  # here: no other platform needs it
@@ -225,7 +225,7 @@ def _topology() -> tuple[str, tuple[int, ...]] | None:
 
 
 def _started(heard: Callable[[Helper, dict[str, Any] | None], None]) -> Helper:
-    """A helper for the platform of this process. It opens no TPU, as a chip belongs to one process."""
+    """Start a helper for the platform of this process. It opens no TPU, as a chip belongs to one process."""
     topology = _topology()
     if topology is None:
         return Helper(heard)
@@ -235,7 +235,8 @@ def _started(heard: Callable[[Helper, dict[str, Any] | None], None]) -> Helper:
 
 
 def _in_child() -> None:
-    """A forked child has no helper, and does not keep its parent's from seeing how the parent ends."""
+    """Close the parent's connection in a forked child, so that the helper sees the end of the parent, and start without
+    a helper."""
     global _helpers
     if _helpers.current is not None:
         _helpers.current.close()

@@ -1,5 +1,5 @@
-"""What the helper does with one module: compile it into the cache on disk, where the process that asked finds it. One
-that the cache does not take, as it is larger than `options.cache_limit`, is sent."""
+"""The helper's work on one module: compile it into the cache on disk, where the requesting process finds it. An
+executable that exceeds `options.cache_limit` is sent instead."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lazytpu.runtime.xla.signature import signature
 
 
 class Unfit(RuntimeError):
-    """This process cannot make the program that was asked for; the one that asks has to do it itself."""
+    """This process cannot compile the requested program. The requesting process has to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """A program, on disk or as the `payload` and `entry` that would be there. Compiling took so many `milliseconds`,
-    None when it was there."""
+    """A program on disk, or its cache entry as `payload` and `entry`. `milliseconds` is its compile time, None when it
+    was already on disk."""
 
     milliseconds: float | None
     payload: bytes = b""
@@ -33,12 +33,11 @@ class Provided:
 
 
 def provide(module: ir.Module, key: str, *, name: str, functions: list[str], about: Mapping[str, Any]) -> Provided:
-    """Put the program of a module under its key on disk. While another process compiles it, that one is waited for.
-    `functions` are those of the process that the program calls, and `about` goes into the list of what is in the
-    making.
+    """Store the program of a module under its key. If another process is compiling it, wait for that one. `functions`
+    are the host functions that the program calls. `about` goes into the list of entries in progress.
 
-    Raises CompileError when XLA refuses the module, and Unfit: here the program would have another key, as in another
-    environment, or it has no form to be stored in.
+    Raises CompileError when XLA refuses the module. Raises Unfit if the program would have another key here, as in
+    another environment, or if it cannot be serialized.
     """
     if not host_functions.available(functions):
         raise Unfit(f"it calls {', '.join(functions)}, and the process that compiles has not all of them")

@@ -1,6 +1,6 @@
-"""What a process and its helper say to each other: JSON and bytes over a socket. Nothing is ever unpickled.
+"""Messages between a process and its helper: JSON and bytes over a socket. Nothing is ever unpickled.
 
-A message is the lengths of its two parts (4 bytes each, little-endian), a header in JSON, and a payload.
+A message consists of the lengths of its two parts (4 bytes each, little-endian), a header in JSON, and a payload.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 _LENGTHS = struct.Struct("<II")
 LARGEST = 2**32 - 1
-"Bytes of a payload."
+"""The largest payload, in bytes."""
 
 Message = tuple[dict[str, Any], bytes]
 
@@ -21,12 +21,12 @@ Message = tuple[dict[str, Any], bytes]
 def send(connection: socket.socket, header: Mapping[str, Any], payload: bytes = b"") -> None:
     """Send a message. Raises OSError when the other side has ended."""
     text = json.dumps(header).encode()
-    # No signal: a script may let SIGPIPE end its process, as those do that write into `head`.
+    # Without SIGPIPE: a script may let it end its process, as scripts do that write into `head`.
     connection.sendall(_LENGTHS.pack(len(text), len(payload)) + text + payload, socket.MSG_NOSIGNAL)
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """The next message, once all of it is there; None when the other side has ended."""
+    """Return the next complete message; None when the other side has ended."""
     lengths = _read(connection, _LENGTHS.size)
     if lengths is None:
         return None
@@ -39,10 +39,10 @@ def _read(connection: socket.socket, count: int) -> bytes | None:
     view = memoryview(data)
     while view:
         try:
-            got = connection.recv_into(view)
-        except ConnectionResetError:  # it ended with messages unread
+            received = connection.recv_into(view)
+        except ConnectionResetError:  # the other side ended with messages unread
             return None
-        if got == 0:
+        if received == 0:
             return None
-        view = view[got:]
+        view = view[received:]
     return bytes(data)

@@ -1,1 +1,1 @@
-"""A process that is one of several: the client that knows the devices of all."""
+"""Processes of a multi-process job: the client that sees the devices of all of them."""

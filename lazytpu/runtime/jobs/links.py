@@ -1,9 +1,9 @@
-"""The sockets by which XLA's collectives reach the other processes: shutting them down is the only way to end a
-collective that waits for a process that has stopped (XLA's gloo waits for half an hour).
+"""The sockets of XLA's collectives. Shutting them down is the only way to end a collective that waits for a stopped
+process (XLA's gloo waits for half an hour).
 
-They are shut down for reading alone, and stay open: gloo tells what waits to receive that a connection has ended, but
-forgets what it has still to send (`gloo/transport/tcp/pair.cc`: `signalException` passes over sends of unbound
-buffers), so a process that sends to a socket that its peer has closed may wait for ever.
+They are shut down for reading only, and stay open. gloo notifies pending receives that a connection has ended, but
+forgets pending sends (`gloo/transport/tcp/pair.cc`: `signalException` skips sends of unbound buffers). So a process
+that sends to a socket that its peer has closed may wait forever.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _OPEN = Path("/proc/self/fd")
 
 
 def connections() -> dict[str, int]:
-    """The file descriptors of the sockets of this process, by names that no other socket ever has. Empty where the
-    system does not list them."""
-    found: dict[str, int] = {}
+    """Return the file descriptors of this process's sockets by a name that is unique over time. Empty where the system
+    does not list them."""
+    descriptors: dict[str, int] = {}
     for number in os.listdir(_OPEN) if _OPEN.exists() else ():
-        with suppress(OSError):  # closed since
+        with suppress(OSError):  # closed meanwhile
             name = os.readlink(_OPEN / number)
             if name.startswith("socket:"):
-                found[name] = int(number)
-    return found
+                descriptors[name] = int(number)
+    return descriptors
 
 
 class Links:
-    """The connections between some processes: those that their first collective opens. Make it before that, and call
+    """The connections that the first collective of some processes opens. Construct it before that collective, and call
     `complete` after it."""
 
     def __init__(self) -> None:
@@ -43,22 +43,21 @@ class Links:
         return self._own is not None
 
     def complete(self) -> None:
-        """The first collective has ended."""
+        """Note that the first collective has ended, and determine its connections."""
         if self._own is None:
             self._own = set(connections()) - self._before
 
     def cut(self) -> None:
-        """Shut the connections down: what waits for them fails at once. The other ends see nothing of it before
-        `close`."""
+        """Shut the connections down, so that receives fail at once. The peers notice only after `close`."""
         for name, number in connections().items():
             if name in self._own if self._own is not None else name not in self._before:
-                with suppress(OSError):  # closed since
+                with suppress(OSError):  # closed meanwhile
                     self._kept.append(os.dup(number))
                     with socket.socket(fileno=os.dup(number)) as duplicate:
                         if duplicate.family in (socket.AF_INET, socket.AF_INET6):
                             duplicate.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
-        """Let go of what was cut."""
+        """Close the connections that were shut down."""
         while self._kept:
             os.close(self._kept.pop())

@@ -1,6 +1,7 @@
-"""The client of a process that is one of several: it knows the devices of all, and programs may communicate.
+"""The client of a process in a multi-process job: it sees the devices of all processes, and programs may communicate.
 
-XLA's own recipe, without `jax.distributed`: that also swallows SIGTERM, and ends the survivors when a process is gone.
+It follows XLA's own recipe, without `jax.distributed`, which also swallows SIGTERM and ends the survivors when a
+process dies.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from lazytpu.runtime.xla.processor import without_half_arithmetic
 
 
 class CannotJoin(RuntimeError):
-    """This process cannot become one of several."""
+    """This process cannot join a multi-process job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a process in its job: it is `rank` of `size`, `service` is the address of the coordination service, `host` the
-    own address. It waits for the other processes at most `timeout` seconds."""
+    """The place of a process in its job: `rank` of `size`, the address `service` of the coordination service, and its
+    own address `host`. It waits for the other processes for at most `timeout` seconds."""
 
     service: str
     rank: int
@@ -38,9 +39,9 @@ class Place:
 
 
 def takes_chip(size: int) -> bool:
-    """Whether this process has to take a chip of a TPU (`take_chip`) before it does anything else with the device.
+    """Whether this process has to take a TPU chip (`take_chip`) before any other use of the device.
 
-    Raises CannotJoin when it is too late for that.
+    Raises CannotJoin when the device is in use already.
     """
     if size == 1 or not client.seeks_tpu():
         return False
@@ -53,13 +54,13 @@ def takes_chip(size: int) -> bool:
 
 
 def can_join_again() -> bool:
-    """Whether a process that is one of several can leave the others for new ones: libtpu does not let go of a chip."""
+    """Whether a process can leave its job for a new one. On a TPU it cannot: libtpu never releases a chip."""
     return client.platform() == "cpu"
 
 
 def take_chip(place: Place, addresses: Sequence[str]) -> None:
-    """Become one of several processes that have a chip of a TPU each: waits until all of them have called this.
-    `addresses` are those of `chips.address`, by rank.
+    """Join a job with one TPU chip for each process, and wait until all processes have called this. `addresses` are the
+    results of `chips.address`, by rank.
 
     Raises CannotJoin.
     """
@@ -68,26 +69,26 @@ def take_chip(place: Place, addresses: Sequence[str]) -> None:
         joined = client.make_tpu_client(_connection(place))
     except (client.XlaError, RuntimeError) as error:
         raise _cannot(place, error) from error
-    found = sorted({device.process_index for device in joined.devices()})
-    if joined.process_index() != place.rank or found != list(range(place.size)):
+    indices = sorted({device.process_index for device in joined.devices()})
+    if joined.process_index() != place.rank or indices != list(range(place.size)):
         raise CannotJoin(
             f"rank {place.rank} of {place.size} is process {joined.process_index()} to libtpu, which found the chips "
-            f"of processes {found}: ranks have to follow the machines in the slice, with one rank for each chip (of "
+            f"of processes {indices}: ranks have to follow the machines in the slice, with one rank for each chip (of "
             "torchrun, --node-rank is the machine's TPU_WORKER_ID), and TPU_* variables must agree with that"
         )
     client.use(joined)
 
 
 def join(place: Place, forget: Callable[[], None]) -> None:
-    """Become one of several processes that run on CPUs: waits until all of them have called this. A process that is the
-    only one stays as it is on other platforms.
+    """Join a job on CPUs, and wait until all processes have called this. On other platforms, a job of one process needs
+    no change.
 
-    What is on the device already moves to the new client, through the host; `forget` drops the programs of the old one.
-    That is possible on a CPU alone: no other platform lets go of its device.
+    Values on the device move to the new client, through the host; `forget` drops the programs of the old one. Only a
+    CPU client allows this, since other platforms do not release their device.
 
     Raises:
         NotImplementedError: the platform is another.
-        CannotJoin: the others did not come, or a value is in a layout that cannot move.
+        CannotJoin: the other processes did not come, or a value has a layout that cannot move.
     """
     if client.platform() != "cpu":
         if place.size == 1:
@@ -95,17 +96,17 @@ def join(place: Place, forget: Callable[[], None]) -> None:
         raise NotImplementedError(
             f"process groups on a {client.platform()}: they run on TPUs and CPUs (LAZYTPU_PLATFORM=cpu)"
         )
-    environment()  # as of a single process: its programs are the same
+    environment()  # compute it as a single process, which has the same programs
     environment_digest()
     try:
         joined = _client(place)
     except (client.XlaError, RuntimeError) as error:
         raise _cannot(place, error) from error
-    held = _held()
+    arrays = _held()
     client.use(joined)
     repadding.forget()
     forget()
-    for buffer, name, values in held:
+    for buffer, name, values in arrays:
         setattr(buffer, name, client.to_device(values))
 
 
@@ -114,13 +115,13 @@ def _cannot(place: Place, error: Exception) -> CannotJoin:
 
 
 def _connection(place: Place) -> Any:
-    """Connected to the coordination service, by a relay; waits until all processes are."""
+    """Connect to the coordination service through a relay, and wait until all processes are connected."""
     relay = Relay(*place.service.rsplit(":", 1))
     connection = client.distributed_client(
         relay.address,
         place.rank,
         init_timeout=max(1, round(place.timeout)),
-        heartbeat_timeout=10**6,  # seconds: the default ends this process when another is gone
+        heartbeat_timeout=10**6,  # seconds: the default ends this process when another one dies
         shutdown_on_destruction=False,
         use_compression=True,
     )
@@ -129,9 +130,9 @@ def _connection(place: Place) -> Any:
 
 
 def _client(place: Place) -> Any:
-    """A client of the CPU whose devices are those of all processes; waits for them."""
+    """Make a CPU client whose devices are those of all processes; wait for them."""
     connection = _connection(place)
-    # jax lets it listen on what the host name means.
+    # By default, jax listens on the address of the host name.
     collectives = client.gloo_collectives(connection, place.host, None)
     with without_half_arithmetic():
         return client.make_cpu_client(
@@ -144,9 +145,10 @@ def _client(place: Place) -> Any:
 
 
 def _held() -> list[tuple[Buffer, str, Any]]:
-    """Every array on the device: the buffer, the name of its attribute, and the values."""
-    found: list[tuple[Buffer, str, Any]] = []
-    buffers = [each for each in gc.get_objects() if issubclass(type(each), Buffer)]  # isinstance() calls their code
+    """Return every array on the device: (buffer, name of its attribute, values)."""
+    arrays: list[tuple[Buffer, str, Any]] = []
+    # isinstance() would run code of the objects
+    buffers = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), Buffer)]
     for buffer in buffers:
         if isinstance(buffer, CustomLayoutBuffer):
             raise CannotJoin(
@@ -154,12 +156,12 @@ def _held() -> list[tuple[Buffer, str, Any]]:
                 "torch.distributed.init_process_group() before the first training step"
             )
         if isinstance(buffer, PaddedBuffer):
-            found.extend([(buffer, name, client.to_host(array)) for name, array in buffer.arrays()])
+            arrays.extend([(buffer, name, client.to_host(array)) for name, array in buffer.arrays()])
             continue
         if buffer.array is not None and not client.is_deleted(buffer.array):
             host = buffer.host if isinstance(buffer, ConstantBuffer) else None
             try:
-                found.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
-            except RunError as error:  # what computes it has failed, as a collective of a group that is broken
+                arrays.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
+            except RunError as error:  # its program failed, for example a collective of a broken group
                 buffer.error = RunError(error.program, error.reason, None)
-    return found
+    return arrays

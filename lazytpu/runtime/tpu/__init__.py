@@ -1,1 +1,1 @@
-"""Programs for TPUs that are not there: compiled by libtpu, which needs the name of a topology alone."""
+"""Programs for TPUs that this machine does not have, compiled by libtpu from the name of a topology alone."""

@@ -1,8 +1,8 @@
-"""Ahead of time: the programs of a dump compiled for a TPU topology that is not there.
+"""Ahead-of-time compilation: compile the programs of a dump for a TPU topology that this machine does not have.
 
-A process of its own does this (`compile_dump`), since it aims XLA's client at the topology and can run nothing from
-then on. The keys are made by the code that makes them everywhere else, so they are those that a process on such a
-machine looks for, as far as libtpu describes a topology alike with and without its devices.
+A separate process does this (`compile_dump`), since it aims XLA's client at the topology and can run nothing
+afterwards. The usual code computes the keys. So they equal the keys on such a machine, as long as libtpu describes a
+topology identically with and without its devices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.signature import signature
 
-# No TPU is looked for, here or at Google's metadata server, and other processes may have libtpu loaded.
+# Do not look for a TPU, here or at Google's metadata server. Other processes may have libtpu loaded.
 _ALONE = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -37,17 +37,17 @@ _NO_TOPOLOGY = 3
 
 
 def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
-    """Compile the programs of a folder that LAZYTPU_DUMP made for a topology such as "v6e:2x2" or "v6e", in a process
-    of its own, into the cache `into`; says what became of each. Flags of XLA_FLAGS and LIBTPU_INIT_ARGS are those of
-    this process.
+    """Compile the programs of a folder that LAZYTPU_DUMP wrote into the cache `into`, for a topology such as "v6e:2x2"
+    or "v6e", in a separate process. Return a line on the outcome of each program. The flags of XLA_FLAGS and
+    LIBTPU_INIT_ARGS are those of this process.
 
-    Raises PlatformError when libtpu is not installed or knows no such topology, and ValueError for a folder without
+    Raises PlatformError when libtpu is not installed or does not know the topology, and ValueError for a folder without
     programs.
     """
     if not sorted(dump.glob("*.json")):
         raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
     command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(dump), str(into)]
-    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu is talkative
+    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu logs a lot
     if done.returncode == _NO_TOPOLOGY:
         raise PlatformError(done.stdout.strip())
     if done.returncode:
@@ -57,7 +57,7 @@ def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The process: TOPOLOGY DUMP CACHE."""
+    """Run the process with the arguments TOPOLOGY DUMP CACHE."""
     topology, dump, into = arguments[0], Path(arguments[1]), Store(Path(arguments[2]))
     try:
         topologies.aim_at(topology)
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _compile(path: Path, into: Store) -> str:
-    """Compile one program; a line that says how it went."""
+    """Compile one program, and return a line on its outcome."""
     try:
         fields: dict[str, Any] = json.loads(path.read_text())
         text = path.with_suffix(".stablehlo.mlir").read_text()

@@ -1,7 +1,7 @@
-"""Compiling for TPUs that are not there: libtpu needs the name of a topology, and no device.
+"""Compiling for TPUs that this machine does not have: libtpu needs the name of a topology, and no device.
 
-Checked against libtpu 0.0.42.1. What is here is for processes of its own (`ahead`, `tpu_child`, the
-sweep of tools/conformance): one that is aimed at a topology can run nothing, and the compiler may end any.
+Checked against libtpu 0.0.42.1. Use this module in separate processes (`ahead`, `tpu_child`, the sweep of
+tools/conformance). A process that is aimed at a topology can run nothing, and the compiler may end it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from lazytpu.runtime.xla.client import XlaError, compile_options
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.module_options import options_of, replicas_of
 
-# By the kind that XLA calls a chip: its generation, and the dimensions of a topology.
+# XLA's name of a chip -> (its generation, the number of dimensions of a topology).
 _KINDS = {"TPU v5 lite": ("v5e", 2), "TPU v5": ("v5p", 3), "TPU v6 lite": ("v6e", 2), "TPU7x": ("tpu7x", 3)}
 
 
 def aim_at(topology: str, chips_per_host: tuple[int, ...] = ()) -> None:
-    """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
-    nothing. To be called before anything else of `client`. `chips_per_host`, in three dimensions, is what libtpu takes
-    for usual if it is empty. Raises PlatformError when libtpu, which compiles, is not installed, or knows no such
+    """Make this process compile for a TPU topology such as "v6e:2x2" that this machine need not have. It can run
+    nothing afterwards. Call it before any other function of `client`. `chips_per_host` has three dimensions; if empty,
+    libtpu chooses the usual arrangement. Raises PlatformError when libtpu is not installed or does not know the
     topology."""
     client.AIM.extend(_devices(topology, chips_per_host))
 
 
 def here() -> tuple[str, tuple[int, ...]] | None:
-    """The topology of the TPUs that this process is one of, as `aim_at` takes it; None where their kind is not known.
-    Of one chip alone it is "v6e:1x1", with (1, 1, 1) a host."""
+    """Return the topology of this process's TPUs, as `aim_at` takes it; None for an unknown kind. A single chip is
+    "v6e:1x1", with (1, 1, 1) chips per host."""
     chips, first = client.client().devices(), client.devices()[0]
     generation, dimensions = _KINDS.get(str(first.device_kind), ("", 0))
     if not generation:
@@ -61,8 +61,9 @@ def _devices(topology: str, chips_per_host: tuple[int, ...] = ()) -> list[Any]:
 
 
 def check_compiles(module: ir.Module, topology: str, *, name: str) -> None:
-    """Compile a module for one device of a topology, in a process that goes on running programs where it does. What
-    ends the compiler ends the process. Raises PlatformError as `aim_at`, and CompileError that calls it `name`."""
+    """Compile a module for one device of a topology, in a process that continues to run programs on its own platform. A
+    crash of the compiler ends the process. Raises PlatformError as `aim_at`, and CompileError for the program `name`.
+    """
     chips = _devices(topology)
     chosen = compile_options(0, options_of(module), among=chips)
     try:
@@ -72,15 +73,15 @@ def check_compiles(module: ir.Module, topology: str, *, name: str) -> None:
 
 
 def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
-    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one. Raises
-    CompileError that calls it `name`."""
+    """Compile a module for the topology of `aim_at`, and return the serialized executable, for `deserialize` on such a
+    TPU. Raises CompileError for the program `name`."""
     return bytes(_compiled(module, name, options).serialize())
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """What the TPU compiler made of a module, as it says it itself: an HloProto of the scheduled module, with cycles in
-    the ops' backend_config (`proto`), the memory, and which values share which bytes (`buffers`)."""
+    """The TPU compiler's own description of a compiled module: an HloProto of the scheduled module, with cycles in the
+    ops' backend_config (`proto`), its memory, and the values in each allocation (`buffers`)."""
 
     proto: bytes
     memory: Memory
@@ -96,14 +97,14 @@ def compile_scheduled(
     options: Mapping[str, bool | int | str],
     dump: Path,
 ) -> Scheduled:
-    """Compile a module for the topology that `aim_at` named, on its first `partitions` devices, with the options of
-    `compile_options`; `shardy` when it has shardings of that dialect. The compiler writes to the folder `dump`. Raises
-    CompileError."""
+    """Compile a module for the topology of `aim_at`, on its first `partitions` devices, with the options of
+    `compile_options`. `shardy` says that the module has shardings of that dialect. The compiler writes to the folder
+    `dump`. Raises CompileError."""
     dumping: dict[str, bool | int | str] = {"xla_dump_to": str(dump)}
     dumping |= dict.fromkeys(("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto"), True)
     executable = _compiled(module, name, {**options, **dumping}, partitions, shardy)
-    # Not `executable.hlo_modules()`: libtpu's protos may be newer than jaxlib's reader of them, which refuses
-    # asynchronous updates, as of collectives on the SparseCore. What the compiler itself writes is always there.
+    # Not `executable.hlo_modules()`: libtpu's protos may be newer than jaxlib's reader of them, which then refuses
+    # asynchronous updates, as of collectives on the SparseCore. The compiler's own dump always exists.
     proto, buffers = (_dumped(dump, which) for which in ("after_codegen.hlo.pb", "buffer-assignment.txt"))
     return Scheduled(proto, memory_of(executable), buffers.decode())
 
@@ -116,13 +117,13 @@ def _compiled(
     shardy: bool = True,
 ) -> client.Executable:
     devices, replicas = client.devices(), replicas_of(module)
-    # A module that says itself on how many devices it runs has each run all of it.
+    # Each replica runs the whole module, unpartitioned.
     partitions = partitions if replicas == 1 else 1
     count = partitions * replicas
     if count > len(devices):
         raise CompileError(name, f"it is for {count} devices, and the topology has {len(devices)}")
     chosen = compile_options(0, {**options_of(module), **(options or {})}, partitions, replicas)
-    if not shardy:  # it would drop the source lines of a program of several devices
+    if not shardy:  # Shardy would drop the source lines of a program of several devices
         chosen.executable_build_options.use_shardy_partitioner = False
     try:
         return client.client().compile(module, executable_devices=client.device_list(count), compile_options=chosen)
@@ -131,6 +132,6 @@ def _compiled(
 
 
 def _dumped(dump: Path, which: str) -> bytes:
-    """The largest file of that kind; programs that the compiler adds for itself are smaller."""
+    """Return the largest file of that kind; auxiliary programs of the compiler are smaller."""
     files = sorted(dump.rglob(f"*{which}"), key=lambda path: path.stat().st_size)
     return files[-1].read_bytes() if files else b""

@@ -1,7 +1,7 @@
 """The process that compiles one module for a TPU: `python tpu_child.py FOLDER`.
 
-Run by its path, by `tpu_compiler`. FOLDER holds `request.json` and the module; the answer is written
-there as `answer.json`, whole or not at all, and what is wrong with the module or the topology in it as "refused".
+`tpu_compiler` runs it by its path. FOLDER holds `request.json` and the module. It writes `answer.json` atomically;
+"refused" in it says whether the module or the topology is wrong.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MODULE, REQUEST, ANSWER, DUMP = "module.mlir", "request.json", "answer.json", "d
 
 
 def main(folder: Path) -> None:
-    """Answer the request that lies in the folder."""
+    """Answer the request in the folder."""
     request: dict[str, Any] = json.loads((folder / REQUEST).read_text())
-    beside = folder / f"{ANSWER}.part"
-    beside.write_text(json.dumps(_answer(folder, request)))
-    beside.rename(folder / ANSWER)
+    temporary = folder / f"{ANSWER}.part"
+    temporary.write_text(json.dumps(_answer(folder, request)))
+    temporary.rename(folder / ANSWER)
 
 
 def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # The package without its __init__, which loads torch: 2 s of CPU for nothing.
+    # The package without its __init__, which would load torch: 2 s of CPU in vain.
     package = types.ModuleType("lazytpu")
     package.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["lazytpu"] = package
     here = str(Path(__file__).parent)
-    sys.path[:] = [entry for entry in sys.path if entry != here]  # it is there but in a Python that is told not to
+    sys.path[:] = [entry for entry in sys.path if entry != here]  # Python adds it, unless started with -P or -I
     main(Path(sys.argv[1]))
     sys.stdout.flush()
-    os._exit(0)  # libtpu's threads may not let the interpreter end
+    os._exit(0)  # libtpu's threads may block the end of the interpreter

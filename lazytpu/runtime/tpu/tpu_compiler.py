@@ -1,7 +1,7 @@
-"""Programs compiled for a TPU that is not there, to be looked at: `compile_for_tpu`.
+"""Programs compiled for a TPU that this machine does not have, for inspection: `compile_for_tpu`.
 
-libtpu compiles in a process of its own, because it may abort, hang, and hold a gigabyte. What it made is kept in the
-cache on disk under a digest of everything that goes in, source lines included.
+libtpu compiles in a separate process, because it may abort or hang, and takes a gigabyte of memory. Results are kept in
+the cache on disk under a digest of all inputs, source lines included.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PARTITIONS = "mhlo.num_partitions"
 KIND = "tpu"
 VERSION = 3  # of the stored answer; part of the key
 LIMIT = 1800.0
-"Seconds that a compilation may take: a large step takes minutes; one that hangs is ended."
+"""The time limit of a compilation in seconds. A large step takes minutes."""
 
-# No TPU is looked for, here or at Google's metadata server, and other processes may have libtpu loaded.
+# Do not look for a TPU, here or at Google's metadata server. Other processes may have libtpu loaded.
 ALONE = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -50,21 +50,21 @@ ALONE = {
     "TPU_STDERR_LOG_LEVEL": "2",
 }
 
-# Of each generation: dimensions of a topology, chips of the largest, devices that a chip shows to XLA.
+# Generation -> (dimensions of a topology, chips of the largest one, XLA devices per chip).
 _GENERATIONS = {"v5e": (2, 256, 1), "v6e": (2, 256, 1), "v5p": (3, 8960, 1), "tpu7x": (3, 9216, 2)}
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """An arrangement of TPU chips, "v6e:2x2": its generation, and the chips in each dimension."""
+    """An arrangement of TPU chips such as "v6e:2x2": its generation, and the chips in each dimension."""
 
     generation: str
     shape: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """The topology of a name; that of a generation alone, "v6e", stands for its smallest. Raises ValueError that
-        says what a topology is called."""
+        """Parse the name of a topology. A generation alone, "v6e", stands for its smallest topology. Raises ValueError
+        with the form of a name."""
         match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", full_name(text))
         generation, shape = (match[1], tuple(map(int, match[2].split("x")))) if match else ("", ())
         dimensions, largest, _ = _GENERATIONS.get(generation, (0, 0, 0))
@@ -77,18 +77,18 @@ class Topology:
 
     @property
     def chips(self) -> int:
-        """How many chips there are."""
+        """The number of chips."""
         return prod(self.shape)
 
     @property
     def devices(self) -> int:
-        """How many devices XLA sees: of a tpu7x two a chip."""
+        """The number of XLA devices: two for each chip of a tpu7x."""
         return self.chips * _GENERATIONS[self.generation][2]
 
     @property
     def smallest(self) -> Topology:
-        """The smallest arrangement of these chips that libtpu knows, one host of four. A program for one device is
-        compiled for it, so that its compilation, and its entry in the cache, is the same for a pod."""
+        """The smallest topology of this generation that libtpu knows, one host of four chips. A program for one device
+        is compiled for it, so that its compilation, and its cache entry, is the same for a pod."""
         return Topology.parse(smallest(self.generation))
 
     def __str__(self) -> str:
@@ -96,29 +96,29 @@ class Topology:
 
 
 def full_name(topology: str) -> str:
-    """A topology's name in lower case; a generation alone, "v6e", stands for its smallest."""
+    """Return a topology's name in lower case. A generation alone, "v6e", stands for its smallest topology."""
     name = topology.strip().lower()
     return smallest(name) if name in _GENERATIONS else name
 
 
 def smallest(generation: str) -> str:
-    """The smallest topology of a generation, "v6e:2x2"."""
+    """Return the smallest topology of a generation, "v6e:2x2"."""
     dimensions, _, _ = _GENERATIONS[generation]
     return str(Topology(generation, (2, 2, 1)[:dimensions]))
 
 
 def installed() -> bool:
-    """Whether libtpu, which compiles, is there."""
+    """Whether libtpu, the compiler, is installed."""
     return os.path.isfile(os.environ.get("TPU_LIBRARY_PATH", "")) or importlib.util.find_spec("libtpu") is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TpuProgram:
-    """What the TPU compiler made of a module.
+    """The TPU compiler's output for a module.
 
     `proto` is an HloProto of the scheduled module after code generation, with estimated cycles in the ops'
-    backend_config; `buffers` the compiler's own list of allocations and the values in each; `seconds` what compiling
-    took, though one that is `cached` took nothing now; `devices` on how many it runs at once.
+    backend_config. `buffers` is the compiler's own list of allocations and their values. `seconds` is the compile time,
+    also for a `cached` program. `devices` is the number of devices that it runs on at once.
     """
 
     topology: Topology
@@ -139,19 +139,19 @@ def compile_for_tpu(
     name: str = "program",
     limit: float = LIMIT,
 ) -> TpuProgram:
-    """Compile a StableHLO module (text or bytecode, with a public `@main`) for a topology, in a process of its own that
-    has `limit` seconds; for as many devices as the module says (`mhlo.num_partitions`, `mhlo.num_replicas`), or for
-    `partitions`. `options` are XLA's and libtpu's by name, such as `{"xla_tpu_enable_latency_hiding_scheduler": True}`;
-    those that the module asks for, XLA_FLAGS and LIBTPU_INIT_ARGS hold as well.
+    """Compile a StableHLO module (text or bytecode, with a public `@main`) for a topology, in a separate process with
+    `limit` seconds. The number of devices comes from the module (`mhlo.num_partitions`, `mhlo.num_replicas`) or from
+    `partitions`. `options` are options of XLA and libtpu by name, such as `{"xla_tpu_enable_latency_hiding_scheduler":
+    True}`. The options on the module, XLA_FLAGS and LIBTPU_INIT_ARGS apply as well.
 
     Raises:
-        ValueError: the topology is none, or has fewer devices.
-        PlatformError: libtpu is not installed, or knows no such topology.
-        CompileError: the compiler refused the module, died, or took too long; `name` is what the message calls it.
+        ValueError: `topology` is invalid, or has fewer devices.
+        PlatformError: libtpu is not installed, or does not know the topology.
+        CompileError: the compiler refused the module `name`, died, or took too long.
     """
     wanted = Topology.parse(topology)
-    own, replicas = _devices_of(stablehlo, name)
-    partitions = own if partitions is None else partitions
+    module_partitions, replicas = _devices_of(stablehlo, name)
+    partitions = module_partitions if partitions is None else partitions
     devices = partitions * replicas
     if not 1 <= devices <= wanted.devices:
         raise ValueError(f"{name} is for {devices} devices, and {topology} has {wanted.devices}")
@@ -173,7 +173,7 @@ def compile_for_tpu(
 
 
 def _devices_of(module: str | bytes, name: str) -> tuple[int, int]:
-    """(partitions, replicas) that a module says it is for."""
+    """Return (partitions, replicas) of a module, 1 where it has no such attribute."""
     with mlir_context():
         try:
             parsed = ir.Module.parse(module)
@@ -185,7 +185,7 @@ def _devices_of(module: str | bytes, name: str) -> tuple[int, int]:
 
 
 def _key(module: bytes, request: Mapping[str, Any]) -> str:
-    """The digest of all that goes in. Raises PlatformError without libtpu."""
+    """Return the digest of all inputs. Raises PlatformError without libtpu."""
     parts = {
         **request,
         "version": VERSION,
@@ -197,13 +197,15 @@ def _key(module: bytes, request: Mapping[str, Any]) -> str:
 
 
 def libtpu() -> str:
-    """Which libtpu there is, the version of the installed one; the one of TPU_LIBRARY_PATH goes before it, as in jax.
+    """Return the identity of the libtpu in use: the version of the installed one. A library of TPU_LIBRARY_PATH has
+    precedence, as in jax.
 
     Raises PlatformError when there is none.
     """
     path, spec = os.environ.get("TPU_LIBRARY_PATH", ""), importlib.util.find_spec("libtpu")
-    own = [] if spec is None else list(spec.submodule_search_locations or ())  # jax sets the path to the installed one
-    if os.path.isfile(path) and os.path.dirname(path) not in own:
+    # jax sets the variable to the installed one
+    package_folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    if os.path.isfile(path) and os.path.dirname(path) not in package_folders:
         return library(path)
     if spec is None:
         raise PlatformError(
@@ -231,7 +233,7 @@ def _program(answer: Mapping[str, Any], topology: Topology, devices: int, *, cac
 
 
 def _compiled(module: bytes, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
-    """The answer of a child process; raises what `compile_for_tpu` does."""
+    """Return the answer of a child process. Raises the errors of `compile_for_tpu`."""
     name: str = request["name"]
     with tempfile.TemporaryDirectory(prefix="lazytpu-") as temporary:
         folder = Path(temporary)
@@ -239,9 +241,9 @@ def _compiled(module: bytes, request: Mapping[str, Any], limit: float) -> dict[s
         (folder / REQUEST).write_text(json.dumps(request))
         command = [sys.executable, str(CHILD), temporary]
         environment = {**os.environ, **ALONE, "PYTHONPATH": search_path()}
-        with (folder / "said").open("wb") as said:
+        with (folder / "said").open("wb") as log:
             try:
-                status = subprocess.run(command, env=environment, stdout=said, stderr=said, timeout=limit).returncode
+                status = subprocess.run(command, env=environment, stdout=log, stderr=log, timeout=limit).returncode
             except subprocess.TimeoutExpired:
                 status = None
         answer = _read(folder / ANSWER)
@@ -267,5 +269,5 @@ def _end(status: int | None, limit: float) -> str:
 
 
 def _last_words(path: Path, lines: int = 12) -> str:
-    said = path.read_text(errors="replace").splitlines()
-    return "\n".join(said[-lines:]) or "(none)"
+    text = path.read_text(errors="replace").splitlines()
+    return "\n".join(text[-lines:]) or "(none)"

@@ -1,1 +1,1 @@
-"""XLA: its client, modules, and the programs that it compiles."""
+"""XLA: its client, modules, and compiled programs."""

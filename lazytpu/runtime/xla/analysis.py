@@ -1,4 +1,4 @@
-"""What XLA says of an executable's memory."""
+"""XLA's memory analysis of an executable."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from lazytpu.runtime.xla.client import Executable
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Device bytes of one executable, by XLA's own analysis."""
+    """Device memory of one executable in bytes, by XLA's own analysis."""
 
     arguments: int
     outputs: int
     aliased: int
-    """Bytes of the outputs that lie in donated arguments."""
+    """Bytes of the outputs that share the memory of donated arguments."""
     temporaries: int
     code: int
 
     @property
     def peak(self) -> int:
-        """Bytes needed while it runs: arguments, outputs in memory of their own, and temporaries."""
+        """Bytes needed during a run: arguments, outputs that are not aliased, and temporaries."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
 
 def memory_of(executable: Executable) -> Memory:
-    """XLA's memory analysis of an executable."""
+    """Return XLA's memory analysis of an executable."""
     stats = executable.get_compiled_memory_stats()
     return Memory(
         arguments=stats.argument_size_in_bytes,

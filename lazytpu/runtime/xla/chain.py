@@ -1,4 +1,4 @@
-"""Programs that run one after the other, each on results of those before: the step of a model in parts."""
+"""Chains: programs that run in sequence, each on results of earlier ones, such as the clusters of a step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lazytpu.runtime.xla.signature import Signature, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One run of a program of a chain. Values are numbered: the chain's arguments first, then its constants, then all
-    results in the order of the calls. After it nothing needs the values `dead`."""
+    """One call of a program in a chain. Values are numbered: the chain's arguments first, then its constants, then all
+    results in the order of the calls. No later call needs the values `dead`."""
 
     program: int
     inputs: tuple[int, ...]
@@ -29,9 +29,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a chain does: its calls in order, and the numbers of the values that are its results. `signature` is that of
-    the whole; its `donated` are the arguments whose memory a call takes. `constants` are small arrays that calls of one
-    program differ by."""
+    """The calls of a chain in order, and the numbers of the values that are its results. `signature` is the signature
+    of the whole chain, whose `donated` arguments a call overwrites. `constants` are small arrays by which calls of one
+    program differ."""
 
     calls: tuple[Call, ...]
     results: tuple[int, ...]
@@ -40,18 +40,18 @@ class Plan:
 
 
 class Chain:
-    """Programs that run in an order on values they hand on, with the face of one `Program`.
+    """Programs that run in sequence and pass values on, with the interface of one `Program`.
 
-    The device is given all of them at once, and the host waits for none: a call costs it some 10 us, and 1 us a result.
-    What no later call needs is freed, or overwritten by the program that reads it last. Attributes as those of Program;
-    `programs` are those of the calls, each once however many call it, and `key` is None: a chain is not in the cache,
-    its programs are.
+    All calls are enqueued at once, and the host waits for none: a call costs it about 10 us, and 1 us a result. A value
+    that no later call needs is freed, or overwritten by the program that reads it last. Attributes are as in Program.
+    `programs` lists each program once, however many calls it has. `key` is None: the programs are in the cache, not the
+    chain.
     """
 
     __slots__ = ("__weakref__", "_constants", "memory", "name", "plan", "programs", "signature")
 
     key = None
-    layouts = None  # what goes in and comes out of a chain lies by default
+    layouts = None  # arguments and results of a chain have the default layout
 
     def __init__(self, programs: Sequence[Program], plan: Plan, *, name: str = "program") -> None:
         self.programs = tuple(programs)
@@ -62,11 +62,11 @@ class Chain:
         self._constants = [client.to_device(constant) for constant in plan.constants]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Runs the programs; the arrays at `signature.donated` are gone afterwards.
+        """Run the programs. The arrays at `signature.donated` are consumed.
 
         Raises:
-            RunError: one of them failed to start. It names the part, and `lost` says which donated arguments are gone:
-                those of the calls before it; all others are as they were.
+            RunError: a program failed to start. The message names its call. `lost` lists the donated arguments that
+                earlier calls consumed; the others are unchanged.
         """
         values: list[Any] = [*arrays, *self._constants]
         programs = self.programs
@@ -82,8 +82,8 @@ class Chain:
 
     def _failure(self, arrays: Sequence[Array], number: int, error: RunError) -> RunError:
         lost = [i for i in self.signature.donated if client.is_deleted(arrays[i])]
-        where = f"part {number + 1} of {len(self.plan.calls)} ({error.program}): {error.reason}"
-        return run_error(self.name, where, lost)
+        location = f"part {number + 1} of {len(self.plan.calls)} ({error.program}): {error.reason}"
+        return run_error(self.name, location, lost)
 
     def __repr__(self) -> str:
         signature = self.signature
@@ -94,14 +94,14 @@ class Chain:
 
 
 def nbytes(spec: TensorSpec) -> int:
-    """Bytes of an argument or result."""
+    """Return the bytes of an argument or result."""
     dtype, shape = spec
     return dtype.itemsize * prod(shape)
 
 
 def memory_of(programs: Sequence[Program], plan: Plan) -> Memory:
-    """What a chain needs: `temporaries` are the most that its programs' own, and the values on their way from one call
-    to another, ever take beside its results."""
+    """Return the memory of a chain. `temporaries` is the peak of its programs' temporaries and the intermediate values,
+    without the chain's results."""
     arguments = [nbytes(spec) for spec in plan.signature.arguments]
     outputs = sum(nbytes(spec) for spec in plan.signature.results)
     aliased = sum(arguments[i] for i in plan.signature.donated)
@@ -116,7 +116,7 @@ def memory_of(programs: Sequence[Program], plan: Plan) -> Memory:
 
 
 def _levels(programs: Sequence[Program], plan: Plan, arguments: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """For each call the bytes beside the chain's arguments before it, and the most while it runs."""
+    """Yield for each call the bytes besides the chain's arguments before it, and the peak while it runs."""
     sizes = [*arguments, *(constant.nbytes for constant in plan.constants)]
     live = 0
     for call in plan.calls:

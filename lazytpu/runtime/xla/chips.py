@@ -1,23 +1,22 @@
-"""One process per chip of a TPU: what libtpu has to know before it is loaded.
+"""One process per chip of a TPU: the environment variables that libtpu reads when it is loaded.
 
-By itself libtpu takes all chips of the machine for one process, and a lock, on which the next process dies. Environment
-variables give a process one chip, and say where the processes are that drive the others:
+By default, libtpu takes all chips of the machine for one process, and a lock that makes the next process fail.
+Environment variables give a process one chip, and name the processes that drive the others:
 
-TPU_VISIBLE_CHIPS               the chip of this process, by its number on this machine
-TPU_CHIPS_PER_PROCESS_BOUNDS    1,1,1; since these are not all of the machine's, there is no lock
-TPU_PROCESS_BOUNDS              how the processes' chips lie along x, y and z
-TPU_PROCESS_ADDRESSES           where each process listens, in the order of their numbers
-TPU_PROCESS_PORT                where this one does
-CLOUD_TPU_TASK_ID               the number of this process, which becomes that of its devices
+TPU_VISIBLE_CHIPS               the chip of this process, by its number on this machine TPU_CHIPS_PER_PROCESS_BOUNDS
+1,1,1; since these are not all chips of the machine, libtpu takes no lock TPU_PROCESS_BOUNDS              the
+arrangement of the processes' chips along x, y and z TPU_PROCESS_ADDRESSES           the addresses that the processes
+listen on, by their numbers TPU_PROCESS_PORT                the port that this process listens on CLOUD_TPU_TASK_ID
+the number of this process, which becomes the process index of its devices
 
-No page of Google's describes all of them; they are used alike in
+No page of Google's describes all of them; they are used identically in
 
 https://github.com/pytorch/xla/blob/master/torch_xla/_internal/tpu.py (`configure_topology`)
 https://github.com/jax-ml/jax/blob/main/jax/_src/test_multiprocess.py (`_main`)
 https://gist.github.com/skye/f82ba45d2445bb19d53545538754f9a3 (by an author of JAX, with processes that work alone)
 
-and libtpu 0.0.42.1 names them; with them a second process does not meet the lock (tests/runtime/xla/test_chips.py).
-Nothing here has run on a TPU yet.
+and libtpu 0.0.42.1 names them. With them a second process does not meet the lock (tests/runtime/xla/test_chips.py).
+This module has not run on a TPU yet.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from lazytpu.launcher import local_rank, local_size
 from lazytpu.runtime.errors import PlatformError
 from lazytpu.runtime.xla import slices
 
-# Of machines that are a slice by themselves, by their chips, where nothing says how these lie (JAX's tests; chips 0 and
-# 1 of four are beside each other along y).
+# Number of chips -> arrangement, for a machine that is a slice by itself, when no variable gives it (JAX's tests; chips
+# 0 and 1 of four are neighbours along y).
 _MACHINES = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "4,2,1"}
 _SYNONYMS = {"TPU_VISIBLE_CHIPS": ("TPU_VISIBLE_DEVICES", "TPU_VISIBLE_DEVICE_PATHS")}
 _ARRANGEMENT = ("TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_PROCESS_ADDRESSES")
 
 
 def variables(chip: int, number: int, addresses: Sequence[str], bounds: str) -> dict[str, str]:
-    """The variables of the process with this number among those at `addresses`, which drives a chip of its machine."""
+    """Return the variables of process `number` among the ones at `addresses`, which drives one chip of its machine."""
     return {
         "TPU_VISIBLE_CHIPS": str(chip),
         "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1",
@@ -51,10 +50,10 @@ def variables(chip: int, number: int, addresses: Sequence[str], bounds: str) -> 
 
 
 def alone() -> None:
-    """Prepare libtpu for a process that is in no group: with a launcher it takes the chip of its local rank, without
-    one those of the machine. Variables that the user has set stay as they are.
+    """Set libtpu's variables for a process without a process group. Under a launcher it takes the chip of its local
+    rank, otherwise all chips of the machine. Variables that the user has set stay unchanged.
 
-    Raises PlatformError on one of several machines of a slice, where libtpu would wait for the others for ever.
+    Raises PlatformError on one of several machines of a slice, where libtpu would wait for the others forever.
     """
     if any(name in os.environ for name in _ARRANGEMENT):
         return
@@ -73,14 +72,14 @@ def alone() -> None:
 
 
 def together(rank: int, addresses: Sequence[str]) -> None:
-    """Prepare libtpu for rank `rank` of a job with one process per chip, whose processes have these `addresses`, by
-    rank. Without a launcher all are on this machine. Variables that the user has set stay as they are.
+    """Set libtpu's variables for rank `rank` of a job with one process per chip. `addresses` are the processes'
+    addresses by rank. Without a launcher, all are on this machine. Variables that the user has set stay unchanged.
 
-    Raises PlatformError when nothing says how so many chips lie, or the user gives this process several of them.
+    Raises PlatformError when the arrangement of so many chips is unknown, or if the user gives this process several.
     """
-    own = local_rank()
+    launcher_rank = local_rank()
     bounds = os.environ.get("TPU_PROCESS_BOUNDS") or _bounds(len(addresses))
-    _set(variables(rank if own is None else own, rank, addresses, bounds))
+    _set(variables(rank if launcher_rank is None else launcher_rank, rank, addresses, bounds))
     visible = next(os.environ[name] for name in _names("TPU_VISIBLE_CHIPS") if name in os.environ)
     if len(visible.split(",")) > 1 and os.environ["TPU_CHIPS_PER_PROCESS_BOUNDS"] == "1,1,1":
         raise PlatformError(
@@ -90,7 +89,7 @@ def together(rank: int, addresses: Sequence[str]) -> None:
 
 
 def address(host: str) -> str:
-    """Where libtpu of this process is to listen: at `host`, on the port that the user has set, or one that is free."""
+    """Return the address for libtpu to listen on: `host`, with the port that the user has set or a free one."""
     port = os.environ.get("TPU_PROCESS_PORT")
     if port is None:
         with socket.socket() as probe:
@@ -117,7 +116,7 @@ def _names(variable: str) -> tuple[str, ...]:
     return variable, *_SYNONYMS.get(variable, ())
 
 
-def _set(wanted: Mapping[str, str]) -> None:
-    for variable, value in wanted.items():
+def _set(values: Mapping[str, str]) -> None:
+    for variable, value in values.items():
         if not any(name in os.environ for name in _names(variable)):
             os.environ[variable] = value

@@ -1,7 +1,7 @@
-"""The XLA client: devices, compiling, running, and data to and from them.
+"""The XLA client: devices, compilation, execution, and data transfer.
 
-jax's private names are in `jax_private`, jaxlib's in `mlir`; everything else in lazytpu imports what it needs of them
-from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
+jax's private names are in `jax_private`, and jaxlib's in `mlir`. The rest of lazytpu imports the private names it needs
+from here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lazytpu.undisturbed import undisturbed, with_environment
 if TYPE_CHECKING:
     from lazytpu.runtime.xla.mlir import ir
 
-# jax warns at each fork that the child may hang in XLA. It cannot: a forked child is refused the device, and workers of
-# a DataLoader are such children.
+# jax warns at each fork that the child may hang in XLA. It cannot: a forked child, such as a DataLoader worker, is
+# refused the device.
 private.at_fork.__code__ = (lambda: None).__code__
 
-# What XLA raises; its text is "STATUS_CODE: message".
+# XLA's exception; its text is "STATUS_CODE: message".
 XlaError = private.XlaError
 
 # Private to jaxlib and without type information: an executable loaded on its device, and an array on one device.
@@ -42,11 +42,11 @@ Options: TypeAlias = Mapping[str, bool | int | str] | None
 
 @cache
 def client() -> Any:
-    """The XLA client that runs everything, shared with jax. `options.platform` (LAZYTPU_PLATFORM) names its platform;
-    unset, it is the one jax itself would use: a TPU or GPU if jax has one, else the CPU.
+    """Return the XLA client that runs everything, shared with jax. `options.platform` (LAZYTPU_PLATFORM) names its
+    platform. The default is jax's own choice: a TPU or GPU if jax has one, else the CPU.
 
     Raises:
-        PlatformError: that platform is not on this machine, or cannot be used by this process alone.
+        PlatformError: the platform is not on this machine, or cannot be used by this process alone.
     """
     if AIM:
         return AIM[0].client
@@ -64,19 +64,19 @@ def client() -> Any:
 
 
 def seeks_tpu() -> bool:
-    """Whether the client is a TPU's, or would be one if there were one already."""
+    """Whether the client is, or would be, a TPU client."""
     return not AIM and (options.platform or jax_platforms().partition(",")[0]) == "tpu"
 
 
 def is_there() -> bool:
-    """Whether there is a client already, lazytpu's or jax's own."""
+    """Whether lazytpu or jax has a client already."""
     return client.cache_info().currsize > 0 or private.has_backends()
 
 
 @contextmanager
 def _no_search_for_tpus(name: str | None) -> Iterator[None]:
-    """Inside, jax looks for no TPU when the machine has none and nobody asked for one. Where libtpu is installed, for
-    the cost report, say, it would take a second to find nothing, and write a page about it to standard error."""
+    """Keep jax from looking for TPUs inside the context if the machine has none and none was requested. Where libtpu is
+    installed, for example for the cost report, the search would take a second and write a page to standard error."""
     asked = name == "tpu" or jax_platforms() or "JAX_FORCE_TPU_INIT" in os.environ
     if asked or private.count_chips()[0]:
         yield
@@ -91,22 +91,22 @@ def _no_search_for_tpus(name: str | None) -> Iterator[None]:
 
 
 def platform() -> str:
-    """Where programs run: "cpu", "tpu" or "gpu"."""
+    """Return the platform that programs run on: "cpu", "tpu" or "gpu"."""
     name = str(client().platform)
     return "gpu" if name in ("cuda", "rocm") else name
 
 
 def raw_platform() -> str:
-    """The same by its own name: a GPU's is "cuda" or "rocm"."""
+    """Return XLA's name of the platform; for a GPU it is "cuda" or "rocm"."""
     return str(client()._raw_platform)
 
 
 def devices() -> list[Any]:
-    """The devices of this process, in XLA's order."""
+    """Return the devices of this process, in XLA's order."""
     return list(AIM) or list(client().local_devices())
 
 
-AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.tpu.topologies`
+AIM: list[Any] = []  # the devices of a topology to compile for: see `lazytpu.runtime.tpu.topologies`
 
 
 distributed_client = private.distributed_client
@@ -115,10 +115,10 @@ make_cpu_client = private.make_cpu_client
 
 
 def make_tpu_client(connection: Any) -> Any:
-    """The client of a process that is one of several, each with one chip: libtpu must have been told which
-    (`lazytpu.runtime.xla.chips`). `connection` is a `distributed_client`. Waits for the other processes.
+    """Make the client of a process in a job with one TPU chip for each process, and wait for the other processes. The
+    chip was chosen by libtpu's variables (`lazytpu.runtime.xla.chips`). `connection` is a `distributed_client`.
 
-    It becomes jax's own client, since libtpu gives a process no second one, and jax asks for its own when it lowers.
+    It becomes jax's own client, since libtpu allows one client per process, and jax needs one for lowering.
     """
 
     def make() -> Any:
@@ -133,14 +133,14 @@ def make_tpu_client(connection: Any) -> Any:
         return private.get_backend("tpu")
 
 
-JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.jobs.multiprocess`
+JOINED: list[Any] = []  # the client of a process in a multi-process job: see `lazytpu.runtime.jobs.multiprocess`
 
 
 def use(joined: Any) -> None:
     """Run everything on another client from now on."""
     JOINED[:] = [joined]
-    for known in (client, _placement, result_handler):
-        known.cache_clear()
+    for cached in (client, _placement, result_handler):
+        cached.cache_clear()
 
 
 def has_processes(processes: Sequence[int]) -> bool:
@@ -149,19 +149,21 @@ def has_processes(processes: Sequence[int]) -> bool:
 
 
 def devices_of(processes: Sequence[int]) -> list[Any]:
-    """The first device of each of these processes. Its id says nothing: XLA numbers those of process 1 from 2048."""
+    """Return the first device of each of these processes. Device ids do not help: XLA numbers those of process 1 from
+    2048."""
     first = {device.process_index: device for device in reversed(client().devices())}
     return [first[process] for process in processes]
 
 
 def device_list(count: int, among: Sequence[Any] = ()) -> Any:
-    """The first `count` devices, or of those `among` them, as `compile` of a client takes them."""
+    """Return the first `count` devices of this process, or of `among`, in the form that the client's `compile`
+    takes."""
     return private.DeviceList(tuple((among or devices())[:count]))
 
 
 @cache
 def _placement(index: int) -> tuple[Any, Any, Any]:
-    """(device, device list, sharding) of one device: what the calls below take it as."""
+    """Return (device, device list, sharding) of one device, in the forms that the calls below take."""
     device = devices()[index]
     return device, private.DeviceList((device,)), private.SingleDeviceSharding(device)
 
@@ -170,13 +172,13 @@ def _placement(index: int) -> tuple[Any, Any, Any]:
 
 
 def mlir_context() -> ir.Context:
-    """A new MLIR context with the dialects of StableHLO, CHLO and func loaded (about 3 ms). Contexts are not shared:
-    types and attributes live as long as theirs, and two threads must not build in one."""
+    """Return a new MLIR context with the dialects of StableHLO, CHLO and func loaded (about 3 ms). Contexts are not
+    shared: types and attributes live as long as their context, and two threads must not build in one."""
     return private.make_context()
 
 
 def module_bytecode(module: ir.Module) -> bytes:
-    """The module as MLIR bytecode, to be read back by `ir.Module.parse` in any context."""
+    """Return the module as MLIR bytecode. `ir.Module.parse` reads it in any context."""
     return private.to_bytecode(module)
 
 
@@ -191,16 +193,17 @@ def compile_module(
     options: Options = None,
     members: Sequence[int] = (),
 ) -> Executable:
-    """Compile a StableHLO (and CHLO) module with a public `@main` for one device, or for one of each of the processes
-    `members`, which are its replicas in that order.
+    """Compile a StableHLO (and CHLO) module with a public `@main` for one device, or for one device of each process in
+    `members`. The order of the members is the order of the replicas.
 
     `options` are XLA's debug options by name, such as `{"xla_dump_to": "/tmp/dump"}`.
 
     Raises:
-        CompileError: XLA refused the module; `name` is what the message calls it.
+        CompileError: XLA refused the module. The message names the program `name`.
     """
     devices, chosen = _target(device, options, members)
-    # At its end, Python destroys what belongs to modules, but nothing that a thread holds that is still compiling.
+    # The local reference keeps the pool alive: at exit, Python destroys module globals, but not the locals of a thread
+    # that is still compiling.
     pool = private.THREAD_POOL  # noqa: F841  (all contexts use it)
     try:
         return client().compile_and_load(module, devices, chosen)
@@ -209,7 +212,7 @@ def compile_module(
 
 
 def _target(device: int, options: Options, members: Sequence[int]) -> tuple[Any, Any]:
-    """The devices and options of a program for one device, or for one of each of the processes `members`."""
+    """Return the devices and options of a program for one device, or for one device of each process in `members`."""
     if not members:
         return _placement(device)[1], compile_options(device, options)
     among = devices_of(members)
@@ -219,12 +222,12 @@ def _target(device: int, options: Options, members: Sequence[int]) -> tuple[Any,
 def compile_options(
     device: int, options: Options, partitions: int = 1, replicas: int = 1, among: Sequence[Any] = ()
 ) -> Any:
-    """XLA's options for a program on partitions * replicas devices, from `device` on, with debug options by name; the
-    devices are `among` those that are named, or those of this process."""
+    """Return XLA's options for a program on partitions * replicas devices of `among` (by default, of this process),
+    from number `device` on. `options` are debug options by name."""
     among = among or devices()
     ids = [chosen.id for chosen in among[device : device + partitions * replicas]]
-    # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
-    # programs begin and end; torch rounds after every op.
+    # With excess precision, XLA would keep a bfloat16 chain in float32 inside a fusion and round less often. Results
+    # would then depend on program boundaries. torch rounds after every op.
     overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
     return private.get_compile_options(
         num_replicas=replicas,
@@ -237,8 +240,8 @@ def compile_options(
 
 
 def options_bytes(options: Options = None) -> bytes:
-    """All that XLA compiles with besides the module, for the key of a cache: these options, the flags of XLA_FLAGS,
-    jax's configuration. Equal for all devices of a kind, and whatever XLA is to dump."""
+    """Return all compile options besides the module, as bytes for a cache key: these options, the flags of XLA_FLAGS,
+    and jax's configuration. The device number and dump options do not count."""
     relevant = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
     compiled_with = compile_options(0, relevant)
     compiled_with.device_assignment = private.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
@@ -251,7 +254,8 @@ def options_bytes(options: Options = None) -> bytes:
 
 
 def serialize(executable: Executable) -> bytes | None:
-    """The executable for `deserialize` in another process; None where it, or its platform, cannot be."""
+    """Serialize an executable for `deserialize` in another process; None if it, or its platform, does not support
+    that."""
     try:
         return bytes(executable.serialize())
     except (XlaError, RuntimeError, NotImplementedError, ValueError):
@@ -259,11 +263,11 @@ def serialize(executable: Executable) -> bytes | None:
 
 
 def deserialize(data: bytes, *, device: int = 0, options: Options = None, members: Sequence[int] = ()) -> Executable:
-    """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
-    hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
+    """Load an executable from `serialize` on a device, with the options that it was compiled with. XLA hardly checks
+    the bytes before it runs them as code: they must come from `serialize` in the same environment.
 
     Raises:
-        LoadError: XLA refused them.
+        LoadError: XLA refused the bytes.
     """
     devices, chosen = _target(device, options, members)
     try:
@@ -273,28 +277,28 @@ def deserialize(data: bytes, *, device: int = 0, options: Options = None, member
 
 
 def registered_functions() -> set[str]:
-    """Names of the functions of this process that programs may call."""
+    """Return the names of this process's functions that programs may call."""
     return set(private.custom_call_targets(client().platform))
 
 
 def prepare_lapack() -> None:
-    """Let programs call LAPACK's functions."""
+    """Register LAPACK's functions, so that programs can call them."""
     private.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 def topology() -> str:
-    """What XLA compiles for, as a fingerprint of its own: the kind and arrangement of the devices; on a CPU, the
+    """Return XLA's fingerprint of the compilation target: the kind and arrangement of the devices; on a CPU, the
     features of its instruction set that XLA may use."""
     kinds = sorted({str(device.device_kind) for device in devices()})
     try:
         described = private.get_topology(devices())
         return f"{', '.join(kinds)} {described.fingerprint():016x}"
-    except XlaError:  # a platform without descriptions of topologies
+    except XlaError:  # a platform without topology descriptions
         return f"{', '.join(kinds)} x{len(client().devices())}"
 
 
 def platform_version() -> str:
-    """The platform's own version: of libtpu, of CUDA; "cpu" on a CPU."""
+    """Return the platform's version: of libtpu, of CUDA, or "cpu" on a CPU."""
     return str(client().platform_version)
 
 
@@ -305,8 +309,8 @@ def _aval(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=4096)
 def result_handler(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> Any:
-    """What turns one result of `execute_sharded` into an array, in C++. A handler made once and shared by all results
-    of its type costs 0.3 us a result, less than any way through Python (2 us) or `execute` (2.5 us)."""
+    """Return the C++ handler that turns one result of `execute_sharded` into an array. A handler shared by all results
+    of its type costs 0.3 us a result, against 2 us through Python or 2.5 us by `execute`."""
     return private.array_result_handler(_aval(dtype, shape), _placement(device)[2], committed=True, **private.UNCHECKED)
 
 
@@ -314,18 +318,18 @@ def result_handler(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0
 
 
 def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
-    """Copies a host array (any strides, any dtype with an XLA counterpart, 64-bit ones included) to the device.
+    """Copy a host array (any strides, any dtype with an XLA counterpart, including 64-bit ones) to the device.
 
-    The copy is complete when the call returns: the caller may write its memory at once. XLA owns the result, so it can
-    be donated. About 4 us for a small array.
+    The copy is complete when the call returns, so the caller may overwrite its memory at once. XLA owns the result, so
+    it can be donated. Takes about 4 us for a small array.
 
     Raises:
         OutOfMemory: the device has no room for it.
     """
     target, _, sharding = _placement(device)
     aval = _aval(array.dtype, array.shape)
-    # `batched_device_put` is what jax.device_put ends in. Its default semantics, ZERO_COPY, may read the memory after
-    # the call has returned; enable_x64 keeps 64-bit dtypes whatever the jax configuration says.
+    # jax.device_put ends in `batched_device_put`. Its default semantics, ZERO_COPY, may read the memory after the call
+    # has returned. enable_x64 keeps 64-bit dtypes in any jax configuration.
     try:
         return private.device_put(aval, sharding, [array], [target], True, True, private.COPY_DURING_CALL, True)
     except XlaError as error:
@@ -333,13 +337,14 @@ def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
 
 
 def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
-    """Waits for a device array and gives its values.
+    """Wait for a device array and return its values.
 
-    With `copy`, in memory the caller owns and may write. Without, a read-only view of the device's memory where the
-    host can see it (the CPU): it keeps that memory alive, and while it lives XLA copies instead of donating.
+    With `copy`, they are in writable memory that the caller owns. Without, they are a read-only view of device memory
+    that the host can address (the CPU). The view keeps that memory alive, and while it exists XLA copies instead of
+    donating.
 
     Raises:
-        RunError: the program that was to make the array failed.
+        RunError: the program that computes the array failed.
     """
     try:
         values, copied = array._single_device_array_to_np_array_did_copy()
@@ -352,21 +357,21 @@ def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
 
 
 def alias(array: Array) -> Array:
-    """Another array object of the same memory."""
+    """Return another array object for the same memory."""
     return private.jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
 
 
 def is_ours(array: Array) -> bool:
-    """Whether a jax array lies on the device of this process that programs run on."""
-    held = array.sharding.device_set
-    return len(held) == 1 and next(iter(held)) == devices()[0]
+    """Whether a jax array is on the device of this process that programs run on."""
+    device_set = array.sharding.device_set
+    return len(device_set) == 1 and next(iter(device_set)) == devices()[0]
 
 
 def wait(arrays: Sequence[Array]) -> None:
-    """Waits until every array is there; donated ones are passed over.
+    """Wait until every array is computed; donated ones are skipped.
 
     Raises:
-        RunError: a program that was to make one of them failed.
+        RunError: a program that computes one of them failed.
     """
     try:
         private.block_until_ready([array for array in arrays if not array.is_deleted()])
@@ -375,15 +380,15 @@ def wait(arrays: Sequence[Array]) -> None:
 
 
 def is_deleted(array: Array) -> bool:
-    """True when the memory of an array is gone: donated, or deleted."""
+    """Whether the memory of an array was donated or deleted."""
     return bool(array.is_deleted())
 
 
 def is_ready(array: Array) -> bool:
-    """True when an array is there, or gone: waiting for it would return at once."""
+    """Whether waiting for an array would return at once: it is computed, donated or deleted."""
     return bool(array.is_deleted() or array.is_ready())
 
 
 def address(array: Array) -> int:
-    """Where an array lies in device memory (waits for it)."""
+    """Wait for an array and return its address in device memory."""
     return int(array.unsafe_buffer_pointer())

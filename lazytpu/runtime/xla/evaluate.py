@@ -1,8 +1,8 @@
-"""Running a module without compiling it: StableHLO's reference interpreter, slow and exact, on numpy arrays.
+"""Running a module without compiling it, in StableHLO's reference interpreter: slow and exact, on numpy arrays.
 
-It is the oracle for the lowering rules. Its Python interface takes and gives attributes, and those cannot carry every
-dtype to numpy: so `@main` is wrapped in a function that takes and gives bf16 and f8 as unsigned integers of the same
-bits, and complex numbers as two reals.
+It is the oracle for the lowering rules. Its Python interface takes and returns attributes, which cannot convert every
+dtype to numpy. So a wrapper of `@main` takes and returns bf16 and f8 as unsigned integers of the same bits, and complex
+numbers as two reals.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REAL = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): 
 
 
 def evaluate(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The results of `@main` on these arrays. The module itself is not changed.
+    """Return the results of `@main` on these arrays. The module itself is not changed.
 
     Raises:
         ValueError: the arrays do not match the parameters of `@main`.
@@ -34,14 +34,14 @@ def evaluate(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> list[
         wrapped = ir.Module.parse(str(module))
         dtypes = _wrap_main(wrapped, arrays)
         legalize_chlo(wrapped)
-        parts = [part for array in arrays for part in _split(array)]
-        results = eval_module(wrapped, [_attribute(part) for part in parts])
+        components = [component for array in arrays for component in _split(array)]
+        results = eval_module(wrapped, [_attribute(component) for component in components])
         return _join([np.array(result) for result in results], dtypes)
 
 
 def _wrap_main(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.dtype[Any]]:
-    """Renames `@main`, and makes a new one around it of arguments and results that numpy can carry; gives the dtypes of
-    the original results."""
+    """Rename `@main`, and build a new one around it with arguments and results that numpy supports. Return the dtypes
+    of the original results."""
     inner = main_function(module)
     kind = inner.type
     expected = [(element_dtype(t), tuple(t.shape)) for t in map(ir.RankedTensorType, kind.inputs)]
@@ -61,14 +61,14 @@ def _wrap_main(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> lis
     with ir.InsertionPoint(block):
         pending = list(block.arguments)
         call = func.CallOp(kind.results, "wrapped", [_rebuild(pending, ir.RankedTensorType(t)) for t in kind.inputs])
-        returned = [part for result in call.results for part in _take_apart(result)]
+        returned = [component for result in call.results for component in _take_apart(result)]
         func.ReturnOp(returned)
     outer.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(parameters, [r.type for r in returned]))
     return dtypes
 
 
 def _rebuild(pending: list[ir.Value], kind: ir.RankedTensorType) -> ir.Value:
-    """The next argument of the original function, made of the next one or two of the wrapper."""
+    """Return the next argument of the original function, from the next one or two arguments of the wrapper."""
     dtype = element_dtype(kind)
     if dtype in _REAL:
         return stablehlo.complex(pending.pop(0), pending.pop(0))
@@ -92,15 +92,15 @@ def _split(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     return [array.copy("C").view(_AS_BITS.get(array.dtype, array.dtype))]
 
 
-def _join(parts: list[np.ndarray[Any, Any]], dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray[Any, Any]]:
+def _join(components: list[np.ndarray[Any, Any]], dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray[Any, Any]]:
     results: list[np.ndarray[Any, Any]] = []
     for dtype in dtypes:
-        part = parts.pop(0)
+        component = components.pop(0)
         if dtype in _REAL:
-            results.append((part + 1j * parts.pop(0)).astype(dtype))
+            results.append((component + 1j * components.pop(0)).astype(dtype))
         else:
-            # An empty attribute reads as float64 whatever its type is.
-            results.append(part.view(dtype) if dtype in _AS_BITS and part.size else part.astype(dtype))
+            # numpy reads an empty attribute as float64 for any element type.
+            results.append(component.view(dtype) if dtype in _AS_BITS and component.size else component.astype(dtype))
     return results
 
 

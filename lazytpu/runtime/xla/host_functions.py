@@ -1,4 +1,4 @@
-"""Functions of this process that a program calls: LAPACK's, those registered with jax.ffi, callbacks into Python."""
+"""Host functions that a program calls: LAPACK's, those registered with jax.ffi, and callbacks into Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.runtime.xla.mlir import ir
 
 
 def called_by(module: ir.Module) -> list[str]:
-    """Their names, for the program of a module. What XLA itself brings along is not among them."""
+    """Return the names of the host functions that the program of a module calls, without XLA's own."""
     targets: set[str] = set()
 
     def look(op: Any) -> ir.WalkResult:
@@ -23,9 +23,10 @@ def called_by(module: ir.Module) -> list[str]:
 
 
 def available(names: Sequence[str]) -> bool:
-    """Whether this process has all of those functions, having made them ready: a program that is loaded calls them by
-    name, and XLA checks nothing."""
+    """Whether this process has all of these functions. Makes LAPACK's ready first: a loaded program calls functions by
+    name, and XLA does not check them."""
     if any(name.startswith("lapack_") for name in names):
-        # Lowering does this in a process that compiles. Without it the program calls address 0. 0.5 s: it loads scipy.
+        # In a process that compiles, lowering does this. Without it the program calls address 0. Takes 0.5 s, since it
+        # loads scipy.
         client.prepare_lapack()
     return client.registered_functions().issuperset(names)

@@ -1,4 +1,4 @@
-"""JAX functions as MLIR modules, and modules as JAX functions."""
+"""Conversion of JAX functions to MLIR modules, and of modules to JAX functions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def lower_jax_function(
     platform: str | None = None,
     x64: bool = True,
 ) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
-    """Lower a jax function of arrays with these dtypes and shapes for `platform`, ours by default: (MLIR bytecode of
-    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone. The
-    module has no source lines, which would be jax's: XLA then gives its ops the line of their call, the user's."""
+    """Lower a jax function of arrays with these dtypes and shapes for `platform`, by default the platform of this
+    process. Return (MLIR bytecode of its module, (dtype, shape) of each result). `x64` enables 64-bit types, for this
+    thread and call alone. The module has no source lines, which would be jax's: XLA then gives its ops the line of
+    their call in the user's code."""
     with jax.enable_x64(x64):
         avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
         traced = jax.jit(function, keep_unused=True).trace(*avals)
@@ -33,8 +34,8 @@ def lower_jax_function(
 
 
 def exported(name: str, module: bytes, operands: Sequence[Any], results: Sequence[Any]) -> Any:
-    """A function that calls a StableHLO module, given as a portable artifact with a public `@main`, from any traced jax
-    function. `operands` and `results` are their `jax.ShapeDtypeStruct`s."""
+    """Return a function that calls a StableHLO module from any traced jax function. The module is a portable artifact
+    with a public `@main`. `operands` and `results` are `jax.ShapeDtypeStruct`s."""
     like = jax.export.export(
         jax.jit(lambda *arrays: tuple([jax.numpy.zeros(r.shape, r.dtype) for r in results]), keep_unused=True),
         platforms=(raw_platform(),),

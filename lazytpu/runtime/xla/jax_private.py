@@ -1,7 +1,7 @@
-"""jax's private names, in one place; those of jaxlib's MLIR are in `mlir`. `client` builds on them.
+"""jax's private names, in one place; jaxlib's MLIR is in `mlir`. `client` builds on them.
 
-`CHECKED` are the releases that each was checked against (docs/versions.md), and what differs between them is looked up
-by `VERSION`.
+`CHECKED` lists the releases against which each name was checked (docs/versions.md). Differences between releases are
+selected by `VERSION`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from lazytpu.versions import release, require_one_release
 
 CHECKED = ("0.10", "0.11", "0.12")
 
-# jax sets variables when it is imported, for the libraries of its clients. They have them while a client is made.
+# On import, jax sets environment variables for the libraries of its clients. lazytpu sets them only while it makes a
+# client.
 with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
     try:
         import jax
-    except RuntimeError:  # jax and jaxlib are too far apart even for jax
+    except RuntimeError:  # jax and jaxlib are so far apart that jax refuses them
         require_one_release(metadata.version("jax"), metadata.version("jaxlib"))
         raise
     from jax._src.lib import version_str
@@ -61,15 +62,15 @@ DeviceAssignment = xla_client.DeviceAssignment
 # MLIR, and compiling
 make_context = mlir.make_ir_context
 to_bytecode = mlir.module_to_bytecode
-THREAD_POOL = mlir.global_thread_pool  # that of all contexts
+THREAD_POOL = mlir.global_thread_pool  # shared by all contexts
 get_compile_options = compiler.get_compile_options
-# Options of XLA:CPU without which it compiles faster and the code is slower; jaxlib 0.11 has one way to emit fusions
+# Options of XLA:CPU for faster compilation and slower code; jaxlib 0.11 has one fusion emitter
 WITHOUT_FUSION_EMITTERS: dict[str, bool] = {} if VERSION >= (0, 11) else {"xla_cpu_use_fusion_emitters": False}
 
 # Moving data
 ShapedArray = core.ShapedArray
 array_result_handler = _jax.array_result_handler
-# How that is told to look at no result; from jaxlib 0.11 on it has no checks
+# Arguments that make the handler skip checks of results; from jaxlib 0.11 on it has no checks
 UNCHECKED: dict[str, Any] = {} if VERSION >= (0, 11) else {"_skip_checks": True}
 device_put = _jax.batched_device_put
 block_until_ready = _jax.batched_block_until_ready
@@ -77,16 +78,16 @@ COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
-    """The results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params` are those
-    of the `pallas_call`."""
-    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import, and its users have done it
+    """Return the results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params`
+    are the parameters of the `pallas_call`."""
+    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import; its users have imported it
 
-    rest = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
-    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **rest))
+    interpreter_params = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
+    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **interpreter_params))
 
 
 def kernel_cost(body: Any, steps: int, moved: int) -> Any:
-    """The cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves that many bytes."""
+    """Return the cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves `moved` bytes."""
     from jax._src.pallas import core as pallas
     from jax._src.pallas import cost_estimate
 
@@ -97,11 +98,11 @@ def kernel_cost(body: Any, steps: int, moved: int) -> Any:
 
 
 def without_dead_code(closed: Any) -> Any:
-    """A closed jaxpr without what its results do not need, loops included. It takes all of its operands."""
+    """Return a closed jaxpr without dead code, inside loops as well. It keeps all of its operands."""
     jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
     return closed.replace(jaxpr=jaxpr)
 
 
 def trace_of(tracer: Any) -> Any:
-    """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
+    """Return the trace of a tracer. It lives as long as any of its tracers."""
     return tracer._trace

@@ -1,4 +1,4 @@
-"""How the arguments and results of a program lie in memory, where that is not how arrays lie by default."""
+"""Non-default layouts of a program's arguments and results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lazytpu.runtime.xla.signature import Signature, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """By position, layouts as XLA writes them, "{0,1}" from the fastest dimension on; None where it is the default."""
+    """Layouts by position, in XLA's notation: "{0,1}" from the fastest dimension on; None for the default layout."""
 
     arguments: tuple[str | None, ...]
     results: tuple[str | None, ...]
 
 
 def layouts_of(executable: Executable, signature: Signature, device: int = 0) -> Layouts | None:
-    """The layouts of an executable; None when all are the default."""
+    """Return the layouts of an executable; None when all are the default."""
     if not any(signature.laid):
         return None
     arguments, results = executable.get_parameter_layouts(), executable.get_output_layouts()
@@ -36,16 +36,16 @@ def layouts_of(executable: Executable, signature: Signature, device: int = 0) ->
 
 @lru_cache(maxsize=4096)
 def default_layout(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> str:
-    """How an array of that dtype and shape lies on a device unless a program says otherwise."""
+    """Return the layout that an array of that dtype and shape has on a device by default."""
     return str(client.client().get_default_layout(dtype, shape, client.devices()[device]))
 
 
 def _others(
     layouts: Sequence[Any], specs: Sequence[TensorSpec], custom: Sequence[int], device: int
 ) -> tuple[str | None, ...]:
-    """The layouts at the positions `custom` that are not the default."""
-    others: list[str | None] = [None] * len(specs)
+    """Return the layouts at the positions `custom` that are not the default."""
+    non_default: list[str | None] = [None] * len(specs)
     for i in custom:
         if str(layouts[i]) != default_layout(*specs[i], device):
-            others[i] = str(layouts[i])
-    return tuple(others)
+            non_default[i] = str(layouts[i])
+    return tuple(non_default)

@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A loaded program: its portable artifact for each platform, the options of XLA's compiler that it needs there, and
-    the (dtype, shape) of each result."""
+    """A loaded program: for each platform its portable artifact and the compile options that it needs, and the (dtype,
+    shape) of each result."""
 
     name: str
     artifacts: Mapping[str, bytes]
@@ -19,6 +19,6 @@ class Program:
 
 
 PROGRAMS: dict[str, Program] = {}
-"Loaded programs by digest. One stays for good: a trace may still lead to it."
+"""Loaded programs by digest. They are never dropped, since a trace may still call them."""
 EXACT = {"xla_allow_excess_precision": False}
-"Options of XLA that all programs of lazytpu are compiled with (`client.compile_options`), and those of JAX are not."
+"""The compile option that all programs of lazytpu have (`client.compile_options`), and those of JAX have not."""

@@ -1,7 +1,7 @@
 """MLIR and StableHLO in Python, and every name of jaxlib that lazytpu uses: all of jaxlib is private.
 
-`CHECKED` are the releases that each was checked against (docs/versions.md); everything else in lazytpu imports these
-names from here. Contexts come from `lazytpu.runtime.xla.client.mlir_context`.
+`CHECKED` lists the releases against which each name was checked (docs/versions.md). Other modules of lazytpu import
+these names from here. Contexts come from `lazytpu.runtime.xla.client.mlir_context`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import lazytpu.runtime.xla.jax_private  # noqa: F401  (first: jax says how much jaxlib logs, settled when that is loaded)
+import lazytpu.runtime.xla.jax_private  # noqa: F401  (first: jax sets jaxlib's log level, which is fixed once jaxlib is loaded)
 
 # isort: split
 from jaxlib.mlir import ir, passmanager
@@ -24,7 +24,7 @@ _stablehlo.register_stablehlo_passes()
 
 
 def legalize_chlo(module: ir.Module) -> None:
-    """Rewrite CHLO ops to StableHLO in place: for the reference interpreter, which has no CHLO. XLA takes both."""
+    """Rewrite CHLO ops to StableHLO in place, for the reference interpreter, which lacks CHLO. XLA accepts both."""
     with module.context:
         passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
 
@@ -45,7 +45,7 @@ def drop_locations(module: Any) -> None:
 
 
 def count_ops(module: ir.Module) -> int:
-    """How many ops a module has, functions and regions included. 0.5 ms for 1,000."""
+    """Return the number of ops in a module, including nested functions and regions. Takes 0.5 ms for 1,000."""
     count = 0
 
     def visit(_: ir.Operation) -> ir.WalkResult:
@@ -58,5 +58,5 @@ def count_ops(module: ir.Module) -> int:
 
 
 def portable_artifact(module: ir.Module) -> bytes:
-    """The module in the form that versions of StableHLO exchange."""
+    """Return the module in the stable serialization format of StableHLO."""
     return bytes(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()))

@@ -1,4 +1,4 @@
-"""Which platform a process asks for, and what to do when it is not on this machine."""
+"""The platform that a process requests, and the advice when it is not available on this machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ADVICE |= dict.fromkeys(("cuda", "rocm"), _ADVICE["gpu"])
 
 
 def jax_platforms() -> str:
-    """The platforms that jax itself is told to use; empty if it may choose."""
+    """Return the platforms that jax is configured to use; empty if it may choose."""
     return jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def missing_platform(name: str | None, error: RuntimeError) -> PlatformError:
-    """The error for a platform that jax does not have here; `name` is what lazytpu's option asks for, if it does."""
+    """Return the error for a platform that jax does not have here. `name` is lazytpu's option, None if unset."""
     return PlatformError(
         f"{_asked(name)}, but jax has no such platform here: {error}. {_advice(name or jax_platforms())}, or unset "
         f"{'LAZYTPU_PLATFORM' if name else 'JAX_PLATFORMS'} to run on what there is."
@@ -29,7 +29,7 @@ def missing_platform(name: str | None, error: RuntimeError) -> PlatformError:
 
 
 def _asked(name: str | None) -> str:
-    """What asks for a platform, in words."""
+    """Describe the source of the request for a platform."""
     if name:
         return f"LAZYTPU_PLATFORM asks for {name}"
     return f"JAX_PLATFORMS asks for {jax_platforms()}" if jax_platforms() else "nothing asks for a platform"

@@ -1,4 +1,4 @@
-"""StableHLO that leaves the process: portable artifacts, and functions as `jax.export` saves them."""
+"""Exported StableHLO: portable artifacts, and functions in the format of `jax.export`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _WINDOW = stablehlo.StablehloCompatibilityRequirement.WEEK_12
 
 
 def current_version() -> str:
-    """The version of StableHLO that this process writes and reads."""
+    """Return the version of StableHLO that this process writes and reads."""
     return str(stablehlo.get_current_version())
 
 
 def default_version() -> str:
-    """A version that consumers updated within the last 12 weeks read."""
+    """Return a version that consumers can read if they were updated within the last 12 weeks."""
     return str(stablehlo.get_version_from_compatibility_requirement(_WINDOW))
 
 
 def artifact(bytecode: bytes, version: str) -> bytes:
-    """A module as a portable artifact of a version of StableHLO, which that version and all later ones read for five
-    years, by StableHLO's promise.
+    """Serialize a module as a portable artifact of a version of StableHLO. By StableHLO's promise, this version and
+    later ones read it for five years.
 
-    Raises ValueError for a version that there is not, and for one that lacks what the module needs.
+    Raises ValueError for a version that does not exist, and for one that lacks an op or type of the module.
     """
     oldest, newest = str(stablehlo.get_minimum_version()), current_version()
     if not re.fullmatch(r"\d+\.\d+\.\d+", version) or not _key(oldest) <= _key(version) <= _key(newest):
@@ -45,7 +45,7 @@ def artifact(bytecode: bytes, version: str) -> bytes:
 
 
 def check_artifact(data: bytes, version: str) -> None:
-    """Raise ValueError for a portable artifact that this process cannot read, or that is damaged."""
+    """Raise ValueError for a portable artifact that is damaged, or that this process cannot read."""
     if _key(version) > _key(current_version()):
         raise ValueError(
             f"it is StableHLO {version}, and this jaxlib reads {current_version()} and earlier; update jax, or export "
@@ -63,7 +63,7 @@ def _key(version: str) -> tuple[int, ...]:
 
 
 def custom_calls(module: ir.Module) -> list[str]:
-    """The names of the functions outside StableHLO that a module calls."""
+    """Return the names of the functions outside StableHLO that a module calls."""
     targets: set[str] = set()
 
     def look(op: Any) -> ir.WalkResult:
@@ -76,7 +76,7 @@ def custom_calls(module: ir.Module) -> list[str]:
 
 
 def jax_export(data: bytes, name: str, platform: str, args: Any, kwargs: Any, results: Any) -> jax.export.Exported:
-    """A portable artifact as a function of `jax.export`, for one platform.
+    """Wrap a portable artifact as a function of `jax.export`, for one platform.
 
     `args`, `kwargs` and `results` are nested `jax.ShapeDtypeStruct`s, whose leaves are the arguments and results of the
     artifact's `@main`, in order.
@@ -92,5 +92,5 @@ def jax_export(data: bytes, name: str, platform: str, args: Any, kwargs: Any, re
 
 
 def load_jax_export(data: bytes) -> Callable[..., Any]:
-    """The function that `jax.export` saved. Raises ValueError for damaged data."""
+    """Load a function that `jax.export` saved. Raises ValueError for damaged data."""
     return jax.export.deserialize(bytearray(data)).call

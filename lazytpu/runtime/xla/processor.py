@@ -1,10 +1,11 @@
-"""The processor of this machine, and which of its instructions XLA:CPU may use: none that compute in half precision.
+"""The processor of this machine, and the limit on its instructions that XLA:CPU may use: none that compute in half
+precision.
 
-Where there is native half arithmetic (AVX512-FP16), LLVM makes one fused multiply-add of a float16 product that is
-added to something. It rounds once, where torch, and programs of one op each, round twice: under cancellation much of
-the result is another. No option of a compilation stops that, and neither does rounding spelled out, which LLVM sees
-through. Without those instructions every float16 op is one in float32 and a rounding, so XLA is kept from all of
-AVX-512: its flag knows no finer step. It costs little, as XLA:CPU works in vectors of 256 bits even there.
+With native half arithmetic (AVX512-FP16), LLVM fuses a float16 product and a sum into one multiply-add. That rounds
+once, whereas torch, and programs of one op each, round twice; under cancellation the results differ widely. No compile
+option prevents this, and LLVM also removes explicit rounding. Without those instructions, every float16 op is a float32
+op and a rounding. So XLA is kept from all of AVX-512: its flag has no finer step. The cost is small, as XLA:CPU uses
+vectors of 256 bits even there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from functools import cache
 from pathlib import Path
 
 FLAG = "--xla_cpu_max_isa"
-MOST = "AVX2"
+MAX_ISA = "AVX2"
 
 
 @cache
 def facts() -> Mapping[str, str]:
-    """What Linux says of the first core, by name; empty elsewhere."""
+    """Return the fields of /proc/cpuinfo for the first core; empty on other systems than Linux."""
     try:
         core = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     except OSError:
@@ -36,15 +37,15 @@ def has_half_arithmetic() -> bool:
 
 @contextmanager
 def without_half_arithmetic() -> Iterator[None]:
-    """Inside, a first client of XLA uses no instructions for half precision. XLA reads XLA_FLAGS once, when a process
-    makes its first client, so they hold one flag more for that time. A cap of the user's own stays, and so does the
-    name of a file of flags."""
+    """Keep a first client of XLA that is made inside the context from using half-precision instructions. XLA reads
+    XLA_FLAGS once, when a process makes its first client, so the flag is set for that time only. It is not added if the
+    user caps the instruction set, or if XLA_FLAGS names a file of flags."""
     before = os.environ.get("XLA_FLAGS")
     file = before is not None and before.strip() != "" and not before.lstrip().startswith("-")
     if file or not has_half_arithmetic() or FLAG in (before or ""):
         yield
         return
-    os.environ["XLA_FLAGS"] = f"{before or ''} {FLAG}={MOST}".strip()
+    os.environ["XLA_FLAGS"] = f"{before or ''} {FLAG}={MAX_ISA}".strip()
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A compiled program, run on device arrays."""
+"""Compiled programs that run on device arrays."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lazytpu.runtime.xla.signature import Signature, signature
 
 
 class Program:
-    """An executable on one device, or on one of each of several processes.
+    """An executable on one device, or on one device of each of several processes.
 
-    Running it is asynchronous: the results are arrays at once, and their values come when the device gets there. A
-    `Program` never changes after it is made, so threads may share it.
+    Runs are asynchronous: the results are arrays at once, whose values arrive later. A `Program` is immutable, so
+    threads may share it.
 
     Attributes: `name` (for messages), `signature` (dtypes and shapes of arguments and results, donated positions),
-    `memory` (bytes by XLA's own analysis), `layouts` (of arguments and results that do not lie by default; None when
-    all do), `executable`, `key` (its name in the cache, None for one that is not),
-    `members` (the processes that run it together, each one replica; empty for a program that runs by itself).
+    `memory` (bytes by XLA's own analysis), `layouts` (non-default layouts of arguments and results; None when all are
+    the default), `executable`, `key` (its cache key; None if it is not cached), `members` (the processes that run it
+    together, one replica each; empty for a program that runs by itself).
     """
 
     __slots__ = (
@@ -62,27 +62,27 @@ class Program:
         options: Mapping[str, bool | int | str] | None = None,
         key: str | None = None,
     ) -> Program:
-        """Compiles a module whose public function is `@main`.
+        """Compile a module whose public function is `@main`.
 
         Raises:
             CompileError: XLA refused the module.
         """
         with module.context:
-            of_module = signature(module)
+            main = signature(module)
             options = {**options_of(module), **(options or {})}
             members = members_of(module)
         executable = client.compile_module(module, name=name, device=device, options=options, members=members)
-        return cls(executable, of_module, name=name, device=device, key=key, members=members)
+        return cls(executable, main, name=name, device=device, key=key, members=members)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Runs the program; the arrays at `signature.donated` are gone afterwards. They must lie as `layouts` says:
-        XLA reads one that does not as if it did.
+        """Run the program. The arrays at `signature.donated` are consumed. Their layouts must be the ones of `layouts`:
+        XLA does not check them, and would misread another layout.
 
         450 results take 0.27 ms of host time (2 cores, jaxlib 0.10.2); `jax.jit` takes 0.38 ms for the same.
 
         Raises:
-            RunError: the arguments do not fit, or XLA failed. `lost` says which donated arguments are gone; all
-                others are as they were. An error while the device computes is raised by `to_host` or `wait`.
+            RunError: the arguments do not fit, or XLA failed. `lost` lists the donated arguments that are lost; the
+                others are unchanged. `to_host` or `wait` raises an error that occurs while the device computes.
         """
         if not self._checked:
             self.check(arrays)
@@ -93,8 +93,8 @@ class Program:
             raise self._failure(arrays, str(error)) from error
 
     def check(self, arrays: Sequence[Array]) -> None:
-        """Compares the arguments with the signature. XLA itself compares sizes in bytes alone, so an i32 array would be
-        read as f32; `run` checks its first call, since the calls that follow are made by the same code.
+        """Compare the arguments with the signature. XLA itself compares only sizes in bytes, so an i32 array would be
+        read as f32. `run` checks only its first call, since the same code makes the later ones.
 
         Raises:
             RunError: with the first argument that does not fit.
@@ -115,7 +115,7 @@ class Program:
         try:
             self.check(arrays)
         except RunError as mismatch:
-            # A donated argument that is deleted now was deleted by this run; XLA's reason is then the better one.
+            # A donated argument that is deleted now was consumed by this run. Then XLA's reason is the better one.
             lost = [i for i in self.signature.donated if i < len(arrays) and client.is_deleted(arrays[i])]
             return run_error(self.name, reason, lost) if lost else mismatch
         return run_error(self.name, reason)

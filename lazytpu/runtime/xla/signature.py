@@ -1,4 +1,4 @@
-"""Reading the signature of `@main`: what a program takes, gives, and may overwrite."""
+"""The signature of `@main`: a program's arguments, results, and donated arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.runtime.xla.mlir import func, ir
 TensorSpec: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
 """(dtype, shape) of one argument or result."""
 
-# MLIR prints an element type as its name; i1 is bool.
+# Element types by their MLIR names; i1 is bool.
 _DTYPES: dict[str, np.dtype[Any]] = {
     "i1": np.dtype(np.bool_),
     "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -29,57 +29,57 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     **{f"ui{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
 }
 
-# A result that is written into an argument's memory, and an argument whose memory may be taken for any result.
+# Attributes: the result that overwrites an argument's memory; an argument whose memory any result may take.
 ALIAS = "tf.aliasing_output"
 DONOR = "jax.buffer_donor"
-# The order of dimensions in memory of an argument or result: as XLA writes it, "{0,1}", or "auto" where XLA chooses.
+# The layout of an argument or result, the order of its dimensions in memory: "{0,1}", or "auto" for XLA's choice.
 LAYOUT = "mhlo.layout_mode"
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What `@main` takes and gives."""
+    """The arguments, results and donation of `@main`."""
 
     arguments: tuple[TensorSpec, ...]
     results: tuple[TensorSpec, ...]
     donated: tuple[int, ...]
     """Positions of the arguments that a run may overwrite."""
     laid: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), compare=False)
-    """Positions of the arguments and of the results that may lie in memory otherwise than by default. How they do, the
-    executable says; a trace knows nothing of it, so signatures that differ in this alone are equal."""
+    """Positions of the arguments and results that may have a non-default layout. The executable knows the layouts; a
+    trace does not, so signatures that differ only in this are equal."""
 
 
 def to_json(main: Signature) -> dict[str, Any]:
-    """The signature as JSON, element types by their MLIR names."""
+    """Return the signature as JSON, with the MLIR names of element types."""
     names = {dtype: name for name, dtype in _DTYPES.items()}
     return {
         "arguments": [[names[dtype], list(shape)] for dtype, shape in main.arguments],
         "results": [[names[dtype], list(shape)] for dtype, shape in main.results],
         "donated": list(main.donated),
-        "laid": [list(each) for each in main.laid],
+        "laid": [list(positions) for positions in main.laid],
     }
 
 
 def from_json(described: Mapping[str, Any]) -> Signature:
-    """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for what is no signature."""
+    """Read the result of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
     specs = {
-        part: tuple((_DTYPES[name], tuple(int(n) for n in shape)) for name, shape in described[part])
-        for part in ("arguments", "results")
+        field_name: tuple((_DTYPES[name], tuple(int(n) for n in shape)) for name, shape in described[field_name])
+        for field_name in ("arguments", "results")
     }
-    arguments, results = (tuple(int(i) for i in each) for each in described["laid"])
+    arguments, results = (tuple(int(i) for i in positions) for positions in described["laid"])
     donated = tuple(int(i) for i in described["donated"])
     return Signature(specs["arguments"], specs["results"], donated, (arguments, results))
 
 
 def type_text(spec: TensorSpec) -> str:
-    """The tensor type as MLIR spells it: "tensor<2x3xf32>"."""
+    """Return the tensor type in MLIR notation: "tensor<2x3xf32>"."""
     dtype, shape = spec
-    element = next(name for name, each in _DTYPES.items() if each == dtype)
+    element = next(name for name, candidate in _DTYPES.items() if candidate == dtype)
     return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def element_dtype(kind: ir.RankedTensorType) -> np.dtype[Any]:
-    """The numpy dtype of a tensor type's elements."""
+    """Return the numpy dtype of a tensor type's elements. Raises ValueError if there is none."""
     name = str(kind.element_type)
     if name not in _DTYPES:
         raise ValueError(
@@ -89,7 +89,7 @@ def element_dtype(kind: ir.RankedTensorType) -> np.dtype[Any]:
 
 
 def main_function(module: ir.Module) -> func.FuncOp:
-    """`@main` of a module."""
+    """Return `@main` of a module. Raises ValueError if it has none."""
     for op in module.body.operations:
         if isinstance(op, func.FuncOp) and op.name.value == "main":
             return op
@@ -97,7 +97,7 @@ def main_function(module: ir.Module) -> func.FuncOp:
 
 
 def signature(module: ir.Module) -> Signature:
-    """The signature of `@main`."""
+    """Return the signature of `@main`."""
     main = main_function(module)
     donated: list[int] = []
     if "arg_attrs" in main.attributes:

@@ -58,15 +58,15 @@ def test_ties_and_empty() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_nan(dtype: torch.dtype) -> None:
-    """The last NaN of a window counts, in windows that overlap and in others."""
+    """The last NaN of a window counts, for overlapping and for disjoint windows."""
     torch.manual_seed(0)
     for shape, size in (((1, 2, 7, 9), [3, 4]), ((1, 2, 8, 6), [4, 3]), ((1, 2, 5, 6, 7), [2, 4, 3])):
         x, rank = values(*shape, dtype=dtype), len(size)
-        for some in (torch.full_like(x, float("nan")), x.masked_fill(torch.rand(shape) < 0.3, float("nan"))):
-            check(getattr(A, f"adaptive_max_pool{rank}d").default, some, size)
+        for with_nans in (torch.full_like(x, float("nan")), x.masked_fill(torch.rand(shape) < 0.3, float("nan"))):
+            check(getattr(A, f"adaptive_max_pool{rank}d").default, with_nans, size)
             if dtype != torch.bfloat16:
                 samples = torch.rand(shape[0], shape[1], rank).to(dtype)
-                check(getattr(A, f"fractional_max_pool{rank}d").default, some, [2] * rank, size, samples)
+                check(getattr(A, f"fractional_max_pool{rank}d").default, with_nans, [2] * rank, size, samples)
 
 
 @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)

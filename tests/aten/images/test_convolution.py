@@ -43,15 +43,16 @@ def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def transposed(case: tuple) -> tuple:
-    """The case of the transposed convolution from the result back: its weight is [in, out / groups, …] already."""
+    """The case of the transposed convolution from the result back: its weight has the shape [in, out / groups, …]
+    already."""
     x, w, stride, padding, dilation, extra, groups = case
     y = A.convolution(torch.empty(x), torch.empty(w), None, stride, padding, dilation, False, extra, groups)
     return tuple(y.shape), w, stride, padding, dilation, [min(e, s - 1) for e, s in zip(extra, stride)], groups
 
 
 def agree(op: OpOverload, *args: Any, dtype: torch.dtype) -> None:
-    """In half precision with the results in float32: the CPU's own kernels round sums on their way, one kind of CPU
-    other than the next."""
+    """Compare half precision with results in float32: the CPU's own kernels round intermediate sums, differently on
+    different CPUs."""
     if dtype not in HALVES:
         check(op, *args, rtol=1e-4, atol=1e-4)
         return
@@ -100,10 +101,10 @@ def test_bf16_sums_in_f32() -> None:
 def test_masks(mask: list[bool]) -> None:
     x, w, grad = values(2, 3, 6, 6), values(4, 3, 3, 3), values(2, 4, 4, 4)
     options = ([4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-    whole = A.convolution_backward.default(grad, x, w, *options, [True] * 3)
-    wanted = [g for g, asked in zip(whole, mask, strict=True) if asked]
-    got = run(A.convolution_backward.default, grad, x, w, *options, mask, outs=wanted)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    all_gradients = A.convolution_backward.default(grad, x, w, *options, [True] * 3)
+    selected = [g for g, asked in zip(all_gradients, mask, strict=True) if asked]
+    got = run(A.convolution_backward.default, grad, x, w, *options, mask, outs=selected)
+    torch.testing.assert_close(got, selected, rtol=1e-4, atol=1e-4)
 
 
 def test_output_padding_beyond_stride() -> None:

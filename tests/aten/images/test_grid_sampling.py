@@ -1,4 +1,4 @@
-"""Sampling at given places, and its gradients, against torch's CPU."""
+"""Sampling at given points, and its gradients, against torch's CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_all(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, alig
 
 
 def cases() -> list[Any]:
-    """In the gate every mode meets every padding once, and both ways to align corners meet every mode and padding."""
+    """The gate has every mode with every padding once, and both corner alignments with every mode and padding."""
     every = list(itertools.product((0, 1, 2), (0, 1, 2), (False, True)))
     in_gate = [align == (mode == padding) for mode, padding, align in every]
     return [pytest.param(*case, marks=() if gate else pytest.mark.long) for case, gate in zip(every, in_gate)]

@@ -103,7 +103,7 @@ def test_out_of_range(op: Any, arguments: Any, message: str) -> None:
         run(op, *arguments, outs=[op(*good)])
 
 
-def test_a_mask_has_a_hint() -> None:
+def test_mask_error_has_a_hint() -> None:
     x = values(3, 4)
     with pytest.raises(NotImplementedError, match="masked_fill"):
         run(A.index.Tensor, x, [x > 0], outs=[x])

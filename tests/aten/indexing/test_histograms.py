@@ -58,7 +58,7 @@ def test_weights(density: bool) -> None:
     check(A._histogramdd_bin_edges.default, points, bins, range=[-1.0, 1.0, 0.0, 0.0])
 
 
-def test_not_numbers() -> None:
+def test_nan_and_infinities() -> None:
     x = torch.tensor([nan, 1.0, inf, -inf, 0.5])
     check(A.histogram.bin_ct, x, 2, range=[0.0, 1.0])
     check(A.histogram.bins_tensor, x, torch.tensor([0.0, 1.0, inf]))

@@ -82,13 +82,13 @@ def test_masks_of_nothing() -> None:
     check(A.index_put.default, torch.ones(0, 4), [torch.ones(0, dtype=torch.bool)], torch.tensor(1.0))
 
 
-def test_a_mask_must_select_as_many_as_there_are_values() -> None:
+def test_mask_must_select_as_many_elements_as_values() -> None:
     x = values(3, 4)
     with pytest.raises(IndexError, match="shape mismatch"):
         run(A.index_put.default, x, [x > 0], torch.ones(5), outs=[x])
 
 
-def test_a_mask_among_other_indices_has_a_hint() -> None:
+def test_mask_with_other_indices_has_a_hint() -> None:
     x = values(3, 4)
     with pytest.raises(NotImplementedError, match="mask"):
         run(A.index_put.default, x, [x[:, 0] > 0, torch.tensor(0)], torch.tensor(1.0), outs=[x])

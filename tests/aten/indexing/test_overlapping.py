@@ -1,4 +1,4 @@
-"""Writes to tensors whose elements overlap: an element that an op leaves alone overwrites none that it writes."""
+"""Writes to tensors whose elements overlap: an element that an op leaves alone overwrites no written element."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ON_WINDOWS: dict[str, Callable[[Tensor], object]] = {
 
 
 def outcomes(write: Callable[[Tensor], object], device: str, dtype: torch.dtype, views: list[View]) -> object:
-    """For each view all of the memory, and the error."""
+    """Return for each view the whole memory, and the error."""
     memories: list[Tensor] = []
     errors: list[str | None] = []
     with warnings.catch_warnings():

@@ -110,7 +110,7 @@ OF_NOTHING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize(("shape", "at"), [((0, 0), 0), ((0, 6), 9)])
-def test_an_index_of_nothing_is_not_looked_at(shape: tuple[int, int], at: int) -> None:
+def test_index_of_an_empty_slice_is_not_checked(shape: tuple[int, int], at: int) -> None:
     for name, write in OF_NOTHING.items():
         if name in ("index", "put") and 0 in shape[1:]:
             continue

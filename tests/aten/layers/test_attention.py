@@ -38,7 +38,7 @@ def forward(
 def compare(
     *operands: torch.Tensor, bias: torch.Tensor | None = None, gqa: bool = False, close: float = 2e-5, **options: Any
 ) -> None:
-    """Output and gradients beside those of torch's function."""
+    """Compare output and gradients with torch's function."""
     leaves = [t.clone().requires_grad_() for t in operands]
     mask = bias.clone().requires_grad_() if bias is not None and bias.is_floating_point() else bias
     expected = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask, enable_gqa=gqa, **options)
@@ -48,8 +48,8 @@ def compare(
     grad = torch.randn_like(expected)
     wanted = [*leaves, mask] if mask is not None and mask.requires_grad else leaves
     gradients = torch.autograd.grad(expected, wanted, grad)
-    rest = (None, None, options.get("is_causal", False), options.get("scale"), 0.0, len(wanted) == 4)
-    ours = run(OPS.attention_backward.default, grad, *operands, bias, *rest, outs=list(wanted))
+    backward_options = (None, None, options.get("is_causal", False), options.get("scale"), 0.0, len(wanted) == 4)
+    ours = run(OPS.attention_backward.default, grad, *operands, bias, *backward_options, outs=list(wanted))
     torch.testing.assert_close(ours, list(gradients), rtol=close * 5, atol=close * 5)
 
 
@@ -72,7 +72,7 @@ def test_biases() -> None:
     compare(q, k, v, bias=values(2, 1, 4, 6) > 0)
 
 
-def test_a_hidden_row_gives_zeros() -> None:
+def test_hidden_row_gives_zeros() -> None:
     q, k, v = values(1, 1, 3, 4), values(1, 1, 3, 4).flip(2), values(1, 1, 3, 4).flip(3)
     bias = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
     result = forward(q, k, v, bias=bias)
@@ -104,7 +104,7 @@ def test_dropout_drops_the_same_in_both_directions() -> None:
     zero = dropped == 0
     assert 0.2 < zero.float().mean() < 0.3
     torch.testing.assert_close(dropped[~zero], kept[~zero] / 0.75)
-    rest = (seed, offset, False, None, 0.25, False)
-    grads = run(OPS.attention_backward.default, v, q, k, v, None, *rest, outs=[q, k, v])
+    dropout_options = (seed, offset, False, None, 0.25, False)
+    grads = run(OPS.attention_backward.default, v, q, k, v, None, *dropout_options, outs=[q, k, v])
     torch.testing.assert_close(grads[2], dropped.transpose(2, 3))
     assert forward(q, k, v, dropout=1.0)[0].eq(0).all()

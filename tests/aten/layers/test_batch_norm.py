@@ -59,7 +59,7 @@ def test_forms_with_update() -> None:
     check(A._batch_norm_no_update.default, x, *parameters(), 0.1, 1e-5)
 
 
-def test_a_hidden_write_is_refused() -> None:
+def test_hidden_write_is_refused() -> None:
     x = values(4, 3)
     with pytest.raises(ValueError, match="_native_batch_norm_legit"):
         run(A.native_batch_norm.default, x, *parameters(), True, 0.1, 1e-5, outs=[x, x[0], x[0]])
@@ -87,7 +87,7 @@ def test_backward_with_update(update: bool) -> None:
     check(A.batch_norm_backward.default, grad, x, weight, mean, var, saved, rstd, update, 1e-5, mask, reserve)
 
 
-def test_the_loss_of_a_network_is_as_close_to_float64_as_the_cpus() -> None:
+def test_network_loss_is_as_close_to_float64_as_the_cpus() -> None:
     """Two normalized layers, forward: the error against float64 is at most twice that of torch's own kernels."""
     torch.manual_seed(0)
     x = torch.randn(64, 32, 16, 16) * 3 + 10

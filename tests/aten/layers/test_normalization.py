@@ -24,7 +24,7 @@ def test_layer_norm(dtype: torch.dtype, shape: list[int]) -> None:
     check(A.native_layer_norm.default, x, shape, weight, bias, 1e-5)
     _, mean, rstd = A.native_layer_norm.default(x, shape, weight, bias, 1e-5)
     grad = values(3, 4, 5, dtype=dtype).flip(0)
-    loose = 0.1 if dtype is torch.bfloat16 else None  # the CPU rounds the sums of the parameters' gradients on the way
+    loose = 0.1 if dtype is torch.bfloat16 else None  # the CPU rounds intermediate sums of the parameters' gradients
     check(A.native_layer_norm_backward.default, grad, x, shape, mean, rstd, weight, bias, ALL, atol=loose)
 
 

@@ -36,12 +36,12 @@ def test_pdist(p: float) -> None:
 
 
 def test_gradients_of_batches_that_broadcast() -> None:
-    one, other = values(1, 4, 3), values(2, 5, 3)
-    for x, y in ((one, other), (other, one)):
+    points, batch = values(1, 4, 3), values(2, 5, 3)
+    for x, y in ((points, batch), (batch, points)):
         distance = A._cdist_forward.default(x, y, 2.0, None)
         check(A._cdist_backward.default, torch.ones_like(distance), x, y, 2.0, distance)
-    empty = A._cdist_forward.default(one, other[:0], 2.0, None)
-    check(A._cdist_backward.default, empty, one, other[:0], 2.0, empty)
+    empty = A._cdist_forward.default(points, batch[:0], 2.0, None)
+    check(A._cdist_backward.default, empty, points, batch[:0], 2.0, empty)
 
 
 def test_many_rows_and_few() -> None:

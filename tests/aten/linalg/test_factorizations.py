@@ -1,4 +1,4 @@
-"""Factorizations against the CPU's where they are unique, and by what they promise where signs are free."""
+"""Factorizations against the CPU's if they are unique, and by their defining equations if signs are free."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_cholesky(upper: bool, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("upper", [False, True])
-def test_cholesky_of_what_is_not_definite_stops_where_lapack_does(upper: bool) -> None:
+def test_cholesky_of_indefinite_matrices_stops_where_lapack_does(upper: bool) -> None:
     x = definite(torch.float32).repeat(2, 1, 1)
     x[1, 2, 2], x[2, 0, 0], x[3, 3, 3] = -1.0, float("nan"), -7.0
     close(A.linalg_cholesky_ex, x, upper=upper)
@@ -94,7 +94,7 @@ def test_right_hand_sides_of_another_dtype() -> None:
 
 
 def outs(op: Any, *args: Any, **kwargs: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What the rule gives, and what the CPU gives."""
+    """Return the rule's results and the CPU's results."""
     want = op.default(*args, **kwargs)
     want = list(want) if isinstance(want, tuple) else [want]
     return run(op.default, *args, outs=want, **kwargs), want

@@ -15,7 +15,7 @@ C64 = torch.complex64
 
 
 def cases() -> list[Any]:
-    """All sizes of one dtype, the two kinds of the one that tells them apart."""
+    """All sizes of one dtype; both kinds only for complex numbers, where they differ."""
     gate = {*itertools.product((1, 2, 6), (False,), (torch.float32,)), *itertools.product((2,), (False, True), (C64,))}
     every = itertools.product((1, 2, 6), (False, True), (torch.float32, torch.float64, C64))
     return [pytest.param(*case, marks=() if case in gate else pytest.mark.long) for case in every]

@@ -14,7 +14,7 @@ OP = torch.ops.aten.linalg_matrix_exp.default
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
 def test_values(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    sizes = torch.tensor([1e-3, 0.1, 1.0, 8.0])[:, None, None]  # each with its own number of squarings
+    sizes = torch.tensor([1e-3, 0.1, 1.0, 8.0])[:, None, None]  # each needs another number of squarings
     check(OP, sizes * torch.randn(4, 5, 5, dtype=dtype), rtol=2e-4, atol=1e-5)
 
 

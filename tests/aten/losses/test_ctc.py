@@ -61,7 +61,7 @@ def test_no_labels() -> None:
     ("targets", "steps", "lengths"),
     [([[5, 1]], [3], [2]), ([[1, -1]], [3], [2]), ([[1, 2]], [4], [2]), ([[1, 2]], [3], [3]), ([[1, 2]], [-1], [2])],
 )
-def test_what_is_out_of_range(targets: list[list[int]], steps: list[int], lengths: list[int]) -> None:
+def test_out_of_range_labels_and_lengths(targets: list[list[int]], steps: list[int], lengths: list[int]) -> None:
     x = log_probs(3, 1, 5)
     outs = [torch.empty(1), torch.empty(1, 3, 5)]
     with pytest.raises(IndexError):

@@ -49,8 +49,8 @@ def test_one_example_and_none() -> None:
     x = values(5).log_softmax(0)
     for reduction in (NONE, MEAN):
         check(A.nll_loss_forward.default, x, torch.tensor(2), None, reduction, -100)
-        one = torch.tensor(1.0)
-        check(A.nll_loss_backward.default, one, x, torch.tensor(2), None, reduction, -100, one)
+        grad = torch.tensor(1.0)
+        check(A.nll_loss_backward.default, grad, x, torch.tensor(2), None, reduction, -100, grad)
     ignored = torch.full((4,), -100)
     check(A.nll_loss_forward.default, values(4, 5), ignored, None, MEAN, -100)
     check(A.nll_loss_forward.default, values(4, 5), ignored, None, SUM, -100)
@@ -59,7 +59,7 @@ def test_one_example_and_none() -> None:
 
 
 @pytest.mark.parametrize("target", [5, -1])
-def test_a_target_out_of_range(target: int) -> None:
+def test_target_out_of_range_is_an_error(target: int) -> None:
     targets = torch.tensor([0, target])
     with pytest.raises(IndexError, match="out of bounds"):
         A.nll_loss_forward.default(values(2, 5), targets, None, MEAN, -100)
@@ -117,8 +117,8 @@ def test_multilabel_margin(reduction: int) -> None:
 
 
 @pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
-def test_no_example(reduction: int) -> None:
-    """As of a batch that a filter has left empty."""
+def test_empty_batch(reduction: int) -> None:
+    """For example a batch of which a filter left nothing."""
     x, target = torch.ones(0, 5), torch.zeros(0, 5, dtype=torch.int64)
     check(A.mse_loss_backward.default, x if reduction == NONE else torch.tensor(0.7), x, x, reduction)
     if reduction == NONE:  # the CPU sums up no memory in particular

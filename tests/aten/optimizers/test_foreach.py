@@ -64,7 +64,7 @@ def test_every_overload(name: str) -> None:
         check(op, [torch.ones(2, 3)] * 2, [torch.arange(12.0).reshape(3, 4)] * 2)
         return
     count = 3 if "norm" in name or name.startswith("_foreach_max.") or name == "_foreach_max" else 4
-    single = op._schema.is_mutable or "." not in name  # in-place and unary ones add nothing to the op they stand for
+    single = op._schema.is_mutable or "." not in name  # in-place and unary ops add nothing to their element op
     dtypes = (torch.float32,) if single else (torch.float32, torch.bfloat16, torch.int64)
     tried = 0
     for dtype in dtypes:
@@ -90,7 +90,7 @@ def test_norms(order: float) -> None:
     check(A._foreach_norm.Scalar, positive(torch.bfloat16, 3), order, torch.float32)
 
 
-def test_numbers_stay_out_of_the_program() -> None:
+def test_numbers_are_not_part_of_the_program() -> None:
     """Step sizes and other hyperparameters are run-time numbers in every overload that takes them."""
     rules = registry.load()
     for name in (

@@ -56,10 +56,10 @@ def test_adam_with_loss_scale(found_inf: float) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 10, 1000, 100000])
-def test_bias_correction_is_that_of_doubles(step: int) -> None:
+def test_bias_correction_is_in_double_precision(step: int) -> None:
     """A parameter's change is right to a few parts in 10^7, as the CPU's, which corrects in double precision."""
-    zero, one = torch.zeros(1), torch.ones(1)
-    args = ([zero.clone()], [one], [zero.clone()], [zero.clone()], [], [torch.tensor(float(step))])
+    zero, gradient = torch.zeros(1), torch.ones(1)
+    args = ([zero.clone()], [gradient], [zero.clone()], [zero.clone()], [], [torch.tensor(float(step))])
     numbers = {**ADAM, "weight_decay": 0.0, "eps": 0.0}
     results = run(A._fused_adam_.default, *args, outs=[], numbers=True, **numbers)
     m, v = 0.1 / (1 - 0.9**step), 0.001 / (1 - 0.999**step)
@@ -71,8 +71,8 @@ def test_no_weight_decay() -> None:
     check(A._fused_sgd_.default, *state(torch.float32)[:3], **{**SGD, "weight_decay": 0.0})
 
 
-# Of halves, the CPU's vector kernel forgets to write the parameters back (FusedSGDKernel.cpp in torch 2.13): its scalar
-# one, which these few elements take, does not.
+# For half types, the CPU's vector kernel does not write the parameters back (FusedSGDKernel.cpp in torch 2.13). Its
+# scalar kernel, which runs for so few elements, does.
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
     "options",

@@ -1,5 +1,5 @@
-"""clamp and hardtanh of integers with bounds beyond the dtype, as the installed torch has them on the CPU (it wraps or
-refuses them before 2.15), and softshrink of half types, whose lambd it rounds from 2.14 on."""
+"""clamp and hardtanh of integers with bounds beyond the dtype, as the installed torch computes them on the CPU (before
+2.15 it wraps or refuses them), and softshrink of half types, whose lambd it rounds from 2.14 on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pointwise ops against torch's CPU: every dtype the CPU has, telling values, numbers static and at run time."""
+"""Pointwise ops against torch's CPU: every dtype of the CPU, distinguishing values, static and run-time numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def overloads(*names: str) -> list[Any]:
 
 
 def cases(names: str, dtypes: Any, *args: Any, **kwargs: Any) -> list[Case]:
-    """A Case for each op and dtype; an argument that is a function makes its tensor from the dtype."""
+    """Return a Case for each op and dtype; an argument that is a function creates its tensor from the dtype."""
     return [
         Case(
             op,
@@ -59,7 +59,7 @@ def test_unary(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if not d.is_complex], ids=str)
-def test_logarithms_are_whole_at_powers_of_their_base(dtype: torch.dtype) -> None:
+def test_logarithms_of_powers_of_their_base_are_whole(dtype: torch.dtype) -> None:
     check_all(cases("log2 log10", [dtype], sample), numbers=(False,))
     powers = torch.arange(-37, 38, dtype=torch.float64)
     if dtype in (torch.float32, torch.bfloat16):
@@ -204,7 +204,8 @@ def test_shapes_are_broadcast() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_halves_have_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
-    """Whether CPU kernels compute in f32 or in the dtype itself, and whether they round numbers first, is seen here."""
+    """These cases show whether CPU kernels compute in f32 or in the dtype itself, and whether they round numbers
+    first."""
     x, y, z = (normal(dtype, 256, seed=i) for i in range(3))
     number = torch.tensor(0.1)
     calls: list[tuple[str, tuple[Any, ...]]] = [
@@ -265,7 +266,7 @@ def test_gradients_of_activations(dtype: torch.dtype) -> None:
     names = "sigmoid_backward tanh_backward silu_backward mish_backward hardsigmoid_backward hardswish_backward"
     cases = [Case(op, (g, x)) for op in overloads(*names.split())]
     cases.append(Case(A.gelu_backward.default, (g, x), {"approximate": "none"}))
-    # Where tanh is almost 1, 1 - tanh^2 is all rounding.
+    # Where tanh is almost 1, rounding dominates 1 - tanh^2.
     cases.append(Case(A.gelu_backward.default, (g, x.clamp(-4, 4)), {"approximate": "tanh"}))
     calls = {
         "threshold_backward": (0.1,),
@@ -300,7 +301,7 @@ def test_complex_numbers() -> None:
 
 
 def test_powers_of_tensors() -> None:
-    # XLA reads an integer exponent modulo 64: beyond that, what has overflowed long before wraps differently.
+    # XLA reads an integer exponent modulo 64: larger exponents, whose powers have overflowed, wrap differently.
     exponents = torch.arange(28) - 5
     cases = [Case(A.pow.Tensor_Tensor, (sample(d), exponents.to(d))) for d in INTEGERS]
     cases += [Case(A.pow.Tensor_Tensor, (sample(d), other(d))) for d in FLOATS]
@@ -348,9 +349,9 @@ def test_orthogonal_polynomials(name: str) -> None:
     check_all([Case(with_tensor, (x, n)), Case(with_number, (0.3, n)), legendre], numbers=(True,))
 
 
-def test_every_core_pointwise_op_has_a_meaning() -> None:
-    """All ops tagged `core` and `pointwise` have rules of their own; of the other pointwise ops none is without a rule
-    or a decomposition, except `equal`, whose answer is a Python bool."""
+def test_every_core_pointwise_op_has_a_rule() -> None:
+    """All ops tagged `core` and `pointwise` have rules; each other pointwise op has a rule or a decomposition, except
+    `equal`, whose result is a Python bool."""
     rules = registry.load()
     without: list[str] = []
     for name in torch._C._dispatch_get_all_op_names():
@@ -368,15 +369,15 @@ def test_every_core_pointwise_op_has_a_meaning() -> None:
 
 
 def test_in_place_and_out_compute_in_the_promoted_dtype() -> None:
-    half, single, whole = normal(torch.float16, 8), normal(torch.float32, 8, seed=1), torch.arange(8)
+    half, single, integers = normal(torch.float16, 8), normal(torch.float32, 8, seed=1), torch.arange(8)
     check(A.add_.Tensor, half, single, alpha=0.3)
-    check(A.eq_.Tensor, single, whole)
-    check(A.floor_divide_.Tensor, single, whole + 1)
-    check(A.ldexp_.default, single, whole)
-    check(A.__ilshift__.Scalar, whole, 2)
+    check(A.eq_.Tensor, single, integers)
+    check(A.floor_divide_.Tensor, single, integers + 1)
+    check(A.ldexp_.default, single, integers)
+    check(A.__ilshift__.Scalar, integers, 2)
     check(A.sigmoid.out, half, out=torch.zeros(8))
     check(A.add.out, half, half, alpha=3, out=torch.zeros(8, dtype=torch.float64))
-    check(A.lt.Tensor_out, whole, single, out=torch.zeros(8))
+    check(A.lt.Tensor_out, integers, single, out=torch.zeros(8))
 
 
 def test_zeta_at_one_is_infinite_at_every_q() -> None:

@@ -1,4 +1,4 @@
-"""Functions whose exactness XLA, or a decomposition, does not have: errors against float64 and mpmath, in ulp."""
+"""Functions that XLA, or a decomposition, computes inexactly: errors against float64 and mpmath, in ulp."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 @pytest.fixture(autouse=True)
 def strict():
-    """Each op by its own program."""
+    """Run each op as a separate program."""
     with lazytpu.mode("strict"):
         yield
 
 
 def _errors(x: torch.Tensor, exact: list[Any]) -> float:
-    """The largest error in ulp of x's dtype."""
+    """Return the largest error in ulp of x's dtype."""
     eps = torch.finfo(x.dtype).eps
     return max(
         float(abs(mpmath.mpf(a) - e) / (mpmath.mpf(2) ** (mpmath.frexp(e)[1] - 1) * eps))
@@ -82,11 +82,11 @@ def test_tanh_reaches_one(dtype: torch.dtype):
 def test_gradients_of_activations_at_their_limits(function: Function):
     x = torch.tensor([torch.inf, -torch.inf, torch.nan, 20.0, 21.0, 1e30, -1e30, 0.0, -0.0])
     gradients: list[torch.Tensor] = []
-    for given in (x.clone(), x.to("tpu")):
-        given.requires_grad_()
-        function(given).sum().backward()
-        assert given.grad is not None
-        gradients.append(given.grad.cpu())
+    for leaf in (x.clone(), x.to("tpu")):
+        leaf.requires_grad_()
+        function(leaf).sum().backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.cpu())
     torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True)
 
 
@@ -95,11 +95,11 @@ def test_gradients_of_activations_at_their_limits(function: Function):
 def test_gradients_of_activations_in_half_precision(dtype: torch.dtype, function: Function):
     x = torch.linspace(-9, 30, 401).to(dtype)
     gradients = []
-    for given in (x.clone(), x.to("tpu"), x.double()):
-        given.requires_grad_()
-        function(given).sum().backward()
-        assert given.grad is not None
-        gradients.append(given.grad.cpu().double())
+    for leaf in (x.clone(), x.to("tpu"), x.double()):
+        leaf.requires_grad_()
+        function(leaf).sum().backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.cpu().double())
     cpu, tpu, exact = gradients
     assert ((tpu - exact).abs() <= 2 * (cpu - exact).abs() + torch.finfo(dtype).eps * exact.abs() + 1e-7).all()
 

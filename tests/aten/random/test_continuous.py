@@ -31,7 +31,7 @@ def quantiles(x: torch.Tensor) -> torch.Tensor:
 
 
 def agrees(x: torch.Tensor, reference: torch.distributions.Distribution) -> None:
-    """Each fifth of the distribution holds a fifth of the numbers."""
+    """Check that each fifth of the distribution has a fifth of the numbers."""
     counts = torch.histc(reference.cdf(x.double().flatten()), 5, 0, 1)
     torch.testing.assert_close(counts, torch.full_like(counts, x.numel() / 5), rtol=0.06, atol=0.0)
 
@@ -66,8 +66,8 @@ def test_resolution() -> None:
 
 def test_complex_normal() -> None:
     z = one(A.normal_.default, torch.complex64, 0.0, 2.0)
-    for part in (z.real, z.imag):
-        agrees(part, torch.distributions.Normal(0.0, 2.0**0.5))
+    for component in (z.real, z.imag):
+        agrees(component, torch.distributions.Normal(0.0, 2.0**0.5))
     assert abs(torch.corrcoef(torch.stack([z.real.flatten(), z.imag.flatten()]))[0, 1]) < 0.03
 
 
@@ -119,8 +119,8 @@ def test_dropout(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_the_scale_of_dropout_is_not_rounded(dtype: torch.dtype) -> None:
-    """To the bit what torch gives: 1 / (1 - p) has no place in a half's digits."""
+def test_dropout_scale_is_not_rounded(dtype: torch.dtype) -> None:
+    """It equals torch's to the bit: half precision cannot represent 1 / (1 - p)."""
     x = torch.linspace(-3, 3, 61).to(dtype)
     y, mask = draw(A.native_dropout.default, x, 0.1, True, outs=[x, x.bool()])
     assert torch.equal(y, x * mask * (1 / 0.9))
@@ -157,8 +157,8 @@ def test_streams() -> None:
 
     first = sample((7, 1))
     assert torch.equal(first, sample((7, 1)))
-    for other in ((7, 2), (8, 1), (7, 1 << 40), (1 << 63, 1)):
-        assert abs(torch.corrcoef(torch.stack([first, sample(other)]))[0, 1]) < 0.03
+    for other_stream in ((7, 2), (8, 1), (7, 1 << 40), (1 << 63, 1)):
+        assert abs(torch.corrcoef(torch.stack([first, sample(other_stream)]))[0, 1]) < 0.03
     assert torch.equal(draw(A.normal_.default, torch.empty(20000), 0.0, 1.0)[0], first)  # by the logical index
     assert first.isfinite().all()
     assert first.abs().max() < inf
@@ -166,7 +166,7 @@ def test_streams() -> None:
 
 
 def test_complex_uniform() -> None:
-    parts = torch.view_as_real(one(A.uniform_.default, torch.complex64, -1.0, 3.0)).unbind(-1)
-    for part in parts:
-        agrees(part, torch.distributions.Uniform(-1.0, 3.0))
-    assert not torch.equal(*parts)
+    components = torch.view_as_real(one(A.uniform_.default, torch.complex64, -1.0, 3.0)).unbind(-1)
+    for component in components:
+        agrees(component, torch.distributions.Uniform(-1.0, 3.0))
+    assert not torch.equal(*components)

@@ -17,7 +17,7 @@ def draw(op: torch._ops.OpOverload, *args: object, outs: object = (), rng: tuple
 
 
 def even(x: torch.Tensor, low: int, end: int) -> None:
-    """Every number on [low, end) comes up equally often."""
+    """Check that every number on [low, end) has the same frequency."""
     counts = torch.bincount(x.flatten().long() - low, minlength=end - low).double()
     assert counts.numel() == end - low
     torch.testing.assert_close(counts, torch.full_like(counts, x.numel() / (end - low)), rtol=0.12, atol=0.0)
@@ -47,14 +47,14 @@ def test_whole_range(dtype: torch.dtype, largest: int) -> None:
 
 def test_64_bits() -> None:
     x = torch.empty(100, 200, dtype=torch.int64)
-    whole = draw(FROM, x, -(2**63), None).double() / 2**63
-    assert whole.min() < -0.999
-    assert whole.max() > 0.999
-    assert abs(whole.mean()) < 0.02
-    part = draw(FROM, x, -(2**62), 2**62 + 2**61)  # a range above 2^63 is not a signed number
-    assert part.min() >= -(2**62)
-    assert part.max() < 2**62 + 2**61
-    assert abs(part.double().mean() / 2**60 - 1) < 0.1
+    full_range = draw(FROM, x, -(2**63), None).double() / 2**63
+    assert full_range.min() < -0.999
+    assert full_range.max() > 0.999
+    assert abs(full_range.mean()) < 0.02
+    large_range = draw(FROM, x, -(2**62), 2**62 + 2**61)  # a range above 2^63 is not a signed number
+    assert large_range.min() >= -(2**62)
+    assert large_range.max() < 2**62 + 2**61
+    assert abs(large_range.double().mean() / 2**60 - 1) < 0.1
     up = draw(FROM, x, 2**63 - 3, None)
     assert set((up - (2**63 - 3)).flatten().tolist()) == {0, 1, 2}
 

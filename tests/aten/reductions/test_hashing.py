@@ -26,7 +26,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 def test_tiny_numbers() -> None:
-    """Subnormal numbers count as they are."""
+    """Subnormal numbers are not flushed to zero."""
     tiny = torch.tensor([1e-40, -3e-45, 1.2e-38, inf, -inf, nan, -0.0])
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         check_bits((tiny if dtype is not torch.float16 else torch.tensor([6e-8, -5e-5, 1.0])).to(dtype).unsqueeze(1), 1)

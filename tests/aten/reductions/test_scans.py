@@ -30,7 +30,7 @@ def test_sums_and_products(dtype: torch.dtype, dim: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_what_overflows_in_between_comes_back(dtype: torch.dtype) -> None:
+def test_intermediate_overflow_is_reversible(dtype: torch.dtype) -> None:
     big, ulp = torch.finfo(dtype).max * 0.9, torch.finfo(dtype).eps
     check(A.cumsum.default, torch.tensor([big, big, -big, -big, 1], dtype=dtype), 0)
     check(A.cumprod.default, torch.tensor([big, big, *[big**-0.5] * 3, 2], dtype=dtype), 0, rtol=2 * ulp, atol=0)

@@ -21,7 +21,7 @@ GRAD = torch.tensor([1.0, 2.0, -3.0, 4.0])
 
 
 def cases() -> list[Any]:
-    """In the gate lengths come without an initial value, and offsets with one."""
+    """The gate has lengths without an initial value, and offsets with one."""
     gate = {("lengths", None), ("offsets", 4)}
     every = itertools.product(KINDS, ("lengths", "offsets"), (None, 4))
     return [pytest.param(*case, marks=() if case[1:] in gate else pytest.mark.long) for case in every]

@@ -21,7 +21,7 @@ def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 @pytest.mark.parametrize("correction", [None, 0, 1, 2, 0.5, 7])
 def test_corrections(correction: Any) -> None:
-    """7 is more than the 4 elements there are: a division by zero, not by a negative number."""
+    """7 exceeds the 4 elements: a division by zero, not by a negative number."""
     x = values(3, 4)
     check(A.var.correction, x, [1], correction=correction)
     check(A.std.correction, x, [1], correction=correction, keepdim=True)
@@ -40,7 +40,7 @@ def test_older_overloads() -> None:
     check(A.var.dim, values(3, 4), [0], True, True)
 
 
-def test_nothing_cancels() -> None:
+def test_large_values_do_not_cancel() -> None:
     check(A.var.correction, values(4, 1000) + 1000, [1], rtol=1e-4)
 
 
@@ -72,7 +72,7 @@ def test_norms_in_another_dtype() -> None:
     check(A.linalg_vector_norm.default, values(3, 4), 2, dtype=torch.float64)
 
 
-def test_norms_of_nothing() -> None:
+def test_norms_of_empty_tensors() -> None:
     check(A.linalg_vector_norm.default, torch.ones(0, 3), 2, [0])
     check(A.linalg_vector_norm.default, torch.ones(0), 0)
     check(A.linalg_vector_norm.default, torch.tensor(-3.0), 2)
@@ -85,7 +85,7 @@ def test_ops_decomposed_into_norms() -> None:
 
 
 @pytest.mark.parametrize("order", [300.0, -300.0, 2.5, 0.0])
-def test_norms_of_one_number_each(order: float) -> None:
+def test_norms_of_single_numbers(order: float) -> None:
     x = torch.tensor([[0.25], [2.0], [-0.5], [0.0]])
     check(A.linalg_vector_norm.default, x, order, [1])
     check(A.linalg_vector_norm.default, x[:1].to(torch.complex64), order)

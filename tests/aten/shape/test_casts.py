@@ -52,11 +52,11 @@ def test_nan_is_true() -> None:
     check(A._to_copy.default, torch.tensor([0j, 1j, 1 + 0j]), dtype=torch.bool)
 
 
-def test_halves_are_rounded_by_way_of_f32() -> None:
+def test_halves_are_rounded_through_f32() -> None:
     double = torch.tensor([1.0 + 2.0**-8 + 2.0**-40, 1.0 + 2.0**-11 + 2.0**-40, 1e30], dtype=torch.float64)
-    whole = torch.tensor([257, 2**24 + 2**15 + 1, 2**40 + 3])
+    integers = torch.tensor([257, 2**24 + 2**15 + 1, 2**40 + 3])
     halves = (torch.bfloat16, torch.float16)
-    check_all([Case(A._to_copy.default, (x,), {"dtype": to}, exact=True) for x in (double, whole) for to in halves])
+    check_all([Case(A._to_copy.default, (x,), {"dtype": to}, exact=True) for x in (double, integers) for to in halves])
 
 
 def test_copies_take_the_dtype_and_shape_of_the_destination() -> None:

@@ -1,4 +1,4 @@
-"""Tensors made of numbers and shapes, against torch's CPU."""
+"""Tensors created from numbers and shapes, against torch's CPU."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_spaces(dtype: torch.dtype) -> None:
 
 
 def test_spaces_between_tensors() -> None:
-    one, nine = torch.tensor(1.5), torch.tensor(9.25)
-    check(A.linspace.Tensor_Tensor, one, nine, 6, dtype=torch.float32)
-    check(A.linspace.Tensor_Scalar, one, 9.0, 6, dtype=torch.float32)
+    start, nine = torch.tensor(1.5), torch.tensor(9.25)
+    check(A.linspace.Tensor_Tensor, start, nine, 6, dtype=torch.float32)
+    check(A.linspace.Tensor_Scalar, start, 9.0, 6, dtype=torch.float32)
     check(A.linspace.Scalar_Tensor, 1.0, nine, 6, dtype=torch.int32)
-    check(A.logspace.Tensor_Tensor, one, nine, 6, dtype=torch.float64)
+    check(A.logspace.Tensor_Tensor, start, nine, 6, dtype=torch.float64)
     check(A.linspace.default, 1 + 1j, 3 - 2j, 5, dtype=torch.complex64)
 
 

@@ -1,4 +1,4 @@
-"""Slices put back, against torch's CPU."""
+"""Backward ops of slices, against torch's CPU."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SLICES = [
 @pytest.mark.parametrize(("dim", "start", "end", "step"), SLICES)
 def test_slices(dim: int, start: int, end: int, step: int) -> None:
     x = values(3, 4, 5)
-    part = A.slice.Tensor(x, dim, start, end, step)
-    check(A.slice_scatter.default, x, values(*part.shape), dim, start, end, step)
-    check(A.slice_backward.default, values(*part.shape), [3, 4, 5], dim, start, end, step)
+    sliced = A.slice.Tensor(x, dim, start, end, step)
+    check(A.slice_scatter.default, x, values(*sliced.shape), dim, start, end, step)
+    check(A.slice_backward.default, values(*sliced.shape), [3, 4, 5], dim, start, end, step)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)
@@ -59,10 +59,10 @@ def test_selected(dim: int, index: int) -> None:
 @pytest.mark.parametrize(("offset", "dim1", "dim2"), [(0, 0, 1), (1, 0, 1), (-2, 2, 0), (2, -1, 1), (9, 0, 1)])
 def test_diagonals(offset: int, dim1: int, dim2: int) -> None:
     x = values(3, 4, 5)
-    part = A.diagonal.default(x, offset, dim1, dim2) if offset < 9 else torch.ones(5, 0)
+    diagonal = A.diagonal.default(x, offset, dim1, dim2) if offset < 9 else torch.ones(5, 0)
     if offset < 9:
-        check(A.diagonal_scatter.default, x, values(*part.shape), offset, dim1, dim2)
-    check(A.diagonal_backward.default, values(*part.shape), [3, 4, 5], offset, dim1, dim2)
+        check(A.diagonal_scatter.default, x, values(*diagonal.shape), offset, dim1, dim2)
+    check(A.diagonal_backward.default, values(*diagonal.shape), [3, 4, 5], offset, dim1, dim2)
 
 
 def test_strided() -> None:
@@ -70,7 +70,7 @@ def test_strided() -> None:
     check(A.as_strided_scatter.default, values(4, 5), values(3), [3], [6])
 
 
-def test_what_torch_decomposes() -> None:
+def test_ops_that_torch_decomposes() -> None:
     check(A.unfold_backward.default, values(2, 5, 3), [4, 5], 0, 3, 1)
     check(A.diag_embed.default, values(3), 1)
     check(A.narrow_copy.default, values(4, 5), 1, 2, 2)

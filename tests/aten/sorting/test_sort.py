@@ -183,7 +183,7 @@ def test_rows_in_lexicographic_order() -> None:
     assert got.tolist() == [0, 1, 2]
 
 
-def test_a_sorter_out_of_range() -> None:
+def test_sorter_out_of_range_is_an_error() -> None:
     row, outs = torch.arange(3.0), [torch.empty(3, dtype=torch.int64)]
     with pytest.raises(IndexError, match="sorter"):
         run(A.searchsorted.Tensor, row, row, sorter=torch.tensor([0, 1, 3]), outs=outs)

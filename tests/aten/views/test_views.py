@@ -1,4 +1,4 @@
-"""Views from strides: reads and writes against torch's own views, and the ops that the common ones become."""
+"""Views from strides: reads and writes against torch's own views, and the ops of the common ones."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def base_of(t: Tensor) -> Base:
 
 
 def memory_of(t: Tensor, base: Base) -> np.ndarray:
-    """The storage of t as its value is kept."""
+    """Return the storage of t in memory order."""
     flat = torch.as_strided(t, (t.untyped_storage().nbytes() // t.itemsize,), (1,), 0)
     return flat[: base.extent].numpy().reshape(base.memory_shape)
 
 
 def check_read(whole: Tensor, seen: Tensor) -> list[str]:
-    """Reads `seen` from the storage that `whole` made; returns the ops it took."""
+    """Read `seen` from the storage of `whole`; return the names of the ops."""
     base = base_of(whole)
     got, ops = read_view(memory_of(whole, base), base, view_of(seen))
     np.testing.assert_array_equal(got, seen.numpy())
@@ -58,7 +58,7 @@ def check_read(whole: Tensor, seen: Tensor) -> list[str]:
 
 
 def check_write(whole: Tensor, seen: Tensor) -> list[str]:
-    """Writes through `seen`, a view on the storage that `whole` made; returns the ops it took."""
+    """Write through `seen`, a view on the storage of `whole`; return the names of the ops."""
     base = base_of(whole)
     memory = memory_of(whole, base).copy()
     value = arange(*seen.shape).add(1000).to(seen.dtype).numpy()
@@ -75,7 +75,8 @@ def check_write(whole: Tensor, seen: Tensor) -> list[str]:
     return ops
 
 
-# The chains that scripts make, and how each reads. Only overlapping and interleaved strides take more than slices.
+# The chains of views in scripts, and the ops of their reads. Only overlapping and interleaved strides take more than
+# slices.
 CHAINS: dict[str, tuple[Tensor, Callable[[Tensor], Tensor], str]] = {
     "whole": (arange(4, 6), lambda x: x, ""),
     "t": (arange(4, 6), lambda x: x.t(), "transpose"),
@@ -144,14 +145,14 @@ CHAINS: dict[str, tuple[Tensor, Callable[[Tensor], Tensor], str]] = {
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_read(name: str) -> None:
-    whole, chain, expected = CHAINS[name]
-    assert " ".join(check_read(whole, chain(whole))) == expected
+    tensor, chain, expected = CHAINS[name]
+    assert " ".join(check_read(tensor, chain(tensor))) == expected
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_write(name: str) -> None:
-    whole, chain, _ = CHAINS[name]
-    check_write(whole, chain(whole))
+    tensor, chain, _ = CHAINS[name]
+    check_write(tensor, chain(tensor))
 
 
 def test_whole_overwrite_is_the_value() -> None:
@@ -178,8 +179,8 @@ def test_whole_overwrite_is_the_value() -> None:
     ],
 )
 def test_write_ops(name: str, ops: str) -> None:
-    whole, chain, _ = CHAINS[name]
-    assert " ".join(check_write(whole, chain(whole))) == ops
+    tensor, chain, _ = CHAINS[name]
+    assert " ".join(check_write(tensor, chain(tensor))) == ops
 
 
 def test_on_xla() -> None:
@@ -192,12 +193,12 @@ def test_on_xla() -> None:
         return block.insert_arg(tensor_type(dtype, array.shape), len(block.args))
 
     overlapping = (arange(100), lambda x: x.as_strided((40, 40), (1, 1), 3), "")
-    for whole, chain, _ in [*CHAINS.values(), overlapping]:
-        base, view = base_of(whole), view_of(chain(whole))
-        memory = memory_of(whole, base)
-        value = arange(*view.size).add(1000).to(chain(whole).dtype).numpy()
-        held, new = argument(memory, base.dtype), argument(value, view.dtype)
-        results += [read(b, held, base, view), write(b, held, base, view, new)]
+    for tensor, chain, _ in [*CHAINS.values(), overlapping]:
+        base, view = base_of(tensor), view_of(chain(tensor))
+        memory = memory_of(tensor, base)
+        value = arange(*view.size).add(1000).to(chain(tensor).dtype).numpy()
+        stored, new = argument(memory, base.dtype), argument(value, view.dtype)
+        results += [read(b, stored, base, view), write(b, stored, base, view, new)]
         expected += [read_view(memory, base, view)[0], write_view(memory, base, view, value)[0]]
     block.add_op(ReturnOp(*results))
     types = [a.type for a in block.args], [r.type for r in results]
@@ -302,8 +303,8 @@ KINDS = ["permute", "slice", "select", "unsqueeze", "expand", "split", "merge", 
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
-    """A storage and a view that a few of torch's own view ops make of it."""
-    whole = seen = draw(storages())
+    """A storage and a view of it, from a few of torch's own view ops."""
+    storage = seen = draw(storages())
     for _ in range(draw(st.integers(1, 5))):
         dims = seen.dim()
         kind = draw(st.sampled_from(KINDS))
@@ -331,28 +332,28 @@ def chains(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
             except RuntimeError:
                 continue
         elif kind == "diagonal" and dims > 1:
-            other = draw(st.sampled_from([d for d in range(dims) if d != dim]))
-            seen = seen.diagonal(0, dim, other)
+            second_dim = draw(st.sampled_from([d for d in range(dims) if d != dim]))
+            seen = seen.diagonal(0, dim, second_dim)
         elif kind == "unfold":
             window = draw(st.integers(1, n))
             seen = seen.unfold(dim, window, draw(st.integers(1, 3)))
-    return whole, seen
+    return storage, seen
 
 
 @settings(max_examples=150, deadline=None)
 @given(chains())
 def test_random_chains(pair: tuple[Tensor, Tensor]) -> None:
-    whole, seen = pair
+    storage, seen = pair
     if seen.numel() < 2000:
-        check_read(whole, seen)
-        check_write(whole, seen)
+        check_read(storage, seen)
+        check_write(storage, seen)
 
 
 @st.composite
 def strided(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     """A storage and an arbitrary `as_strided` view of it."""
-    whole = draw(storages())
-    size, stride, room = [], [], whole.numel() - 1
+    storage = draw(storages())
+    size, stride, room = [], [], storage.numel() - 1
     offset = draw(st.integers(0, room))
     room -= offset
     for _ in range(draw(st.integers(0, 4))):
@@ -361,7 +362,7 @@ def strided(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
         room -= t * (n - 1)
         size.append(n)
         stride.append(t)
-    return whole, whole.as_strided(size, stride, offset)
+    return storage, storage.as_strided(size, stride, offset)
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,4 +1,4 @@
-"""The few dialect ops that views consist of, in numpy: builds a view's program, counts its ops, and runs it."""
+"""The few dialect ops of views, in numpy: builds a view's program, counts its ops, and runs it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lazytpu.ir.types import dtype_of, ints, numpy_dtype, shape_of, tensor_type
 
 
 def read_view(memory: np.ndarray, base: Base, view: View) -> tuple[np.ndarray, list[str]]:
-    """What the view shows of a storage whose value is `memory`, and the names of the ops that it took."""
+    """Return the view's value on a storage whose value is `memory`, and the names of the ops."""
     block = Block(arg_types=[tensor_type(base.dtype, memory.shape)])
     return run(block, read(Builder(block), block.args[0], base, view), [memory])
 
 
 def write_view(memory: np.ndarray, base: Base, view: View, value: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The storage's new value after `value` is written through the view, and the names of the ops that it took."""
+    """Return the storage's new value after `value` is written through the view, and the names of the ops."""
     block = Block(arg_types=[tensor_type(base.dtype, memory.shape), tensor_type(view.dtype, value.shape)])
     return run(block, write(Builder(block), block.args[0], base, view, block.args[1]), [memory, value])
 
 
 def run(block: Block, result: SSAValue, inputs: list[np.ndarray]) -> tuple[np.ndarray, list[str]]:
-    """The value of `result`, and the names (without the dialect's) of the live ops that compute something."""
+    """Return the value of `result`, and the names (without the dialect's) of the live computing ops."""
     values: dict[SSAValue, np.ndarray] = dict(zip(block.args, inputs, strict=True))
     live = {result}
     for op in reversed(list(block.ops)):
@@ -48,8 +48,9 @@ def _evaluate(op: Operation, x: list[np.ndarray]) -> np.ndarray:
     match op:
         case constants.ConstantOp():
             number = op.value
-            parts = [part.value.data for part in (number if isinstance(number, ArrayAttr) else (number,))]
-            return np.full(to, complex(*parts) if len(parts) == 2 else parts[0], dtype)
+            attributes = number if isinstance(number, ArrayAttr) else (number,)
+            components = [attribute.value.data for attribute in attributes]
+            return np.full(to, complex(*components) if len(components) == 2 else components[0], dtype)
         case constants.IotaOp():
             dim = op.dim.value.data
             counts = np.arange(to[dim], dtype=dtype)

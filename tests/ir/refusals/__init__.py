@@ -1,4 +1,4 @@
-"""Invalid ops of every family, and what the verifier says about them."""
+"""Invalid ops of every family, and the verifier's message for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invalid ops from text."""
+"""Construction of invalid ops from text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates with implementations by platform: all give the same, whatever platform the test runs on."""
+"""Templates with implementations by platform: all give the same results, on every test platform."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WINDOWS = [
 
 
 def call(function: Callable[..., Any], *arrays: jax.Array, **params: Any) -> Any:
-    """Compiled as one; op by op would take dozens of compilations."""
+    """Compile as one program; separate ops would take dozens of compilations."""
     return jax.jit(partial(function, **params), compiler_options=dict(QUICK))(*arrays)
 
 
@@ -41,10 +41,10 @@ def test_max_pool(shape: tuple[int, ...], window: windows.Window) -> None:
     for got, want in zip(call(windows._max_by_dimension, x, window=window), (values, indices), strict=True):
         np.testing.assert_array_equal(got, want)
     grad = random(*values.shape, seed=1)
-    ways = (windows._scattered, windows._selected, windows._gathered)
-    first, *rest = (call(way, grad, x, indices, window=window) for way in ways)
-    for other in rest:
-        np.testing.assert_allclose(other, first, rtol=1e-6, atol=1e-6)
+    variants = (windows._scattered, windows._selected, windows._gathered)
+    first, *other_gradients = (call(variant, grad, x, indices, window=window) for variant in variants)
+    for gradient in other_gradients:
+        np.testing.assert_allclose(gradient, first, rtol=1e-6, atol=1e-6)
 
 
 def test_max_pool_of_equals_and_nan() -> None:
@@ -81,7 +81,7 @@ CONVOLUTIONS = [
 def test_convolution(shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, window: convolutions.Window) -> None:
     x, w = random(*shape), random(*kernel, seed=1)
     params = {"window": window, "groups": groups, "precision": "highest"}
-    got, want = (call(way, x, w, **params) for way in (convolutions._on_cpu, convolutions._plain))
+    got, want = (call(implementation, x, w, **params) for implementation in (convolutions._on_cpu, convolutions._plain))
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -96,8 +96,8 @@ def test_weight_gradient(
     terms = zip(result.shape[2:], window.strides, kernel[2:], window.rhs_dilation, shape[2:], window.low, strict=True)
     high = [(o - 1) * s + (k - 1) * d + 1 - n - low for o, s, k, d, n, low in terms]
     swapped = window._replace(strides=window.rhs_dilation, rhs_dilation=window.strides, high=high)
-    for way in (convolutions._weight_gradient, convolutions._weight_gradient_on_cpu):
-        got = call(way, x, grad, window=swapped, groups=groups, precision="highest")
+    for implementation in (convolutions._weight_gradient, convolutions._weight_gradient_on_cpu):
+        got = call(implementation, x, grad, window=swapped, groups=groups, precision="highest")
         np.testing.assert_allclose(got, pull(grad)[0], rtol=1e-4, atol=1e-3)
 
 
@@ -124,7 +124,8 @@ CASES += [(matrices((5, 3), "float32"), False)] + [
 
 @pytest.mark.parametrize(("a", "full"), CASES, ids=lambda x: f"{x.dtype}{x.shape}" if isinstance(x, np.ndarray) else "")
 def test_svd_by_rotations(a: np.ndarray[Any, Any], full: bool) -> None:
-    """As accurate as LAPACK's, in its dtype: factors are unitary, also where singular values are 0."""
+    """They are as accurate as LAPACK's, in the matrix's dtype: factors are unitary, even where singular values
+    are 0."""
     with jax.enable_x64(True):
         u, values, vh, again = map(np.asarray, call(both, jnp.asarray(a), full=full))
     k, eps = min(a.shape[-2:]), np.finfo(a.dtype).eps
@@ -144,7 +145,7 @@ def both(a: jax.Array, full: bool) -> tuple[jax.Array, ...]:
     return *rotations.svd(a, full), rotations.svdvals(a)
 
 
-def test_rotations_of_what_is_not_finite_end() -> None:
+def test_rotations_of_non_finite_matrices_end() -> None:
     a = jnp.stack([random(4, 4).at[1, 2].set(value) for value in (nan, inf)])
     assert np.isnan(call(rotations.svdvals, a)).all()
 
@@ -159,7 +160,7 @@ def test_lu_by_columns(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("platform", "wide"), [("cpu", True), ("cuda", True), ("rocm", True), ("tpu", False)])
-def test_cumulative_logsumexp_is_wide_where_f64_is_native(platform: str, wide: bool) -> None:
+def test_cumulative_logsumexp_uses_f64_where_it_is_native(platform: str, wide: bool) -> None:
     function = partial(log_sums.cumulative_logsumexp, dim=1)
     with jax.enable_x64(True):
         lowered = jax.jit(function).trace(random(3, 50)).lower(lowering_platforms=(platform,))

@@ -80,13 +80,13 @@ def test_results_of_two_uses(helper_template):
     assert order.tolist() == [1, 2, 0]
 
 
-def test_lowering_is_cached_and_keeps_types_apart(helper_template):
+def test_lowering_is_cached_by_type(helper_template):
     types = (("f64", (4,)),)
     assert instance(helper_template, types, {"upper": 1.0}) is instance(helper_template, types, {"upper": 1.0})
     assert instance(helper_template, types, {"upper": 1.0}) is not instance(helper_template, types, {"upper": 1})
 
 
-def test_64_bit_types_are_on_inside_only(helper_template):
+def test_64_bit_types_are_on_only_inside(helper_template):
     before = jax.config.jax_enable_x64
     lowered = instance(helper_template, (("f64", (2, 2)),), {})
     assert lowered.results == (("f64", (2, 2)), ("i64", (2, 2)))
@@ -94,12 +94,12 @@ def test_64_bit_types_are_on_inside_only(helper_template):
     assert jnp.ones(2, jnp.float32).dtype == jnp.float32
 
 
-def test_an_unknown_template_lists_the_known_ones():
+def test_unknown_template_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"no template 'cholsky'; the templates are .*cholesky"):
         find("cholsky")
 
 
-def test_a_name_is_registered_once(helper_template):
+def test_name_is_registered_once(helper_template):
     with pytest.raises(ValueError, match="registered twice"):
         template(helper_template)(lambda x: x)
 
@@ -159,7 +159,7 @@ def test_factorizations(dtype):
     assert_close(np.abs(call("householder_product", reflectors, tau)[0]), np.abs(q), 100)
 
 
-def test_cholesky_of_an_indefinite_matrix_says_which_minor():
+def test_cholesky_of_an_indefinite_matrix_reports_the_minor():
     factor, info = call("cholesky", np.diag([4.0, -1.0]))
     assert info == 2
     assert_close(factor, np.diag([2.0, -1.0]), 1)

@@ -1,4 +1,5 @@
-"""Decomposed attention: its ops, what both directions share, and values of options that torch's op does not have."""
+"""Decomposed attention: its ops, the ops that both directions share, and values of options that torch's op does not
+have."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_window() -> None:
     np.testing.assert_allclose(client.to_host(got), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_emission_names_the_pass_that_is_missing() -> None:
+def test_emission_names_the_missing_pass() -> None:
     types = [("f32", (1, 1, 3, 4))] * 3
     with pytest.raises(LoweringError, match="run decompose-attention first"):
         emit(module_of(lambda b, *x: b.attention(Attention(*x)), *types))

@@ -69,9 +69,9 @@ def test_values_of_dropped_probabilities() -> None:
         run_pipeline(module, passes=f"{passes},flash-attention{{least=0}}", verify=True)
         buffers = Program.compile(emit(module)).run([client.to_device(x) for x in arrays])
         results.append([client.to_host(x) for x in buffers])
-    for some in zip(*results, strict=True):
-        for got in some[1:]:
-            np.testing.assert_allclose(got, some[0], rtol=1e-4, atol=1e-5)
+    for outputs in zip(*results, strict=True):
+        for got in outputs[1:]:
+            np.testing.assert_allclose(got, outputs[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

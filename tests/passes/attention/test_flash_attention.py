@@ -1,4 +1,4 @@
-"""Which attention becomes a call of the kernel, and the form of the call."""
+"""The attention that becomes a call of the kernel, and the form of the call."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_mask_of_positions_is_read() -> None:
     assert "128x128" not in text
 
 
-def test_few_scores_are_kept() -> None:
+def test_attention_with_few_scores_is_decomposed() -> None:
     """Decomposed attention is simplified too: the scale of 1 is gone."""
     body = f"""
         %0 = lazytpu.attention %q, %k, %v causal = true precision = default : {X}
@@ -106,7 +106,7 @@ LONG = (1, 2, 4096, 64)
         ("bf16", (1, 2, 4096, 60), None, "heads are 60 and 60 wide; the kernel takes multiples of 8"),
     ],
 )
-def test_what_the_kernel_takes(
+def test_limits_of_the_kernel(
     dtype: str, shape: tuple[int, ...], bias: tuple[str, tuple[int, ...]] | None, why: str | None
 ) -> None:
     reasons: list[str | None] = []
@@ -129,7 +129,7 @@ def test_what_the_kernel_takes(
         ("bf16", (1, 1, 512, 64), "the scores, 1,048,576 bytes, are small enough to be stored"),
     ],
 )
-def test_what_is_written_out(dtype: str, shape: tuple[int, ...], why: str) -> None:
+def test_unsupported_attention_is_computed_by_blocks(dtype: str, shape: tuple[int, ...], why: str) -> None:
     def build(b, q):
         assert refusal(Attention(q, q, q), LEAST) == why
         return q

@@ -1,4 +1,4 @@
-"""Attention as models write it: what is recognized, what is not, and values before and after."""
+"""Attention as models write it: recognized forms, unrecognized forms, and values before and after."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_with_its_backward_pass() -> None:
         "scores added to scores",
     ],
 )
-def test_what_is_left_alone(body: str) -> None:
+def test_unrecognized_forms_are_left_alone(body: str) -> None:
     keeps("fuse-attention{least=0}", ARGUMENTS, body)
 
 
-def test_few_scores_are_left_alone() -> None:
+def test_attention_with_few_scores_is_left_alone() -> None:
     keeps("fuse-attention", ARGUMENTS, SCORES + softmax("%0") + OUTPUT + RETURN)
 
 
@@ -88,7 +88,8 @@ def _softmax(b: Any, x: Any) -> Any:
 
 
 def _merged(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
-    """[batch, length, heads, width] operands, batch and heads merged for the products, a window at a run-time place."""
+    """[batch, length, heads, width] operands, batch and heads merged for the products, a window at a run-time
+    offset."""
     q, k, v = (b.reshape(b.transpose(x, [0, 2, 1, 3]), (4, 128, 8)) for x in (q, k, v))
     dots = b.reshape(b.dot_general(q, k, [0], [0], [2], [2]), (2, 2, 128, 128))
     dots = b.mul(dots, b.constant(0.3, "f32", (2, 2, 128, 128)))
@@ -112,7 +113,7 @@ def _half(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
 
 
 def _run(build: Callable[..., Any], passes: str) -> tuple[str, np.ndarray, list[np.ndarray]]:
-    """The text of the module after `passes`, its results, from a kernel where it has one, and the arguments."""
+    """Return the text of the module after `passes`, its results, from the kernel if it has one, and the arguments."""
     types: list[Any] = [("f32", (2, 128, 2, 8))] * 3 + [("i32", ())]
     rng = np.random.default_rng(0)
     arguments = [rng.standard_normal(shape).astype(np.float32) for _, shape in types[:3]] + [np.array(5, np.int32)]

@@ -1,4 +1,5 @@
-"""Masks and biases as models write them: which become those of the op, and what queries get that see no key."""
+"""Masks and biases as models write them: the options of the op that they become, and the results of queries without
+keys."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def test_causal() -> None:
     )
 
 
-def test_mask_that_is_not_read_is_taken_from_memory() -> None:
+def test_unrecognized_mask_is_read_from_memory() -> None:
     mask = "tensor<1x1x128x128xi1>"
     rewritten = parse_main(ARGUMENTS, SCORES + CAUSAL.replace("GE", "NE") + softmax("%masked") + OUTPUT + RETURN)
     run_pipeline(rewritten, passes=FUSE, verify=True)
@@ -116,9 +117,9 @@ UNMASKED = f"""
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("number", "hidden"), [("-inf", "nan"), ("-3.4028234663852886e+38", "mean")])
-def test_queries_that_see_no_key(number: str, added: bool, hidden: str) -> None:
-    """With the mask of one batch all False: output and gradients of the model as written, fused and decomposed, and
-    fused and computed by blocks, agree."""
+def test_queries_without_keys(number: str, added: bool, hidden: str) -> None:
+    """With the mask of one batch all False, output and gradients agree between the model as written, fused and
+    decomposed, and fused and computed by blocks."""
     back = BACKWARD if added else BACKWARD.replace("%dq =", UNMASKED).replace("_general %ds,", "_general %du,")
     back = back if added else back.replace("%q, %ds lhs", "%q, %du lhs")
     body = SEEN + SCORES + _masked(number, added) + softmax("%masked") + OUTPUT + back + GRADIENTS

@@ -20,14 +20,14 @@ CAUSAL = f"""
 
 
 def softmax(of: str, dim: int = 3) -> str:
-    rest = [d for d in range(4) if d != dim]
+    kept_dims = [d for d in range(4) if d != dim]
     return f"""
     %max = lazytpu.reduce max {of} dims = [{dim}] : ({P}) -> {R}
-    %1 = lazytpu.broadcast_in_dim %max dims = {rest} : ({R}) -> {P}
+    %1 = lazytpu.broadcast_in_dim %max dims = {kept_dims} : ({R}) -> {P}
     %2 = lazytpu.sub {of}, %1 : {P}
     %3 = lazytpu.exp %2 : {P}
     %sum = lazytpu.reduce add %3 dims = [{dim}] : ({P}) -> {R}
-    %4 = lazytpu.broadcast_in_dim %sum dims = {rest} : ({R}) -> {P}
+    %4 = lazytpu.broadcast_in_dim %sum dims = {kept_dims} : ({R}) -> {P}
     %p = lazytpu.div %3, %4 : {P}"""
 
 

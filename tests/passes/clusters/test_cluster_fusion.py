@@ -1,4 +1,4 @@
-"""Clusters become functions, equal ones the same function, and compute the same."""
+"""Clusters become functions, equal clusters the same function, with the same results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MATRIX, VECTOR = "tensor<4x4xf32>", "tensor<4xf32>"
 
 
 def clustered(arguments: str, body: str, passes: str = SMALL) -> ModuleOp:
-    """The module after the pass; its text round-trips."""
+    """Return the module after the pass; its text round-trips."""
     module = parse_main(arguments, body)
     run_pipeline(module, passes=passes, verify=True)
     assert print_module(parse_module(print_module(module))) == print_module(module)
@@ -39,7 +39,7 @@ def functions(module: ModuleOp) -> dict[str, FuncOp]:
 
 
 def called(module: ModuleOp) -> list[str]:
-    """The functions that @main calls, in order."""
+    """Return the functions that @main calls, in order."""
     return [op.callee.string_value() for op in functions(module)["main"].body.block.ops if isinstance(op, CallOp)]
 
 
@@ -81,7 +81,7 @@ def test_the_number_of_functions_does_not_depend_on_the_depth(depth: int) -> Non
     assert called(module) == ["cluster_0"] * depth + ["cluster_1"]
 
 
-def test_what_does_not_repeat_stays_as_it_is() -> None:
+def test_programs_without_repetition_are_unchanged() -> None:
     keeps(
         SMALL,
         f"%x : {VECTOR}",
@@ -93,7 +93,7 @@ def test_what_does_not_repeat_stays_as_it_is() -> None:
     )
 
 
-def test_small_repetitions_stay_as_they_are() -> None:
+def test_small_repetitions_are_unchanged() -> None:
     module = clustered(
         f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}", passes="cluster-fusion"
     )
@@ -113,7 +113,7 @@ def test_layers_of_other_shapes_are_other_functions() -> None:
     assert called(module) == ["cluster_0", "cluster_0", "cluster_1", "cluster_2", "cluster_2"]
 
 
-def test_what_all_layers_use_does_not_set_the_first_apart() -> None:
+def test_shared_values_do_not_distinguish_the_first_layer() -> None:
     """Constants, values computed from them alone, and broadcasts are copied to their users."""
     shared = f"""
         %c = lazytpu.constant 2.0 : {MATRIX}
@@ -137,7 +137,7 @@ def test_what_all_layers_use_does_not_set_the_first_apart() -> None:
     assert [str(t) for t in cluster.function_type.inputs] == [MATRIX, VECTOR], "the vector, not its broadcast"
 
 
-def test_an_optimizer_that_goes_list_by_list_is_cut_parameter_by_parameter() -> None:
+def test_optimizer_that_goes_list_by_list_is_cut_by_parameter() -> None:
     place = ' loc("train.py":9:0)'
     lines = [f"%k = lazytpu.number %pack 0 : (tensor<9xf32>) -> tensor<f32>{place}"]
     lines.append(f"%b = lazytpu.broadcast_in_dim %k dims = [] : (tensor<f32>) -> {MATRIX}{place}")
@@ -160,7 +160,7 @@ def test_an_optimizer_that_goes_list_by_list_is_cut_parameter_by_parameter() -> 
     assert [str(x.data.get("lazytpu.alias")) for x in update.arg_attrs] == ["None", "None", "0 : i64", "1 : i64"]
 
 
-def test_which_numbers_a_cluster_reads_is_an_argument() -> None:
+def test_indices_of_numbers_are_an_argument() -> None:
     lines: list[str] = []
     for i in range(3):
         lines.append(f"%a{i} = lazytpu.number %pack {2 * i} : (tensor<9xf32>) -> tensor<f32>")
@@ -200,12 +200,12 @@ func.func private @cluster_0(%0 : {VECTOR} {{}}, %1 : tensor<9xf32> {{}}, %2 : t
 }}"""
     assert print_module(module) == print_module(parse_module(expected))
     arrays = [np.arange(9, dtype=np.float32), np.ones(4, np.float32)]
-    whole = parse_main(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
-    for a, b in zip(evaluate(emit(module), arrays), evaluate(emit(whole), arrays), strict=True):
+    unclustered = parse_main(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
+    for a, b in zip(evaluate(emit(module), arrays), evaluate(emit(unclustered), arrays), strict=True):
         assert_same_bits(a, b)
 
 
-def test_only_what_dies_at_every_call_is_donated() -> None:
+def test_only_arguments_dead_at_every_call_are_donated() -> None:
     """%h0 must not be overwritten, and it is an argument of the first call: so no call may donate that argument."""
     undonated = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
     donated = clustered(f"%h0 : {MATRIX} {{lazytpu.donate}}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
@@ -236,7 +236,7 @@ def test_wiring_distinguishes_clusters() -> None:
     assert called(clustered(f"%x : {VECTOR}", body)) == ["cluster_0", "cluster_1"]
 
 
-def test_large_parts_are_cut_where_least_is_handed_over() -> None:
+def test_large_parts_are_cut_where_the_fewest_bytes_cross() -> None:
     names = ("exp", "sin", "cos", "tanh", "log", "sqrt", "neg", "abs")
     lines = [f"%v{i} = lazytpu.{name} {f'%v{i - 1}' if i else '%x'} : {MATRIX}" for i, name in enumerate(names)]
     narrow = lines[3].replace(MATRIX, VECTOR).replace("%v2", "%r")
@@ -249,7 +249,7 @@ def test_large_parts_are_cut_where_least_is_handed_over() -> None:
     assert [str(t) for t in functions(module)["cluster_1"].function_type.inputs] == [VECTOR]
 
 
-def test_collectives_are_set_apart_from_what_a_device_computes_alone() -> None:
+def test_collectives_are_clusters_by_themselves() -> None:
     lines: list[str] = []
     for i in range(3):
         lines.append(f"%p{i} = lazytpu.exp %h{i} : {MATRIX}")
@@ -260,7 +260,7 @@ def test_collectives_are_set_apart_from_what_a_device_computes_alone() -> None:
     assert [op.name for op in functions(module)["cluster_1"].body.block.ops] == ["lazytpu.all_reduce", "func.return"]
 
 
-def test_source_lines_stay() -> None:
+def test_source_lines_are_kept() -> None:
     module = clustered(
         f"%h0 : {MATRIX}, {weights(3)}",
         layers(3, ' loc("model.py":7:0)') + f"\nfunc.return %h3 : {MATRIX}",
@@ -268,15 +268,15 @@ def test_source_lines_stay() -> None:
     assert print_module(module).count('loc("model.py":7:0)') == 3 + 2, "three calls, and the ops of one layer"
 
 
-def test_as_one_program_the_calls_come_along() -> None:
+def test_clusters_in_one_program_stay_calls() -> None:
     module = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
-    whole = stablehlo_text(emit(module))
-    assert (whole.count("call @cluster_0"), whole.count("func.func private @cluster_0")) == (3, 1)
+    text = stablehlo_text(emit(module))
+    assert (text.count("call @cluster_0"), text.count("func.func private @cluster_0")) == (3, 1)
     alone = stablehlo_text(emit(module, entry="cluster_0"))
     assert "func.func public @main" in alone and "call" not in alone
 
 
-def test_options_must_make_sense() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(PassError, match="min-ops is 0 and max-ops 1000; expected at least 1 and 2"):
         clustered(f"%x : {VECTOR}", f"func.return %x : {VECTOR}", passes="cluster-fusion{min-ops=0}")
 
@@ -300,7 +300,7 @@ def test_clusters_that_are_not_convex_are_refused() -> None:
         check_partition(block, Partition([[exp, add], [sin]], set()))
 
 
-def test_clusters_that_depend_on_one_another_are_refused() -> None:
+def test_clusters_with_a_cycle_are_refused() -> None:
     module = parse_main(
         f"%x : {VECTOR}, %y : {VECTOR}",
         f"""
@@ -359,7 +359,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("message", MALFORMED)
-def test_a_module_without_clusters_is_refused(message: str) -> None:
+def test_module_without_clusters_is_refused(message: str) -> None:
     with pytest.raises(VerifyException, match=message):
         check_calls(parse_module(f"builtin.module {{{MALFORMED[message]}\n}}"))
 
@@ -373,9 +373,9 @@ def test_same_results(program: str, seed: int, least: int, most: int) -> None:
     arrays, module = inputs(seed), parse_module(program)
     expected = evaluate(emit(module), arrays)
     block = functions(module)["main"].body.block
-    parts = partition(block, least, most)
-    check_partition(block, parts)
-    assert all(len(cluster) > 0 for cluster in parts.clusters)
+    clustering = partition(block, least, most)
+    check_partition(block, clustering)
+    assert all(len(cluster) > 0 for cluster in clustering.clusters)
     run_pipeline(module, passes=f"cluster-fusion{{min-ops={least} max-ops={most}}},mark-donation", verify=True)
     for actual, want in zip(evaluate(emit(module), arrays), expected, strict=True):
         assert_same_bits(actual, want)

@@ -14,18 +14,18 @@ def letters(text: str) -> list[int]:
     return [ord(letter) for letter in text]
 
 
-def test_a_stretch_ends_where_its_period_does() -> None:
+def test_stretch_ends_with_its_period() -> None:
     (stretch,) = stretches(letters("xabcdabcdabcy"), 1)
     assert stretch == Stretch(1, 12, 4)
     assert (stretch.count, stretch.spared) == (2, 4)
 
 
 def test_several_stretches_come_in_order() -> None:
-    parts = stretches(letters("ababab" + "q" + "uvwuvwuvwuvw"), 1)
-    assert parts == [Stretch(0, 6, 2), Stretch(7, 19, 3)]
+    repetitions = stretches(letters("ababab" + "q" + "uvwuvwuvwuvw"), 1)
+    assert repetitions == [Stretch(0, 6, 2), Stretch(7, 19, 3)]
 
 
-def test_the_shorter_of_two_periods() -> None:
+def test_shorter_of_two_periods_is_chosen() -> None:
     assert stretches(letters("abababab"), 1) == [Stretch(0, 8, 2)]
     assert stretches(letters("aaaa"), 1) == [Stretch(0, 4, 1)]
 
@@ -35,7 +35,7 @@ def test_layers_that_repeat_inside_are_found_as_layers() -> None:
     assert stretches(letters("mabababnop" * 5), 1) == [Stretch(0, 50, 10)]
 
 
-def test_what_spares_little_is_left() -> None:
+def test_stretches_that_spare_little_are_ignored() -> None:
     assert stretches(letters("abab" + "xyzxyzxyz"), 3) == [Stretch(4, 13, 3)]
     assert stretches(letters("abcdef"), 1) == []
     assert stretches([], 1) == []
@@ -50,8 +50,8 @@ def test_stretches_have_their_period_and_do_not_overlap(sequence: list[int], lea
         end = stretch.end
         assert stretch.count >= 2
         assert stretch.spared >= least
-        part = sequence[stretch.start : stretch.end]
-        assert part[stretch.period :] == part[: -stretch.period]
+        elements = sequence[stretch.start : stretch.end]
+        assert elements[stretch.period :] == elements[: -stretch.period]
 
 
 @given(st.permutations(range(30)), st.integers(2, 12), st.lists(st.integers(100, 110), max_size=20))

@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 def options(passes: str, *sizes: int) -> dict[str, bool | int | str]:
-    """The compiler options of a module that reduces f32 vectors of these sizes in bytes."""
+    """Return the compiler options of a module that reduces f32 vectors of these sizes in bytes."""
     types = [f"tensor<{size // 4}xf32>" for size in sizes]
     names = [f"%x{i}" for i in range(len(sizes))]
     arguments = ", ".join(f"{name} : {kind}" for name, kind in zip(names, types, strict=True))
@@ -29,12 +29,12 @@ def options(passes: str, *sizes: int) -> dict[str, bool | int | str]:
 
 
 @pytest.mark.parametrize("generation", ASYNCHRONOUS)
-def test_large_gradients_travel_behind_the_backward_pass(generation: str) -> None:
+def test_large_gradients_are_reduced_asynchronously(generation: str) -> None:
     compile_options = options(f"overlap-collectives{{generation={generation}}}", 6 * MIB, 2 * MIB)
     assert compile_options == {**ASYNCHRONOUS[generation], BUCKET: 4 * MIB}
 
 
-def test_the_size_of_a_bucket() -> None:
+def test_bucket_size_is_an_option() -> None:
     compile_options = options("overlap-collectives{generation=v6e bucket_bytes=1048576}", 8 * MIB)
     assert compile_options[BUCKET] == MIB
 
@@ -49,10 +49,10 @@ def test_the_size_of_a_bucket() -> None:
     ],
     ids=["little in all", "little each", "no options for the generation", "no generation"],
 )
-def test_what_is_left_to_the_compiler(passes: str, sizes: list[int]) -> None:
+def test_other_modules_get_no_options(passes: str, sizes: list[int]) -> None:
     assert options(passes, *sizes) == {}
 
 
-def test_the_generation_is_an_option_of_the_pass() -> None:
+def test_generation_is_an_option_of_the_pass() -> None:
     assert "overlap-collectives{generation=v6e}" in for_target(Target("tpu", "v6e"))
     assert "collectives" not in for_target(Target("cpu"))

@@ -1,5 +1,5 @@
-"""All-reduces of which each device uses only its own part. tests/lowering/test_collectives.py compares what the devices
-compute before and after."""
+"""All-reduces of which each device uses only its own part. tests/lowering/test_collectives.py compares the results of
+the devices before and after."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUM = f"lazytpu.all_reduce add %g groups = {G} : (tensor<4x3xf32>) -> tensor<4x3
 PART = f"lazytpu.reduce_scatter add %g dim = 0 groups = {G} : (tensor<4x3xf32>) -> tensor<2x3xf32>"
 
 
-def test_the_own_part_of_a_sum() -> None:
+def test_own_part_of_a_sum_is_reduce_scattered() -> None:
     rewrites(
         PASS,
         "%g : tensor<4x3xf32>",
@@ -31,7 +31,7 @@ def test_the_own_part_of_a_sum() -> None:
     )
 
 
-def test_the_work_between_becomes_smaller() -> None:
+def test_ops_in_between_are_sharded() -> None:
     rewrites(
         PASS,
         "%g : tensor<4x3xf32>, %w : tensor<4x3xf32>, %lr : tensor<f32>",
@@ -59,7 +59,7 @@ def test_the_work_between_becomes_smaller() -> None:
     )
 
 
-def test_a_bucket_keeps_what_all_devices_need() -> None:
+def test_bucket_keeps_the_operands_that_all_devices_need() -> None:
     pair = "(tensor<4x3xf32>, tensor<4x3xf32>) -> (tensor<4x3xf32>, tensor<4x3xf32>)"
     rewrites(
         PASS,
@@ -100,5 +100,5 @@ STAYS = {
 
 
 @pytest.mark.parametrize("use", STAYS)
-def test_what_stays(use: str) -> None:
+def test_other_all_reduces_stay(use: str) -> None:
     keeps(PASS, "%g : tensor<4x3xf32>", f"{START}%sum = {SUM}{STAYS[use]}")

@@ -37,7 +37,7 @@ def same(limit: int, arguments: str, before: str, after: str) -> None:
     assert bounded(limit, arguments, before) == print_module(parse_main(arguments, after))
 
 
-def test_a_chain_is_made_in_parts() -> None:
+def test_chain_is_split() -> None:
     same(
         2,
         X,
@@ -57,7 +57,7 @@ def test_a_chain_is_made_in_parts() -> None:
     )
 
 
-def test_ops_count_once_however_often_they_are_used() -> None:
+def test_ops_count_once_for_all_their_uses() -> None:
     body = f"""
         %0 = lazytpu.sin %x : {F32}
         %1 = lazytpu.mul %0, %0 : {F32}
@@ -66,7 +66,7 @@ def test_ops_count_once_however_often_they_are_used() -> None:
     same(3, X, body, body)
 
 
-def test_the_operand_that_takes_most_is_made_in_full_for_all_its_users() -> None:
+def test_largest_operand_is_materialized_for_all_its_users() -> None:
     same(
         3,
         X,
@@ -90,7 +90,7 @@ def test_the_operand_that_takes_most_is_made_in_full_for_all_its_users() -> None
     )
 
 
-def test_what_is_repeated_is_made_and_not_its_repetition() -> None:
+def test_source_of_a_broadcast_is_materialized() -> None:
     same(
         3,
         "%x : tensor<f32>",
@@ -110,7 +110,7 @@ def test_what_is_repeated_is_made_and_not_its_repetition() -> None:
     )
 
 
-def test_products_are_there_in_full_and_long_ops_count_more() -> None:
+def test_products_are_materialized_and_long_ops_count_more() -> None:
     square = "tensor<2x2xf32>"
     product = f"""
         %0 = lazytpu.sin %x : {square}
@@ -127,7 +127,7 @@ def test_products_are_there_in_full_and_long_ops_count_more() -> None:
     assert "lazytpu.barrier" in bounded(16, X, long)
 
 
-def test_it_is_of_the_cpu_alone() -> None:
+def test_pass_is_for_the_cpu_only() -> None:
     assert "bound-fusions" in for_target(Target("cpu"))
     assert "bound-fusions" not in for_target(Target("tpu"))
     with pytest.raises(PassError, match="expected at least 1 op"):

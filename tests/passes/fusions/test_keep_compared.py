@@ -16,7 +16,7 @@ ARGUMENTS = f"%x : {X}, %y : {X}"
 
 
 def barriers(body: str, arguments: str = ARGUMENTS) -> int:
-    """The number of barriers that the pass sets; a second run sets none."""
+    """Return the number of barriers that the pass sets; a second run sets none."""
     rewritten = parse_main(arguments, body)
     run_pipeline(rewritten, passes="keep-compared", verify=True)
     once = print_module(rewritten)
@@ -27,7 +27,7 @@ def barriers(body: str, arguments: str = ARGUMENTS) -> int:
     return count
 
 
-def test_the_largest_element_is_equal_to_itself() -> None:
+def test_largest_element_equals_itself() -> None:
     rewritten = parse_main(
         ARGUMENTS,
         f"""
@@ -53,13 +53,13 @@ def test_the_largest_element_is_equal_to_itself() -> None:
     assert print_module(rewritten) == print_module(expected)
 
 
-def test_what_argreduce_looks_through() -> None:
+def test_operand_of_argreduce_is_kept() -> None:
     argreduce = f"%v, %i = lazytpu.argreduce max %s dim = 1 : ({X}) -> ({R}, {PLACE})\nfunc.return %i : {PLACE}"
     assert barriers(f"%s = lazytpu.mul %x, %y : {X}\n{argreduce}") == 1
     assert barriers(argreduce.replace("%s", "%x")) == 0
 
 
-def test_moved_values_are_kept_where_they_are_made() -> None:
+def test_source_of_moved_values_is_kept() -> None:
     body = f"""
         %s = lazytpu.add %x, %y : {X}
         %t = lazytpu.transpose %s [1, 0] : ({X}) -> tensor<8x4xf32>
@@ -72,12 +72,12 @@ def test_moved_values_are_kept_where_they_are_made() -> None:
 @pytest.mark.parametrize(
     "compared",
     [
-        "%2 = lazytpu.compare NE %s, %s",  # a question about NaN
+        "%2 = lazytpu.compare NE %s, %s",  # a test for NaN
         "%2 = lazytpu.compare GT %s, %zero",
         "%2 = lazytpu.compare GT %s, %y",
     ],
 )
-def test_comparisons_that_need_none(compared: str) -> None:
+def test_comparisons_without_a_computed_value_need_no_barrier(compared: str) -> None:
     body = f"""
         %s = lazytpu.add %x, %y : {X}
         %zero = lazytpu.constant 0.0 : {X}
@@ -87,7 +87,7 @@ def test_comparisons_that_need_none(compared: str) -> None:
     assert barriers(body) == 0
 
 
-def test_values_used_once_need_none() -> None:
+def test_values_with_one_use_need_no_barrier() -> None:
     body = f"""
         %s = lazytpu.add %x, %y : {X}
         %t = lazytpu.mul %x, %y : {X}
@@ -96,5 +96,5 @@ def test_values_used_once_need_none() -> None:
     assert barriers(body) == 0
 
 
-def test_only_for_the_cpu() -> None:
+def test_pass_is_for_the_cpu_only() -> None:
     assert "keep-compared" in for_target(Target("cpu")) and "keep-compared" not in for_target(Target("tpu"))

@@ -1,4 +1,4 @@
-"""Slices that depend on other elements of what they overwrite are not written in place."""
+"""Slices that depend on other elements of the overwritten array are not written in place."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_reshapes_and_products_between() -> None:
     assert not in_place(flat + rows("u", 0, of="%1"))
     product = "%0 = lazytpu.dot_general %x, %y lhs_contract = [1] rhs_contract = [1] precision = highest "
     wide = "%1 = lazytpu.broadcast_in_dim %0 dims = [0, 2] : (tensor<4x4xf32>) -> tensor<4x2x4xf32>"
-    whole = f"{product} : ({X}, {X}) -> tensor<4x4xf32>\n{wide}\n%2 = lazytpu.reshape %1 : (tensor<4x2x4xf32>) -> {X}\n"
-    assert in_place(whole + rows("u", 0, of="%2"))
+    body = f"{product} : ({X}, {X}) -> tensor<4x4xf32>\n{wide}\n%2 = lazytpu.reshape %1 : (tensor<4x2x4xf32>) -> {X}\n"
+    assert in_place(body + rows("u", 0, of="%2"))
 
 
 @pytest.mark.parametrize("source", [lambda v: v[:, :2], lambda v: v[:, 1:3].flip(1), lambda v: v.mT[:, :2] * 2])

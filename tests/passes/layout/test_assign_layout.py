@@ -75,7 +75,7 @@ def test_after_mark_donation() -> None:
     ],
     ids=["momentum stays", "memory for any result", "one result for two", "not of itself", "no convolution"],
 )
-def test_what_is_left_alone(module: ModuleOp, expected: list[str | None]) -> None:
+def test_other_arguments_keep_the_default_layout(module: ModuleOp, expected: list[str | None]) -> None:
     assert laid(module)[0] == expected
 
 
@@ -101,7 +101,7 @@ def test_gradients_of_clusters_are_seen_through_calls() -> None:
     assert laid(module) == ([None, None, "auto"], ["auto"])
 
 
-def test_padding_that_no_order_avoids_is_reported() -> None:
+def test_unavoidable_padding_is_reported() -> None:
     def padding(rows: int, columns: int, dtype: str = "f32") -> list[str]:
         lhs, rhs, out = (f"tensor<{shape}x{dtype}>" for shape in (f"{rows}x16", f"16x{columns}", f"{rows}x{columns}"))
         dot = "%0 = lazytpu.dot_general %x, %y lhs_contract = [1] rhs_contract = [0] precision = default"
@@ -110,7 +110,7 @@ def test_padding_that_no_order_avoids_is_reported() -> None:
         emit(module)  # XLA does not see the attribute
         return re.findall(r'lazytpu.padding = "(.*?)"', print_module(module))
 
-    assert padding(40, 40) == []  # little
+    assert padding(40, 40) == []  # too little
     assert padding(4096, 2) == padding(2048, 128) == []  # (4096, 2) lies as (2, 4096), in tiles of two sublanes
     assert padding(2050, 33, "bf16") == []  # 31 % of (48, 2176)
     assert padding(33, 33 * 33) == []
@@ -124,7 +124,7 @@ def test_padding_that_no_order_avoids_is_reported() -> None:
     assert 'lazytpu.padding = "512 KiB, 50% of it padding"' in print_module(module)
 
 
-def test_it_is_in_the_pipeline_of_tpus() -> None:
+def test_pass_is_in_the_pipeline_of_tpus() -> None:
     assert "assign-layout{generation=v6e}" in for_target(Target("tpu", "v6e"))
     assert "assign-layout" in for_target(Target("tpu"))
     assert "assign-layout" not in for_target(Target("cpu"))
@@ -142,8 +142,8 @@ def lowered(argument: str, result: str = "") -> str:
 
 
 def test_layouts_are_lowered() -> None:
-    both = 'lazytpu.layout = "{0,1}"'
-    assert lowered(f"{both}, lazytpu.alias = 0 : i64", both).count('mhlo.layout_mode = "{0,1}"') == 2
+    attribute = 'lazytpu.layout = "{0,1}"'
+    assert lowered(f"{attribute}, lazytpu.alias = 0 : i64", attribute).count('mhlo.layout_mode = "{0,1}"') == 2
     assert 'mhlo.layout_mode = "auto"' in lowered('lazytpu.layout = "auto"')
     assert "layout_mode" not in lowered("")
 
@@ -156,6 +156,6 @@ def test_layouts_are_lowered() -> None:
         ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'the same layout; got "auto" and None'),
     ],
 )
-def test_invalid_layouts(argument: str, result: str, message: str) -> None:
+def test_invalid_layouts_are_refused(argument: str, result: str, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
         lowered(argument, result)

@@ -1,4 +1,4 @@
-"""Scalars that are computed alike, as the elements of one vector."""
+"""Scalars with equal computations, as the elements of one vector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNTED = "\n".join(
 RETURN = f"func.return %1, %3, %5, %7 : {', '.join([I64] * 4)}"
 
 
-def test_counters_are_packed_and_their_numbers_are_there_as_a_vector() -> None:
+def test_counters_are_packed_into_a_vector() -> None:
     rewrites(
         "pack-scalars,dce",
         COUNTERS,
@@ -52,11 +52,11 @@ def test_counters_are_packed_and_their_numbers_are_there_as_a_vector() -> None:
     )
 
 
-def test_three_alike_and_another_are_left_alone() -> None:
+def test_three_equal_scalars_are_left_alone() -> None:
     keeps("pack-scalars", COUNTERS, COUNTED.replace("lazytpu.add %d", "lazytpu.sub %d") + RETURN)
 
 
-def test_what_depends_on_another_is_not_packed_with_it() -> None:
+def test_dependent_scalars_are_not_packed_together() -> None:
     """The third sum depends on the first, through a vector."""
     keeps(
         "pack-scalars",
@@ -76,7 +76,7 @@ def test_what_depends_on_another_is_not_packed_with_it() -> None:
     )
 
 
-def test_the_same_bits_with_chains_and_a_value_that_all_share() -> None:
+def test_chains_with_a_shared_value_keep_their_bits() -> None:
     rng = np.random.default_rng(0)
 
     def build(b: Any, x: Any, *scalars: Any) -> Any:
@@ -93,27 +93,27 @@ def test_the_same_bits_with_chains_and_a_value_that_all_share() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2 * DEEPEST])
-def test_values_that_are_packed_and_part_of_deeper_ones(depth: int) -> None:
-    """Half of the first values are used outside of the trees, and so packed; all are part of the last, each of which is
-    used before the next is computed. Trees deeper than `vector_of` looks are packed as far as it does."""
+def test_packed_values_may_be_part_of_deeper_trees(depth: int) -> None:
+    """Half of the first values have uses outside of the trees, and so are packed. All are part of the last values, each
+    of which is used before the next is computed. Trees deeper than the limit of `vector_of` are packed up to it."""
 
     def build(b: Any, x: Any, *scalars: Any) -> Any:
         results: list[Any] = []
         for i, scalar in enumerate(scalars):
-            part = b.sub(scalar, b.number(x, i))
+            difference = b.sub(scalar, b.number(x, i))
             if i % 2 == 0:
-                results.append(b.broadcast_in_dim(part, (3,), ()))
+                results.append(b.broadcast_in_dim(difference, (3,), ()))
             for _ in range(depth):
-                part = b.mul(part, scalar)
-            results.append(b.broadcast_in_dim(part, (2,), ()))
+                difference = b.mul(difference, scalar)
+            results.append(b.broadcast_in_dim(difference, (2,), ()))
         return results
 
     numbers = np.linspace(-1, 1, 8, dtype=np.float32)
     packed_to_the_same_bits(build, numbers, *numbers[::-1])
 
 
-def test_operands_that_are_read_twice_are_packed_once() -> None:
-    """The value before the last is an operand twice, that before it four times, and so on."""
+def test_operands_used_twice_are_packed_once() -> None:
+    """The value before the last is an operand twice, the one before it four times, and so on."""
 
     def build(b: Any, *scalars: Any) -> Any:
         for _ in range(40):
@@ -126,7 +126,7 @@ def test_operands_that_are_read_twice_are_packed_once() -> None:
 
 
 def packed_to_the_same_bits(build: Any, *arrays: Any) -> str:
-    """The text of a packed program, which computes the same as the program."""
+    """Return the text of a packed program, after comparing its results with the program's."""
     results: list[list[np.ndarray]] = []
     for passes in ("dce", "pack-scalars,cse,canonicalize,cse,dce"):
         module = module_of(build, *[("f32", np.shape(array)) for array in arrays])
@@ -138,12 +138,12 @@ def packed_to_the_same_bits(build: Any, *arrays: Any) -> str:
     return print_module(module)
 
 
-def test_source_line_stays() -> None:
+def test_source_line_is_kept() -> None:
     rewritten = parse_main(COUNTERS, COUNTED.replace(f"%0 : {I64}", f'%0 : {I64} loc("train.py":7:0)') + RETURN)
     run_pipeline(rewritten, passes="pack-scalars", verify=True)
     assert "lazytpu.add" in print_module(rewritten) and print_module(rewritten).count('loc("train.py":7:0)') == 1
 
 
-def test_an_unknown_option_is_refused() -> None:
+def test_unknown_option_is_refused() -> None:
     with pytest.raises((PassError, ValueError), match="most"):
         run_pipeline(parse_main(COUNTERS, COUNTED + RETURN), passes="pack-scalars{most=3}", verify=True)

@@ -8,7 +8,7 @@ X, Y, W, G = "tensor<4x16x6xf32>", "tensor<64x6xf32>", "tensor<10x6xf32>", "tens
 ARGUMENTS = f"%x : {X}, %w : {W}, %b : tensor<10xf32>, %g : tensor<4x16x10xf32>, %u : tensor<4x3x6xf32>"
 
 
-def test_a_linear_layer() -> None:
+def test_linear_layer_is_split() -> None:
     """Product, bias, activation, half of the features and their sum: the rows stay split."""
     rewrites(
         "split-tokens,dce",
@@ -34,7 +34,7 @@ def test_a_linear_layer() -> None:
     )
 
 
-def test_the_gradient_of_its_weight() -> None:
+def test_weight_gradient_is_split() -> None:
     rewrites(
         "split-tokens,dce",
         ARGUMENTS,
@@ -50,7 +50,7 @@ def test_the_gradient_of_its_weight() -> None:
     )
 
 
-def test_heads_are_split_from_features_and_not_from_rows() -> None:
+def test_heads_are_split_from_features() -> None:
     """[4, 16, 6] -> [64, 2, 3]: half of each head's features, with the rows split and the heads unchanged."""
     rewrites(
         "split-tokens,dce",
@@ -69,7 +69,7 @@ def test_heads_are_split_from_features_and_not_from_rows() -> None:
     )
 
 
-def test_concatenated_features() -> None:
+def test_concatenated_features_are_split() -> None:
     rewrites(
         "split-tokens,dce",
         ARGUMENTS,
@@ -85,7 +85,7 @@ def test_concatenated_features() -> None:
     )
 
 
-def test_rows_that_fill_no_tile_are_merged() -> None:
+def test_rows_that_fill_no_tile_stay_merged() -> None:
     keeps(
         "split-tokens",
         ARGUMENTS,
@@ -97,7 +97,7 @@ def test_rows_that_fill_no_tile_are_merged() -> None:
     )
 
 
-def test_what_is_contracted_with_a_matrix_is_merged() -> None:
+def test_dimensions_contracted_with_a_matrix_stay_merged() -> None:
     """Nor is a value that an elementwise op combines with another shape."""
     keeps(
         "split-tokens",

@@ -28,7 +28,7 @@ def test_padding_of_the_row_major_order(shape: tuple[int, ...], bits: int, padde
     assert tiled(shape, bits).padded_bytes == padded
 
 
-def test_an_order_begins_with_the_fastest_dimension() -> None:
+def test_order_begins_with_the_fastest_dimension() -> None:
     weight = tiled((64, 32, 3, 3), 32, (0, 1, 3, 2))
     assert weight.bytes == 64 * 32 * 9 * 4
     assert (weight.tile, weight.padded_bytes) == ((8, 128), 2 * weight.bytes) and weight.share == 0.5
@@ -36,7 +36,7 @@ def test_an_order_begins_with_the_fastest_dimension() -> None:
         tiled((2, 3), 32, (0, 0))
 
 
-def test_the_best_order_keeps_the_row_major_one_if_it_can() -> None:
+def test_best_order_is_row_major_if_possible() -> None:
     assert best((256, 128), 32).order == (1, 0)
     assert best((256, 3), 32).order == (0, 1)
     assert best((64, 256, 3, 3), 32).order == (1, 0, 3, 2)

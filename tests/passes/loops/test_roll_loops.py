@@ -1,4 +1,4 @@
-"""Equal stretches become loops, which compute the same bits."""
+"""Repeated stretches become loops, which compute the same bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def loops(module: ModuleOp) -> list[WhileOp]:
 
 
 def rolls(build: Callable[[Text], Sequence[tuple[str, str]]], count: int = 1) -> str:
-    """Roll a program into `count` loops, and compare its results. Returns the text."""
+    """Roll a program into `count` loops, and compare its results. Return the text."""
     text = program(build)
     module = roll(text)
     assert len(loops(module)) == count
@@ -45,7 +45,7 @@ def rolls(build: Callable[[Text], Sequence[tuple[str, str]]], count: int = 1) ->
     return print_module(module)
 
 
-def test_a_value_is_carried() -> None:
+def test_value_is_carried() -> None:
     note = "rolled 3 x 2 ops into a loop: compiles 0.0 s faster, adds 0.01 ms to a run, as estimated"
     types = "(tensor<i32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)"
     rewrites(
@@ -74,8 +74,8 @@ def test_a_value_is_carried() -> None:
     )
 
 
-def test_a_forward_and_a_backward_loop() -> None:
-    """The backward loop reads what the forward one saved in the opposite order, and sums the gradient of `%b`."""
+def test_forward_and_backward_loop() -> None:
+    """The backward loop reads the saved values of the forward loop in reverse order, and sums the gradient of `%b`."""
 
     def build(t: Text) -> list[tuple[str, str]]:
         x, saved = "%a", []
@@ -108,7 +108,7 @@ def test_numbers_and_rows_are_read_at_the_index() -> None:
     assert text.count("lazytpu.dynamic_slice") == 3
 
 
-def test_places_without_a_pattern_come_from_a_table() -> None:
+def test_irregular_indices_come_from_a_table() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         x = "%a"
         for i in (3, 1, 4, 0, 2):
@@ -128,7 +128,7 @@ def test_constants_become_a_table() -> None:
     assert "dense_constant" in rolls(build)
 
 
-def test_values_that_a_program_has_one_by_one_are_stacked() -> None:
+def test_different_values_from_outside_are_stacked() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         x = "%a"
         for i in range(TRIPS):
@@ -150,7 +150,7 @@ def test_alternating_values_are_stacked_once() -> None:
     assert "(tensor<1x3xf32>, tensor<1x3xf32>) -> tensor<2x3xf32>" in rolls(build)
 
 
-def test_a_value_of_two_iterations_ago() -> None:
+def test_value_of_two_iterations_ago_is_carried() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         before, x = "%a", "%b"
         for _ in range(TRIPS):
@@ -160,7 +160,7 @@ def test_a_value_of_two_iterations_ago() -> None:
     rolls(build)
 
 
-def test_what_a_list_collects_is_the_stack() -> None:
+def test_concatenated_list_is_the_stack() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         x, rows = "%a", []
         for _ in range(TRIPS):
@@ -185,8 +185,8 @@ def test_rows_are_written_in_place() -> None:
     assert rolls(build).count("lazytpu.dynamic_update_slice") == 2
 
 
-def test_iterations_at_the_ends_that_differ_stay() -> None:
-    """The first one reads a value twice, the last one another."""
+def test_differing_iterations_at_the_ends_are_dropped() -> None:
+    """The first iteration reads a value twice, the last one another value."""
 
     def build(t: Text) -> list[tuple[str, str]]:
         x = t.binary("sub", t.unary("tanh", "%a"), "%a")
@@ -199,8 +199,8 @@ def test_iterations_at_the_ends_that_differ_stay() -> None:
     assert text.count("lazytpu.tanh") == 3
 
 
-def test_what_is_ready_early_is_recorded_at_another_place_each_time() -> None:
-    """As by autograd: the part of a gradient that needs no other gradient. The order of need puts it in its place."""
+def test_order_of_need_aligns_early_ops() -> None:
+    """As in autograd: the part of a gradient that needs no other gradient. The order of need puts it in its place."""
 
     def build(t: Text) -> list[tuple[str, str]]:
         x, ready = "%a", {}
@@ -226,7 +226,7 @@ def test_loops_within_loops() -> None:
     rolls(build, 2)
 
 
-def test_what_is_too_short_or_does_not_pay_stays() -> None:
+def test_short_or_unprofitable_repetitions_stay() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         x = "%a"
         for _ in range(50):
@@ -240,7 +240,7 @@ def test_what_is_too_short_or_does_not_pay_stays() -> None:
     assert trips(loop) == 50
 
 
-def test_a_long_program_is_rolled_by_default() -> None:
+def test_long_program_is_rolled_by_default() -> None:
     def build(t: Text) -> list[tuple[str, str]]:
         x = "%a"
         for _ in range(300):
@@ -252,7 +252,7 @@ def test_a_long_program_is_rolled_by_default() -> None:
     assert count_ops(module) < 25
 
 
-def test_collectives_stay() -> None:
+def test_collectives_are_not_rolled() -> None:
     lines = [
         f"%{i + 1} = lazytpu.all_reduce add %{i} groups = [[0, 1]] : tensor<4xf32>\n"
         f"%s{i} = lazytpu.neg %{i + 1} : tensor<4xf32>"
@@ -267,7 +267,7 @@ def test_collectives_stay() -> None:
     )
 
 
-def test_an_unknown_platform() -> None:
+def test_unknown_platform_is_refused() -> None:
     with pytest.raises(PassError, match="expected one of cpu, gpu, tpu"):
         roll(program(lambda t: [("%a", ROW)]), "roll-loops{platform=moon}")
 
@@ -276,15 +276,15 @@ MOVES = ("tanh", "sin", "neg", "x", "y", "b", "number", "row", "last row", "weig
 
 
 def _other(t: Text, move: str, i: int, x: str, y: str, before: str) -> str | None:
-    """The second operand of a random op; None for an op of one."""
-    known = {"x": x, "y": y, "b": "%b", "before": before, "weight": f"%w{i}"}
+    """Return the second operand of a random op; None for an op with one operand."""
+    operands = {"x": x, "y": y, "b": "%b", "before": before, "weight": f"%w{i}"}
     if move == "number":
         return t.number(2 * i)
     if move in ("row", "last row"):
         return t.row("%rows", i if move == "row" else TRIPS - 1 - i)
     if move == "constant":
         return t.op(f"constant {0.5 * i} : {ROW}")
-    return known.get(move)
+    return operands.get(move)
 
 
 @given(
@@ -307,9 +307,9 @@ def test_random_loops(moves: list[tuple[str, str, int]], odd: int | None, seed: 
             values = [x]
             for move, kind, which in moves:
                 value = values[which % len(values)]
-                other = _other(t, move, i, x, y, before)
-                if other is not None:
-                    value = t.binary(kind, value, other)
+                second = _other(t, move, i, x, y, before)
+                if second is not None:
+                    value = t.binary(kind, value, second)
                 elif move == "put":
                     array = t.put(array, value, i)
                 else:

@@ -20,14 +20,14 @@ Step = Callable[[str, int], list[Tensor]]
 
 @pytest.fixture
 def rolled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops of few iterations are rolled too."""
+    """Roll loops of few iterations, too."""
     monkeypatch.setattr(roll_loops, "LEAST", 12)
     monkeypatch.setattr(roll_loops, "STACKED", 0)
 
 
 @pytest.fixture(autouse=True)
 def compiled() -> Iterator[None]:
-    """Each step is one program, compiled at once."""
+    """Compile each step as one program, at once."""
     with lazytpu.options(background_compile=0):
         yield
 
@@ -75,7 +75,7 @@ def maml(device: str, steps: int) -> list[Tensor]:
 
 
 def recurrent(device: str, steps: int) -> list[Tensor]:
-    """A cell in a loop over tokens, whose outputs are put into a list, and others into an array."""
+    """A cell in a loop over tokens, with outputs in a list, and others in an array."""
     embedding, cell, out = nn.Embedding(11, 4), nn.GRUCell(4, 8), nn.Linear(8, 11)
     for module in (embedding, cell, out):
         module.to(device)
@@ -124,11 +124,11 @@ def run(step: Step, device: str, steps: int) -> list[Tensor]:
 
 
 def notes_of(step: Step, steps: int) -> list[str]:
-    """What `roll-loops` did in the programs of a step, whose results are compared with the CPU's."""
+    """Return the notes of `roll-loops` for the programs of a step, after comparing its results with the CPU's."""
     before = len(lazytpu.explain())
     for actual, expected in zip(run(step, "tpu", steps), run(step, "cpu", steps), strict=True):
         torch.testing.assert_close(actual, expected, rtol=2e-4, atol=1e-5)
-    return [note for made in lazytpu.explain()[before:] for note in made.notes]
+    return [note for explanation in lazytpu.explain()[before:] for note in explanation.notes]
 
 
 @pytest.mark.usefixtures("rolled")
@@ -140,7 +140,7 @@ def test_values_and_gradients(step: Step) -> None:
 
 
 @pytest.mark.usefixtures("rolled")
-def test_random_numbers_are_those_of_the_unrolled_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_numbers_equal_the_unrolled_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def noisy(device: str, steps: int) -> list[Tensor]:
         x, kept = torch.ones(8, 4, device=device), []
         for _ in range(steps):
@@ -151,7 +151,7 @@ def test_random_numbers_are_those_of_the_unrolled_program(monkeypatch: pytest.Mo
 
     before = len(lazytpu.explain())
     actual = run(noisy, "tpu", 7)
-    assert any(made.notes for made in lazytpu.explain()[before:])
+    assert any(explanation.notes for explanation in lazytpu.explain()[before:])
     monkeypatch.setattr(roll_loops, "LEAST", 10_000)
     x, kept = run(lambda device, steps: noisy(device, steps + 1), "tpu", 7)
     assert torch.equal(actual[1], kept[:7])
@@ -159,7 +159,7 @@ def test_random_numbers_are_those_of_the_unrolled_program(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("rolled")
-def test_a_check_in_a_loop_is_reported() -> None:
+def test_check_in_a_loop_is_reported() -> None:
     def lookup(steps: int) -> Tensor:
         table = torch.arange(40.0).reshape(10, 4).to("tpu")
         index, x = torch.tensor([1, 2, 3]).to("tpu"), torch.zeros(3, 4).to("tpu")
@@ -169,25 +169,25 @@ def test_a_check_in_a_loop_is_reported() -> None:
 
     before = len(lazytpu.explain())
     assert lookup(7).cpu().isfinite().all()
-    assert any(made.notes for made in lazytpu.explain()[before:])
+    assert any(explanation.notes for explanation in lazytpu.explain()[before:])
     with pytest.raises(IndexError):
         lookup(8).cpu()
 
 
-def test_a_long_inner_optimisation_is_rolled_by_default() -> None:
+def test_long_inner_optimisation_is_rolled_by_default() -> None:
     notes = notes_of(maml, 24)
     assert any("rolled 23 x" in note or "rolled 24 x" in note for note in notes)
 
 
 @pytest.mark.long
-def test_a_solver_of_240_steps() -> None:
-    with lazytpu.mode("lazy"):  # fused mode cuts where solvers of fewer steps have ended before
+def test_solver_of_240_steps() -> None:
+    with lazytpu.mode("lazy"):  # fused mode cuts where shorter solvers have ended before
         notes = notes_of(ode, 240)
     assert len(notes) == 2
 
 
 @pytest.mark.parametrize("target", ["cpu", "v6e"])
-def test_a_model_of_twelve_layers_stays_as_it_is(target: str) -> None:
+def test_model_of_twelve_layers_is_not_rolled(target: str) -> None:
     """Each layer has its own weights and states, which a loop would have to stack in every step."""
     layers = [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True) for _ in range(12)]
     model = nn.Sequential(*layers).to("tpu")

@@ -1,4 +1,4 @@
-"""Programs of equal stretches, as text: a loop and its backward loop, written out."""
+"""Programs of repeated stretches, as text: a loop and its backward loop, unrolled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARGUMENTS = (
 
 
 def arrays(seed: int = 0) -> list[np.ndarray]:
-    """Arguments of a program."""
+    """Return arguments of a program."""
     random = np.random.default_rng(seed)
     shapes = [(2 * TRIPS + 2,), (TRIPS, 3), (3,), (3,), *((3,) for _ in range(TRIPS))]
     return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
@@ -31,7 +31,7 @@ class Text:
     lines: list[str] = field(default_factory=list[str])
 
     def op(self, text: str) -> str:
-        """Append an op of one result; returns the result."""
+        """Append an op with one result; return the result."""
         name = f"%v{len(self.lines)}"
         self.lines.append(f"{name} = lazytpu.{text}")
         return name
@@ -47,10 +47,10 @@ class Text:
         return self.op(f"broadcast_in_dim {number} dims = [] : (tensor<f32>) -> {ROW}")
 
     def row(self, array: str, i: int) -> str:
-        part = self.op(
+        sliced = self.op(
             f"slice {array} starts = [{i}, 0] limits = [{i + 1}, 3] strides = [1, 1] : ({ROWS}) -> tensor<1x3xf32>"
         )
-        return self.op(f"reshape {part} : (tensor<1x3xf32>) -> {ROW}")
+        return self.op(f"reshape {sliced} : (tensor<1x3xf32>) -> {ROW}")
 
     def put(self, array: str, row: str, i: int) -> str:
         update = self.op(f"reshape {row} : ({ROW}) -> tensor<1x3xf32>")
@@ -69,9 +69,9 @@ class Text:
         )
 
     def stack(self, rows: Sequence[str]) -> str:
-        parts = [self.op(f"reshape {row} : ({ROW}) -> tensor<1x3xf32>") for row in rows]
+        reshaped = [self.op(f"reshape {row} : ({ROW}) -> tensor<1x3xf32>") for row in rows]
         types = ", ".join("tensor<1x3xf32>" for _ in rows)
-        return self.op(f"concatenate {', '.join(parts)} dim = 0 : ({types}) -> tensor<{len(rows)}x3xf32>")
+        return self.op(f"concatenate {', '.join(reshaped)} dim = 0 : ({types}) -> tensor<{len(rows)}x3xf32>")
 
     def module(self, results: Sequence[tuple[str, str]]) -> str:
         names, types = ", ".join(name for name, _ in results), ", ".join(kind for _, kind in results)
@@ -83,6 +83,6 @@ class Text:
 
 
 def program(build: Callable[[Text], Sequence[tuple[str, str]]]) -> str:
-    """The module that `build` writes; it returns (name, type) of the results."""
+    """Return the module that `build` writes; it returns (name, type) of the results."""
     text = Text()
     return text.module(build(text))

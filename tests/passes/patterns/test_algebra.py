@@ -1,4 +1,4 @@
-"""Arithmetic: what is simplified, and what must not be, because it would change NaN, infinities or -0.0."""
+"""Arithmetic: valid simplifications, and invalid ones, which would change NaN, infinities or -0.0."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_neutral_number_is_dropped(op: str, dtype: str, number: str) -> None:
     [
         ("add", "f32", "0.0"),  # -0.0 + 0.0 is 0.0
         ("sub", "f32", "-0.0"),
-        ("mul", "f32", "0.0"),  # 0.0 for finite positive x alone
+        ("mul", "f32", "0.0"),  # 0.0 only for finite positive x
         ("mul", "f32", "-0.0"),
         ("mul", "c64", "(1.0, 0.0)"),  # (inf + 0i) * (1 + 0i) has a NaN part
         ("pow", "f32", "0.0"),
@@ -142,7 +142,7 @@ def test_added_negative_is_subtracted(before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize(("op", "dtype"), [("neg", "f32"), ("neg", "ui8"), ("not", "i1"), ("not", "i32")])
-def test_undone_twice_is_nothing(op: str, dtype: str) -> None:
+def test_double_negation_is_removed(op: str, dtype: str) -> None:
     rewrites(
         "canonicalize",
         f"%x : tensor<2x3x{dtype}>",
@@ -155,7 +155,7 @@ def test_undone_twice_is_nothing(op: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["neg", "abs"])
-def test_absolute_value_needs_no_sign(op: str) -> None:
+def test_absolute_value_drops_the_sign(op: str) -> None:
     rewrites(
         "canonicalize",
         "%x : tensor<2x3xf32>",

@@ -25,7 +25,7 @@ def test_one_operand(op: str) -> None:
     )
 
 
-def test_two_operands_repeated_alike() -> None:
+def test_two_equally_broadcast_operands() -> None:
     rewrites(
         "canonicalize",
         ROW,
@@ -36,7 +36,7 @@ def test_two_operands_repeated_alike() -> None:
     )
 
 
-def test_constants_repeat_like_anything() -> None:
+def test_constants_match_any_broadcast() -> None:
     """1 - weight of a lerp."""
     rewrites(
         "canonicalize",
@@ -95,7 +95,7 @@ def test_bounds_of_clamp() -> None:
         ("reverse %0 dims = [0] : tensor<4x3xf32>", "tensor<4x3xf32>"),
     ],
 )
-def test_moves_of_a_repeated_number(move: str, kind: str) -> None:
+def test_moves_of_a_broadcast_number(move: str, kind: str) -> None:
     rewrites(
         "canonicalize",
         NUMBER,
@@ -104,7 +104,7 @@ def test_moves_of_a_repeated_number(move: str, kind: str) -> None:
     )
 
 
-def test_operands_repeated_differently_stay() -> None:
+def test_differently_broadcast_operands_stay() -> None:
     keeps(
         "canonicalize",
         "%s : tensor<f32>, %v : tensor<3xf32>",
@@ -114,7 +114,7 @@ def test_operands_repeated_differently_stay() -> None:
     )
 
 
-def test_an_operand_of_full_size_stays() -> None:
+def test_operand_of_full_size_stays() -> None:
     keeps(
         "canonicalize",
         NUMBER,

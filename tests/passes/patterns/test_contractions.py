@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.passes.modules import keeps, rewrites
 
 
-def test_linear_layer_is_one_dot_on_the_weight_as_stored() -> None:
+def test_linear_layer_is_one_dot_on_the_stored_weight() -> None:
     """torch's x @ w.t()."""
     rewrites(
         "canonicalize",

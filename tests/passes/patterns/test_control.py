@@ -1,4 +1,4 @@
-"""Branches and loops that are known, and what enters their regions."""
+"""Branches with constant conditions, loops with known trip counts, and region operands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_branch_on_a_value_stays() -> None:
     keeps("canonicalize,cse,dce", ARGUMENTS, f"%0 = lazytpu.if %c, %x, %y {ENDS} {TWO}\nfunc.return %0 : {T}")
 
 
-def test_branches_in_a_branch_know_its_condition() -> None:
+def test_nested_branches_know_the_condition() -> None:
     inner = f"%2 = lazytpu.if %d, %a, %b {ENDS} {TWO}\nlazytpu.yield %2 : {T}"
     rewrites(
         "canonicalize,dce",
@@ -51,7 +51,7 @@ def test_branches_in_a_branch_know_its_condition() -> None:
     )
 
 
-def test_a_branch_that_only_passes_values_on_is_a_select() -> None:
+def test_branch_that_only_passes_values_on_is_a_select() -> None:
     rewrites(
         "canonicalize,dce",
         ARGUMENTS,
@@ -78,7 +78,7 @@ def test_a_branch_that_only_passes_values_on_is_a_select() -> None:
     )
 
 
-def test_what_enters_twice_enters_once_and_constants_are_inside() -> None:
+def test_duplicate_operands_are_merged_and_constants_cloned() -> None:
     rewrites(
         "canonicalize,dce",
         ARGUMENTS,
@@ -106,7 +106,7 @@ def test_what_enters_twice_enters_once_and_constants_are_inside() -> None:
 
 
 def loop(start: int, compare: str, step: str, kind: str = C) -> str:
-    """A loop whose counter starts as said, and which multiplies x by y."""
+    """Return a loop with this initial counter, which multiplies x by y."""
     return f"""
         %s = lazytpu.constant {start} : {kind}
         %i, %0 = lazytpu.while %s, %x, %y carried = 2 : ({kind}, {T}, {T}) -> ({kind}, {T}) while(%j, %a, %b) {{
@@ -147,7 +147,7 @@ def test_other_loops_stay(start: int, compare: str, step: str) -> None:
     keeps("canonicalize", ARGUMENTS, loop(start, compare, step))
 
 
-def test_a_loop_whose_condition_is_false() -> None:
+def test_loop_with_a_false_condition() -> None:
     rewrites(
         "canonicalize",
         ARGUMENTS,
@@ -164,7 +164,7 @@ def test_a_loop_whose_condition_is_false() -> None:
     )
 
 
-def test_a_value_that_the_body_does_not_change_is_an_invariant() -> None:
+def test_unchanged_carried_value_is_an_invariant() -> None:
     rewrites(
         "canonicalize,dce",
         ARGUMENTS,

@@ -24,7 +24,7 @@ def converted(*dtypes: str) -> str:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (("bf16", "f32", "bf16"), ("bf16",)),  # autocast there and back
+        (("bf16", "f32", "bf16"), ("bf16",)),  # autocast, and back
         (("f16", "f32", "f64"), ("f16", "f64")),
         (("i32", "f64", "i32"), ("i32",)),
         (("i1", "f32", "i32"), ("i1", "i32")),
@@ -56,12 +56,12 @@ def test_lossless_conversion_is_skipped(before: tuple[str, ...], after: tuple[st
         ("i1", "f8E8M0FNU", "f32"),  # it has no 0
     ],
 )
-def test_conversion_that_loses_stays(dtypes: tuple[str, ...]) -> None:
+def test_lossy_conversion_stays(dtypes: tuple[str, ...]) -> None:
     keeps("canonicalize", f"%x : tensor<4x{dtypes[0]}>", converted(*dtypes))
 
 
 def extremes(dtype: str) -> np.ndarray:
-    """Numbers of a dtype that another dtype may not represent."""
+    """Return numbers of a dtype that another dtype may not represent."""
     kind = numpy_dtype(dtype)
     if dtype == "i1":
         return np.array([False, True])
@@ -70,8 +70,8 @@ def extremes(dtype: str) -> np.ndarray:
     if dtype in FLOATS8:
         return np.array(np.arange(256, dtype=np.uint8).view(kind)[np.arange(0, 120, 7)])
     if is_float(dtype):
-        one = np.array(1, kind)
-        ulp = np.nextafter(one, np.array(2, kind))
+        unit = np.array(1, kind)
+        ulp = np.nextafter(unit, np.array(2, kind))
         top = {"f16": 65504.0, "bf16": 3.3895e38}.get(dtype)
         info = np.finfo(kind) if top is None else None
         return np.array([0.5, -1, float(ulp), top if info is None else float(info.max)], kind)
@@ -82,32 +82,32 @@ def extremes(dtype: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("source", "target"), [(a, b) for a in sorted(DTYPES) for b in sorted(DTYPES) if is_lossless(a, b)]
 )
-def test_lossless_means_that_every_number_comes_back(source: str, target: str) -> None:
+def test_lossless_conversions_are_reversible(source: str, target: str) -> None:
     numbers = extremes(source)
-    there = numbers.astype(numpy_dtype(target))
-    back = there if is_complex(source) or not is_complex(target) else there.real
+    converted = numbers.astype(numpy_dtype(target))
+    back = converted if is_complex(source) or not is_complex(target) else converted.real
     assert np.array_equal(back.astype(numpy_dtype(source)), numbers)
 
 
 @pytest.mark.parametrize("source", ["i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"])
 @pytest.mark.parametrize("target", ["f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "ui8", "ui32", "ui64"])
-def test_conversion_that_brings_every_extreme_back_is_lossless(source: str, target: str) -> None:
+def test_conversion_reversible_for_extremes_is_lossless(source: str, target: str) -> None:
     with np.errstate(all="ignore"):
         numbers = extremes(source)
-        there = numbers.astype(numpy_dtype(target))
-    back = [int(float(n)) if is_float(target) and np.isfinite(float(n)) else n for n in there.tolist()]
+        converted = numbers.astype(numpy_dtype(target))
+    back = [int(float(n)) if is_float(target) and np.isfinite(float(n)) else n for n in converted.tolist()]
     exact = all(a == b for a, b in zip(back, numbers.tolist(), strict=True))
     assert is_lossless(source, target) == exact, (bitwidth(source), target)
 
 
-def test_composition_with_an_integer_target_asks_for_one_kind() -> None:
+def test_composition_with_an_integer_target_needs_one_kind() -> None:
     assert composes("i32", "i64", "i8")
     assert not composes("i32", "f64", "i8")
     assert composes("i1", "f64", "i8")
     assert not composes("f32", "f16", "f32")
 
 
-def test_bits_read_there_and_back() -> None:
+def test_bitcast_and_back_is_removed() -> None:
     rewrites(
         "canonicalize",
         "%x : tensor<4xf32>",
@@ -119,7 +119,7 @@ def test_bits_read_there_and_back() -> None:
     )
 
 
-def test_bits_read_as_a_third_dtype_stay() -> None:
+def test_bitcast_to_a_third_dtype_stays() -> None:
     keeps(
         "canonicalize",
         "%x : tensor<4xf32>",

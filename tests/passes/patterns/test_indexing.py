@@ -80,7 +80,7 @@ def test_second_update_of_another_place_stays() -> None:
     )
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_slice_of_the_update_reads_the_update() -> None:
     rewrites(
         "canonicalize",
         ARGUMENTS,
@@ -89,7 +89,7 @@ def test_what_was_written_is_read_back() -> None:
     )
 
 
-def test_part_of_what_was_written_is_read_back() -> None:
+def test_slice_inside_the_update_reads_the_update() -> None:
     rewrites(
         "canonicalize",
         ARGUMENTS,
@@ -98,7 +98,7 @@ def test_part_of_what_was_written_is_read_back() -> None:
     )
 
 
-def test_what_was_not_written_is_read_from_before() -> None:
+def test_slice_outside_the_update_reads_the_original() -> None:
     rewrites(
         "canonicalize",
         ARGUMENTS,
@@ -107,7 +107,7 @@ def test_what_was_not_written_is_read_from_before() -> None:
     )
 
 
-def test_a_slice_over_the_edge_of_what_was_written_stays() -> None:
+def test_slice_across_the_edge_of_the_update_stays() -> None:
     keeps(
         "canonicalize",
         ARGUMENTS,
@@ -166,7 +166,7 @@ def test_iota_converted() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [("i64", "i8"), ("i8", "i64"), ("i64", "f8E5M2"), ("i64", "i1")])
-def test_iota_converted_to_a_dtype_that_cannot_count_so_far_stays(source: str, target: str) -> None:
+def test_iota_converted_to_a_dtype_that_is_too_small_stays(source: str, target: str) -> None:
     keeps(
         "canonicalize",
         "",

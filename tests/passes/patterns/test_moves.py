@@ -76,8 +76,8 @@ def test_attention_scores() -> None:
     )
 
 
-def test_one_of_two_orders_is_the_transpose_of_the_other() -> None:
-    """The joint gradient of q, k and v is used as it is and transposed; its elements are moved once."""
+def test_two_orders_share_one_transpose() -> None:
+    """The joint gradient of q, k and v is used unchanged and transposed; its elements are moved once."""
     rewrites(
         "canonicalize",
         "%x : tensor<3x2x4xf32>, %w : tensor<12x5xf32>, %v : tensor<2x5xf32>",
@@ -125,7 +125,7 @@ def test_added_dimension_sinks_past_numbers() -> None:
     )
 
 
-def test_operands_transposed_alike() -> None:
+def test_equally_transposed_operands() -> None:
     rewrites(
         "canonicalize",
         "%p : tensor<2x3xi1>, %x : tensor<2x3xf32>, %y : tensor<2x3xf32>",
@@ -142,7 +142,7 @@ def test_operands_transposed_alike() -> None:
     )
 
 
-def test_a_choice_by_a_number_moves_too() -> None:
+def test_select_by_a_number_moves_too() -> None:
     rewrites(
         "canonicalize",
         "%p : tensor<i1>, %x : tensor<2x3xf32>",
@@ -193,7 +193,7 @@ STAYS = {
 
 
 @pytest.mark.parametrize("case", STAYS)
-def test_what_stays(case: str) -> None:
+def test_other_moves_stay(case: str) -> None:
     keeps("canonicalize", *STAYS[case])
 
 

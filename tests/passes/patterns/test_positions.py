@@ -17,7 +17,7 @@ TAKE = "collapsed_slice_dims = [0] start_index_map = [0]"
 ADD = "update_window_dims = [1] inserted_window_dims = [0] scatter_dims_to_operand_dims = [0] index_vector_dim = 1"
 
 
-def test_the_first_rows() -> None:
+def test_first_rows_are_a_slice() -> None:
     rewrites(
         "canonicalize",
         "%x : tensor<5x3xf32>",
@@ -81,7 +81,7 @@ STAYS = {
 
 
 @pytest.mark.parametrize("case", STAYS)
-def test_what_stays(case: str) -> None:
+def test_other_indices_stay(case: str) -> None:
     keeps("canonicalize", "%x : tensor<4x3xf32>", STAYS[case])
 
 
@@ -104,7 +104,7 @@ def _take(b: Builder, x: SSAValue, shape: tuple[int, ...], dim: int, along: int,
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize(("shape", "dim"), [((3,), 0), ((2, 3), 1), ((3, 2), 0), ((1, 2, 1), 1)])
-def test_the_same_values_are_taken(shape: tuple[int, ...], dim: int, along: int, at: int) -> None:
+def test_gathers_keep_their_values(shape: tuple[int, ...], dim: int, along: int, at: int) -> None:
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     module = module_of(lambda b, v: _take(b, v, shape, dim, along, at), ("f32", (4, 3)))
     (expected,) = evaluate(emit(module), [x])
@@ -115,7 +115,7 @@ def test_the_same_values_are_taken(shape: tuple[int, ...], dim: int, along: int,
 
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("window", [0, 1])
-def test_the_same_values_are_added(along: int, window: int) -> None:
+def test_scatters_keep_their_values(along: int, window: int) -> None:
     x = np.array([[0.0, -0.0, 1.0, 2.0], [3.0, 4.0, -0.0, 5.0], [6.0, 7.0, 8.0, 9.0]], np.float32)
     u = np.full((2, x.shape[1 - along])[:: 1 if window else -1], -0.0, np.float32)
 

@@ -74,7 +74,7 @@ def test_reduction_of_a_transpose() -> None:
     )
 
 
-def test_reduction_of_a_transpose_that_exchanges_what_is_left_stays() -> None:
+def test_reduction_of_a_transpose_that_reorders_stays() -> None:
     keeps(
         "canonicalize",
         "%x : tensor<2x3x4xf32>",
@@ -125,7 +125,7 @@ def one_hot(direction: str = "EQ", along: int = 1, zero: str = "0.0") -> str:
 
 
 def test_sum_of_one_hot_rows() -> None:
-    """The one element is present where the target is in range; an element of -0.0 gives 0.0, like the sum."""
+    """Exactly one element is nonzero if the target is in range; an element of -0.0 gives 0.0, like the sum."""
     rewrites(
         "canonicalize,cse",
         "%t : tensor<4xi32>, %c : tensor<4xbf16>",

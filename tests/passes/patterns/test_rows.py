@@ -11,7 +11,7 @@ from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.xla.evaluate import evaluate
 from tests.passes.modules import parse_main
 
-FLAT = np.arange(24, dtype=np.float32)  # eight rows of three; the part are five rows from the second on
+FLAT = np.arange(24, dtype=np.float32)  # eight rows of three; the part has five rows from the second on
 PART = """
     %s = lazytpu.slice %x starts = [3] limits = [18] strides = [1] : (tensor<24xf32>) -> tensor<15xf32>
     %r = lazytpu.reshape %s : (tensor<15xf32>) -> tensor<5x3xf32>
@@ -36,7 +36,7 @@ ARGUMENTS = "%x : tensor<24xf32>, %i : tensor<{n}xi64>, %u : tensor<{n}x3xf32>"
 
 
 def canonical(body: str, indices: list[int]) -> tuple[ModuleOp, list[list[np.ndarray]]]:
-    """The module after canonicalize, and what it computes with these indices before and after."""
+    """Return the module after canonicalize, and its results with these indices before and after."""
     n = len(indices)
     module = parse_main(ARGUMENTS.format(n=n), body)
     arrays = [FLAT, np.array(indices), -1 - np.arange(3 * n, dtype=np.float32).reshape(n, 3)]
@@ -70,22 +70,22 @@ def test_rows_are_read_from_the_whole(indices: list[int]) -> None:
     """Before the write, from its result, and after it."""
     reads = [READ.format(row, n=2).replace("%g", f"%g{k}") for k, row in enumerate(("%r", "%w", "%q"))]
     returned = "func.return %g0, %g1, %g2, %y : " + "tensor<2x3xf32>, " * 3 + "tensor<24xf32>"
-    first, *others = reads
-    body = PART + first + WRITE.format(kind="set", n=2) + AGAIN + "".join(others) + returned
+    first, *later_reads = reads
+    body = PART + first + WRITE.format(kind="set", n=2) + AGAIN + "".join(later_reads) + returned
     module, (before, after) = canonical(body, indices)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for old_result, new_result in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old_result, new_result)
     assert "slice" not in ops(module)
 
 
-def test_what_reads_the_part_in_between_reads_the_new_rows() -> None:
+def test_reads_in_between_see_the_new_rows() -> None:
     between = "%z = lazytpu.neg %w : tensor<5x3xf32>\n"
     write = WRITE.format(kind="set", n=2)
     cut = write.index("%f =")
     body = PART + write[:cut] + between + write[cut:] + "func.return %z, %y : tensor<5x3xf32>, tensor<24xf32>"
     _, (before, after) = canonical(body, [0, 4])
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for old_result, new_result in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old_result, new_result)
 
 
 @pytest.mark.parametrize(

@@ -267,5 +267,5 @@ STAYS = {
 
 
 @pytest.mark.parametrize("case", STAYS)
-def test_what_stays(case: str) -> None:
+def test_other_moves_stay(case: str) -> None:
     keeps("canonicalize", *STAYS[case])

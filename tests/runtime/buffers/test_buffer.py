@@ -1,4 +1,4 @@
-"""Counting device memory."""
+"""The count of device memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_live_bytes_follow_buffers():
     assert weakref.ref(y)() is y
 
 
-def test_a_released_buffer_counts_no_more():
+def test_released_buffer_is_not_counted():
     start = MEMORY.live
     x = Buffer("x", 100)
     x.release()
@@ -38,7 +38,7 @@ def test_a_released_buffer_counts_no_more():
     assert MEMORY.live == start
 
 
-def test_the_peak_counts_what_a_run_needs():
+def test_peak_includes_the_needs_of_a_run():
     x = Buffer("x", 100)
     MEMORY.note_execution(temporaries=40, outputs=130, aliased=100)
     assert MEMORY.peak == MEMORY.live + 70
@@ -49,6 +49,6 @@ def test_the_peak_counts_what_a_run_needs():
     assert x.nbytes == 100
 
 
-def test_a_buffer_has_no_other_attributes():
+def test_buffer_has_no_other_attributes():
     with pytest.raises(AttributeError):
         Buffer("x", 1).color = "red"

@@ -13,7 +13,7 @@ from lazytpu.runtime.xla import client
 
 
 class Launching:
-    """Keeps, on a thread, what somebody waits for."""
+    """Keeps the awaited buffer on a thread."""
 
     def __init__(self, made: Buffer):
         self.made = made
@@ -34,12 +34,12 @@ class Lost:
 
 
 @pytest.mark.parametrize("asked", ["array", "outcome"])
-def test_who_asks_waits(asked: str):
+def test_read_waits_for_the_launch(asked: str):
     array = client.to_device(np.ones(3, np.float32))
     outcome, origin = object(), Origin("op", None, None)
     before = MEMORY.live
-    made = Buffer(array, 12, origin, outcome)
-    promised: Any = PromisedBuffer(Launching(made))
+    result = Buffer(array, 12, origin, outcome)
+    promised: Any = PromisedBuffer(Launching(result))
     promised.pins += 1
     assert (is_waiting(promised), promised.error, promised.nbytes) == (True, None, 0)
     wanted = {"array": array, "outcome": outcome}
@@ -48,13 +48,13 @@ def test_who_asks_waits(asked: str):
     assert (promised.array, promised.outcome, promised.origin, promised.pins) == (array, outcome, origin, 1)
     assert not is_waiting(promised)
     assert MEMORY.live == before + 12, "it is counted once"
-    del made, promised
+    del result, promised
     assert MEMORY.live == before
 
 
-def test_one_that_failed_says_why():
-    made = Buffer(client.to_device(np.ones(3, np.float32)), 12)
-    promised = PromisedBuffer(Launching(made))
+def test_failed_buffer_gives_the_reason():
+    result = Buffer(client.to_device(np.ones(3, np.float32)), 12)
+    promised = PromisedBuffer(Launching(result))
     lost = Lost()
     promised.fail(lost)
     assert not is_waiting(promised)
@@ -66,13 +66,13 @@ def test_one_that_failed_says_why():
 
 
 @pytest.mark.parametrize("asked", ["gone", "taken"])
-def test_it_may_be_kept_while_it_is_asked(asked: str, monkeypatch: pytest.MonkeyPatch):
-    """By the thread that launches: it is a plain buffer from one line to the next."""
-    made: Any = Buffer(client.to_device(np.ones(3, np.float32)), 12)
-    buffer: Any = PromisedBuffer(Launching(made))
+def test_buffer_may_be_kept_during_a_read(asked: str, monkeypatch: pytest.MonkeyPatch):
+    """By the launching thread: it may become a plain buffer between two lines."""
+    result: Any = Buffer(client.to_device(np.ones(3, np.float32)), 12)
+    buffer: Any = PromisedBuffer(Launching(result))
 
     def kept_meanwhile(of: Buffer) -> bool:
-        buffer.keep(made)
+        buffer.keep(result)
         return False
 
     monkeypatch.setattr(promised, "is_waiting", kept_meanwhile)
@@ -81,10 +81,10 @@ def test_it_may_be_kept_while_it_is_asked(asked: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("asked", ["array", "outcome"])
-def test_it_may_be_kept_before_who_asks_begins_to_wait(asked: str):
+def test_buffer_may_be_kept_before_the_wait_begins(asked: str):
     array, outcome = client.to_device(np.ones(3, np.float32)), object()
-    made = Buffer(array, 12, None, outcome)
-    buffer = PromisedBuffer(Launching(made))
+    result = Buffer(array, 12, None, outcome)
+    buffer = PromisedBuffer(Launching(result))
     look_up = PromisedBuffer.__dict__[asked].fget
-    buffer.keep(made)
+    buffer.keep(result)
     assert look_up(buffer) is {"array": array, "outcome": outcome}[asked]

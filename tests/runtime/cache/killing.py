@@ -1,4 +1,4 @@
-"""Run as a program: kills its own children while they write entries, or hold a lock, and prints what was left as JSON.
+"""A program that kills its own children while they write entries or hold a lock, and prints the remains as JSON.
 
 It uses no device, so that its children may be forks.
 """
@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 def forked(work: Callable[[], object]) -> int:
-    """A child that does `work`; it never returns from here."""
+    """Fork a child that runs `work` and does not return."""
     child = os.fork()
     if child == 0:
         try:
@@ -38,7 +38,7 @@ def kill(child: int) -> None:
 
 
 def payload(key: str) -> bytes:
-    return bytes.fromhex(key) * 20_000  # 640 kB, to be killed in the middle of
+    return bytes.fromhex(key) * 20_000  # 640 kB, so that the kill comes in the middle of the write
 
 
 def write_for_ever(root: Path) -> None:
@@ -50,7 +50,7 @@ def write_for_ever(root: Path) -> None:
 
 
 def while_writing(root: Path, times: int) -> dict[str, int]:
-    left = entries = 0
+    temporary_files = entries = 0
     for i in range(times):
         child = forked(lambda: write_for_ever(root))
         deadline = time.monotonic() + PATIENCE
@@ -58,39 +58,40 @@ def while_writing(root: Path, times: int) -> dict[str, int]:
             time.sleep(0.0005)
         time.sleep(0.001 * (i % 7))
         kill(child)
-        left += len(list((root / "temporary").iterdir()))
+        temporary_files += len(list((root / "temporary").iterdir()))
         store = Store(root, limit=5_000_000)
         for key in KEYS:
             entry = store.get("program", key)  # a damaged one would warn, and warnings are errors here
             entries += entry is not None
             assert entry is None or entry.payload == payload(key)
-        with store.locked("program", KEYS[0]) as held:
-            assert held, "the lock of a dead process is free"
+        with store.locked("program", KEYS[0]) as locked:
+            assert locked, "the lock of a dead process is free"
     store = Store(root, limit=5_000_000)
     store.put("program", KEYS[0], payload(KEYS[0]), {})
-    rest = len([*(root / "temporary").iterdir(), *(root / "locks").iterdir()])
-    return {"left": left, "found": entries, "rest": rest, "damaged": len(store.verify()), "size": store.size()}
+    remaining_files = len([*(root / "temporary").iterdir(), *(root / "locks").iterdir()])
+    counts = {"left": temporary_files, "found": entries, "rest": remaining_files}
+    return {**counts, "damaged": len(store.verify()), "size": store.size()}
 
 
 def while_locked(root: Path) -> dict[str, bool]:
-    """A process waits for another one that holds the lock, and is killed. A child that this one has forked lives on."""
+    """A process waits for another one that holds the lock and is killed, while a fork of the holder lives on."""
     ready, alive, forever = os.pipe(), os.pipe(), 3600
 
     def live_on() -> None:
         os.close(alive[1])
-        os.read(alive[0], 1)  # as long as the process that runs this
+        os.read(alive[0], 1)  # until the calling process ends
 
     def hold() -> None:
-        with Store(root).locked("program", KEYS[0]) as held:
+        with Store(root).locked("program", KEYS[0]) as locked:
             forked(live_on)
-            os.write(ready[1], b"1" if held else b"0")
+            os.write(ready[1], b"1" if locked else b"0")
             time.sleep(forever)
 
     child = forked(hold)
     first = os.read(ready[0], 1) == b"1"
     killer = forked(lambda: (time.sleep(0.2), os.kill(child, signal.SIGKILL)))
-    with Store(root, patience=PATIENCE).locked("program", KEYS[0]) as held:
-        taken = held
+    with Store(root, patience=PATIENCE).locked("program", KEYS[0]) as locked:
+        taken = locked
     os.waitpid(killer, 0)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child, 0)

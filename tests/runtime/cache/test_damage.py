@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: never served, removed with one warning, never unpickled."""
+"""Bytes that differ from the written ones: never served, removed with one warning, never unpickled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def file(store: Store, key: str = KEY) -> Path:
 
 
 def refused(store: Store, reason: str = "") -> None:
-    """The entry is a miss with one warning, and then a miss like any other; a new one takes its place."""
+    """The entry is a miss with one warning, and an ordinary miss afterwards; a new entry replaces it."""
     message = rf"the cached program {KEY[:16]} in .* is damaged or foreign: .*{reason}"
     with pytest.warns(CacheWarning, match=message) as warned:
         assert store.get("program", KEY) is None
@@ -70,15 +70,15 @@ PLACES: dict[str, Callable[[bytes], int]] = {
 
 @pytest.mark.parametrize("bit", [0x01, 0x80])
 @pytest.mark.parametrize("place", PLACES)
-def test_one_bit(store: Store, place: str, bit: int):
+def test_single_bit_flips_are_refused(store: Store, place: str, bit: int):
     data = bytearray(file(store).read_bytes())
     data[PLACES[place](bytes(data))] ^= bit
     file(store).write_bytes(data)
     refused(store)
 
 
-def test_the_counter_alone_may_change(store: Store):
-    """It is written in place, by processes that do not wait for each other."""
+def test_only_the_counter_may_change(store: Store):
+    """It is written in place, by processes that do not synchronize."""
     data = bytearray(file(store).read_bytes())
     data[HITS_AT] ^= 0xFF
     file(store).write_bytes(data)
@@ -89,36 +89,36 @@ def test_the_counter_alone_may_change(store: Store):
 @pytest.mark.parametrize(
     "kept", [0, 1, 8, HITS_AT, DIGEST_AT, HEADER_AT - 1, HEADER_AT, HEADER_AT + 10, -len(PAYLOAD), -1]
 )
-def test_truncated(store: Store, kept: int):
+def test_truncated_files_are_refused(store: Store, kept: int):
     file(store).write_bytes(file(store).read_bytes()[:kept])
     refused(store, "it has")
 
 
-def test_zeros_of_the_right_length(store: Store):
-    """What a file system may leave of a file when the machine loses power."""
+def test_zeros_of_the_right_length_are_refused(store: Store):
+    """A file system may leave such a file when the machine loses power."""
     file(store).write_bytes(bytes(file(store).stat().st_size))
     refused(store, "no file of this cache")
 
 
-def test_more_than_was_written(store: Store):
+def test_additional_bytes_are_refused(store: Store):
     file(store).write_bytes(file(store).read_bytes() + b"\0")
     refused(store, "bytes of")
 
 
-def test_another_key_under_this_name(store: Store):
+def test_entry_of_another_key_is_refused(store: Store):
     store.put("program", OTHER, b"another program", {})
     os.replace(file(store, OTHER), file(store))
     refused(store, f"it was written as program {OTHER}")
 
 
-def test_another_kind_under_this_name(store: Store):
+def test_entry_of_another_kind_is_refused(store: Store):
     store.put("trace", KEY, b"{}", {})
     assert store.root is not None
     os.replace(store.root / "entries" / f"{KEY}.trace", file(store))
     refused(store, "it was written as trace")
 
 
-def test_a_later_format(store: Store):
+def test_later_format_is_refused(store: Store):
     data = bytearray(file(store).read_bytes())
     struct.pack_into("<I", data, 8, 2)
     file(store).write_bytes(data)
@@ -126,8 +126,8 @@ def test_a_later_format(store: Store):
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"null", b'{"kind": "program"}', b"\xff\xfe", b"[" * 100_000])
-def test_an_invalid_header(store: Store, header: bytes):
-    """With a digest that fits: made by something else than this code."""
+def test_invalid_header_is_refused(store: Store, header: bytes):
+    """Its digest is valid: other code wrote it."""
     import hashlib
 
     fixed = FIXED.pack(b"lazytpu\n", 1, len(header), len(PAYLOAD))
@@ -152,7 +152,7 @@ def test_nothing_is_unpickled(store: Store, tmp_path: Path):
     assert not Bomb.mark.exists()
 
 
-def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path):
+def test_symbolic_link_is_not_followed(store: Store, tmp_path: Path):
     elsewhere = tmp_path / "elsewhere"
     os.replace(file(store), elsewhere)
     file(store).symlink_to(elsewhere)
@@ -160,27 +160,27 @@ def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path):
     assert elsewhere.exists()
 
 
-def test_a_pipe_is_not_waited_for(store: Store):
+def test_pipe_does_not_block(store: Store):
     file(store).unlink()
     os.mkfifo(file(store))
     refused(store, "it is no file")
 
 
-def test_folders_among_the_files_are_passed_over(store: Store):
+def test_folders_among_the_files_are_skipped(store: Store):
     assert store.root is not None
     (store.root / "entries" / f"{OTHER}.program").mkdir()
     (store.root / "temporary" / "old").mkdir()
     (store.root / "locks" / "old").mkdir()
-    other = Store(store.root, limit=1)
+    limited_store = Store(store.root, limit=1)
     with pytest.warns(CacheWarning, match="it is no file; it is not used; removing it failed"):
-        assert other.get("program", OTHER) is None
-    assert [listed.key for listed in other.entries()] == [KEY]
-    assert other.verify() == [] and other.making() == []
-    assert other.writable() and other.evict(1) == 1
+        assert limited_store.get("program", OTHER) is None
+    assert [listed.key for listed in limited_store.entries()] == [KEY]
+    assert limited_store.verify() == [] and limited_store.making() == []
+    assert limited_store.writable() and limited_store.evict(1) == 1
 
 
-def test_files_of_others_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """Whoever could once write into the folder may have left some."""
+def test_files_of_other_users_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Another user who could once write into the folder may have left some."""
     mine = os.geteuid()
     status = os.fstat
 
@@ -195,7 +195,7 @@ def test_files_of_others_are_not_read(store: Store, monkeypatch: pytest.MonkeyPa
             assert store.get("program", KEY) is None
 
 
-def test_verify_finds_what_listing_does_not(store: Store):
+def test_verify_checks_digests(store: Store):
     store.put("program", OTHER, PAYLOAD, {})
     data = file(store).read_bytes()
     file(store).write_bytes(data[:-1] + b"?")

@@ -1,4 +1,4 @@
-"""What programs of two processes must have in common to be exchanged."""
+"""The environment that two processes must share to exchange programs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lazytpu.runtime.xla import client
 
 @pytest.fixture
 def environment() -> Iterator[Callable[[], Mapping[str, str]]]:
-    """`fingerprint.environment`, found out anew in each call. The client is there before: it would load the plugins
-    that tests name."""
+    """`fingerprint.environment`, recomputed at each call. The client exists before: it would load the plugins that
+    tests name."""
     client.platform()
 
     def anew() -> Mapping[str, str]:
@@ -30,7 +30,7 @@ def environment() -> Iterator[Callable[[], Mapping[str, str]]]:
 def test_another_build_of_a_plugin_is_another_environment(
     environment: Callable[[], Mapping[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients of plugins all say the same version."""
+    """Clients of plugins all report the same version."""
     library = tmp_path / "plugin.so"
     library.write_bytes(b"first")
     monkeypatch.setenv("PJRT_NAMES_AND_LIBRARY_PATHS", f"plug:{library}")
@@ -41,7 +41,7 @@ def test_another_build_of_a_plugin_is_another_environment(
     assert environment() != first
 
 
-def test_libtpu_may_be_a_file_and_no_package(
+def test_libtpu_may_be_a_file(
     environment: Callable[[], Mapping[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / "libtpu.so"

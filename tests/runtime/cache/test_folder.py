@@ -1,4 +1,4 @@
-"""Where the cache lies, and folders that it does not trust."""
+"""The place of the cache, and folders that it does not trust."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.runtime.cache.store import CacheWarning, Store, store
 KEY = "a" * 64
 
 
-def test_the_default_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_default_folder_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert folder.located(folder.DEFAULT) == tmp_path / ".cache/lazytpu"
@@ -26,7 +26,7 @@ def test_the_default_is_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, t
     assert folder.located(Path("~/mine")) == tmp_path / "mine"
 
 
-def test_without_a_home_there_is_none_on_disk(monkeypatch: pytest.MonkeyPatch):
+def test_no_disk_cache_without_a_home(monkeypatch: pytest.MonkeyPatch):
     def no_home(self: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -36,17 +36,17 @@ def test_without_a_home_there_is_none_on_disk(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("given", ["", "off", None])
-def test_off(given: str | None):
+def test_cache_can_be_off(given: str | None):
     with options(cache_dir=given):
         assert store().root is None and not store().writable()
 
 
 def kept(cache: Store) -> bool:
-    """Whether it stores and finds."""
+    """Whether the store keeps an entry."""
     return cache.put("program", KEY, b"x", {}) and cache.get("program", KEY) is not None
 
 
-def test_a_new_one_is_private_whatever_the_umask(tmp_path: Path):
+def test_new_folder_is_private_under_any_umask(tmp_path: Path):
     before = os.umask(0)
     try:
         assert kept(Store(tmp_path / "parent/cache"))
@@ -57,7 +57,7 @@ def test_a_new_one_is_private_whatever_the_umask(tmp_path: Path):
     assert (tmp_path / "parent/cache").stat().st_mode & 0o777 == 0o700
 
 
-def test_one_that_others_can_read_is_closed(tmp_path: Path):
+def test_readable_folder_is_closed(tmp_path: Path):
     tmp_path.chmod(0o755)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -66,7 +66,7 @@ def test_one_that_others_can_read_is_closed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
-def test_one_that_others_can_write_is_closed_with_a_warning(tmp_path: Path, mode: int):
+def test_writable_folder_is_closed_with_a_warning(tmp_path: Path, mode: int):
     assert kept(Store(tmp_path / "cache"))
     (tmp_path / "cache").chmod(mode)
     message = rf"could be written by others \(mode {mode:04o}\); it is private now"
@@ -76,8 +76,8 @@ def test_one_that_others_can_write_is_closed_with_a_warning(tmp_path: Path, mode
     assert (tmp_path / "cache").stat().st_mode & 0o7777 == 0o700
 
 
-def test_one_with_other_things_in_it_is_left_alone(tmp_path: Path):
-    """LAZYTPU_CACHE_DIR=/tmp must not close /tmp to everybody else."""
+def test_folder_with_other_files_is_left_alone(tmp_path: Path):
+    """LAZYTPU_CACHE_DIR=/tmp must not close /tmp to all other users."""
     (tmp_path / "letter.txt").write_text("dear")
     tmp_path.chmod(0o777)
     cache = Store(tmp_path)
@@ -88,7 +88,7 @@ def test_one_with_other_things_in_it_is_left_alone(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert kept(Store(tmp_path / "cache"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     cache = Store(tmp_path / "cache")
@@ -98,14 +98,14 @@ def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     assert cache.entries() == []
 
 
-def test_a_file_in_its_place_is_refused(tmp_path: Path):
+def test_file_in_its_place_is_refused(tmp_path: Path):
     (tmp_path / "cache").write_text("")
     with pytest.warns(CacheWarning, match="cached in memory only") as warned:
         assert not kept(Store(tmp_path / "cache"))
     assert len(warned) == 1
 
 
-def test_one_that_is_removed_meanwhile_is_made_again(tmp_path: Path):
+def test_removed_folder_is_created_again(tmp_path: Path):
     import shutil
 
     cache = Store(tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""What a command used is loaded by its next run; a list that is wrong changes nothing."""
+"""A run preloads the programs of the last run of its command; a wrong list changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lazytpu.runtime.cache import foreseen
-from lazytpu.runtime.cache.foreseen import KIND, MOST, Foreseen
+from lazytpu.runtime.cache.foreseen import KIND, MAX_PROGRAMS, Foreseen
 from lazytpu.runtime.cache.store import CacheWarning, Store
 from tests import zygote
 
@@ -22,7 +22,7 @@ A, B, C = ("a" * 64, "b" * 64, "d" * 64)
 
 
 class Loader:
-    """A `load` that notes what it loads, and waits for `go`."""
+    """A `load` that records its calls, and waits for `go`."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -38,11 +38,11 @@ class Loader:
 
 
 def run(folder: Path, *used: str, load: Loader | None = None) -> Foreseen[str]:
-    """A process that uses some programs, not begun."""
-    made = Foreseen[str](Store(folder), COMMAND, load or Loader())
+    """The preloader of a process that uses some programs, not begun."""
+    preloader = Foreseen[str](Store(folder), COMMAND, load or Loader())
     for key in used:
-        made.used(key, 100)
-    return made
+        preloader.used(key, 100)
+    return preloader
 
 
 def listed(folder: Path) -> list[str] | None:
@@ -50,7 +50,7 @@ def listed(folder: Path) -> list[str] | None:
     return None if entry is None else json.loads(entry.payload)
 
 
-def test_the_next_run_loads_what_the_last_one_used(tmp_path: Path):
+def test_next_run_preloads_the_programs_of_the_last_one(tmp_path: Path):
     run(tmp_path, A, B, A)
     load = Loader()
     ahead = run(tmp_path, load=load)
@@ -62,7 +62,7 @@ def test_the_next_run_loads_what_the_last_one_used(tmp_path: Path):
     assert ahead.close(time.monotonic() + 10)
 
 
-def test_what_nobody_has_begun_to_load_is_left_to_the_caller(tmp_path: Path):
+def test_program_whose_load_has_not_begun_is_left_to_the_caller(tmp_path: Path):
     run(tmp_path, A, B)
     load = Loader()
     ahead = run(tmp_path, load=load)
@@ -73,7 +73,7 @@ def test_what_nobody_has_begun_to_load_is_left_to_the_caller(tmp_path: Path):
     assert ahead.close(time.monotonic() + 10) and load.loaded == [A]
 
 
-def test_an_unexpected_error_is_raised_where_the_program_is_wanted(tmp_path: Path):
+def test_unexpected_error_is_raised_at_the_claim(tmp_path: Path):
     run(tmp_path, C)
     load = Loader()
     ahead = run(tmp_path, load=load)
@@ -84,7 +84,7 @@ def test_an_unexpected_error_is_raised_where_the_program_is_wanted(tmp_path: Pat
         ahead.claim(C)
 
 
-def test_a_program_that_must_be_compiled_ends_the_loading(tmp_path: Path):
+def test_compilation_ends_preloading(tmp_path: Path):
     run(tmp_path, A, B)
     load = Loader()
     ahead = run(tmp_path, load=load)
@@ -95,7 +95,7 @@ def test_a_program_that_must_be_compiled_ends_the_loading(tmp_path: Path):
     assert ahead.close(time.monotonic() + 10) and load.loaded == [A] and ahead.claim(A) is None
 
 
-def test_another_client_gets_what_was_not_used_yet(tmp_path: Path):
+def test_another_client_preloads_the_unused_programs(tmp_path: Path):
     run(tmp_path, A, C, B)
     load = Loader()
     load.go.set()
@@ -109,7 +109,7 @@ def test_another_client_gets_what_was_not_used_yet(tmp_path: Path):
     assert ahead.claim(A) is None, "it was of the other client"
 
 
-def test_the_end_of_the_process_waits_for_one_program_only_so_long(tmp_path: Path):
+def test_exit_waits_for_one_load_with_a_limit(tmp_path: Path):
     run(tmp_path, A, B)
     load = Loader()
     ahead = run(tmp_path, load=load)
@@ -120,7 +120,7 @@ def test_the_end_of_the_process_waits_for_one_program_only_so_long(tmp_path: Pat
     assert ahead.close(float("inf")) and load.loaded == [A]
 
 
-def test_the_list_is_written_only_when_something_is_new(tmp_path: Path):
+def test_list_is_written_only_for_new_programs(tmp_path: Path):
     run(tmp_path, A, B)
     before = Store(tmp_path).get(KIND, COMMAND)
     run(tmp_path, B, A)
@@ -134,15 +134,15 @@ def test_the_list_is_written_only_when_something_is_new(tmp_path: Path):
 
 
 def test_lists_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run(tmp_path, *(f"{number:064x}" for number in range(2 * MOST)))
-    assert len(listed(tmp_path) or ()) == MOST
-    monkeypatch.setattr(foreseen, "BYTES", 250)
+    run(tmp_path, *(f"{number:064x}" for number in range(2 * MAX_PROGRAMS)))
+    assert len(listed(tmp_path) or ()) == MAX_PROGRAMS
+    monkeypatch.setattr(foreseen, "MAX_PRELOADED_BYTES", 250)
     run(tmp_path, A, B, C)
     assert listed(tmp_path) == [A, B]
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[1]", b"\xff", json.dumps([A] * 17).encode()])
-def test_a_list_that_is_none_is_removed(tmp_path: Path, payload: bytes):
+def test_invalid_list_is_removed(tmp_path: Path, payload: bytes):
     Store(tmp_path).put(KIND, COMMAND, payload, {"name": "x"})
     with pytest.warns(CacheWarning, match="list of at most|Expecting|decode"):
         ahead = run(tmp_path)
@@ -150,7 +150,7 @@ def test_a_list_that_is_none_is_removed(tmp_path: Path, payload: bytes):
     assert listed(tmp_path) is None and ahead.claim(A) is None and ahead.close(0)
 
 
-def test_a_key_that_names_no_file_is_never_looked_for(tmp_path: Path):
+def test_key_that_names_no_file_is_never_looked_up(tmp_path: Path):
     Store(tmp_path).put(KIND, COMMAND, json.dumps(["../../etc/passwd", A]).encode(), {"name": "x"})
     load = Loader()
     load.go.set()
@@ -178,7 +178,7 @@ print(json.dumps([(x * 3 + 1).sum().item(), [found is not None for found in clai
 """
 
 
-def test_a_process_uses_what_its_thread_has_loaded(empty_cache: Path, tmp_path: Path):
+def test_process_uses_preloaded_programs(empty_cache: Path, tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
@@ -188,10 +188,10 @@ def test_a_process_uses_what_its_thread_has_loaded(empty_cache: Path, tmp_path: 
         assert done.stderr == ""
         return json.loads(done.stdout)
 
-    (value, first), again, other = once("4"), once("4"), once("5")
+    (value, first), again, other_arguments = once("4"), once("4"), once("5")
     assert value == 22 and not any(first)
     assert again == [22, [True]]
-    assert other[0] == 35 and not any(other[1]), "other arguments are another command"
+    assert other_arguments[0] == 35 and not any(other_arguments[1]), "other arguments are another command"
     assert sorted(entry.about["name"] for entry in Store(empty_cache).entries(KIND)) == ["train.py"] * 2
     for entry in Store(empty_cache).entries("program"):  # the list names a program that is damaged
         path = empty_cache / "entries" / f"{entry.key}.program"

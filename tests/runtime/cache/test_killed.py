@@ -1,4 +1,4 @@
-"""Processes that are killed leave no half entry, no lock, and nothing that stays for ever."""
+"""Killed processes leave no half-written entry, no lock, and no file that stays forever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(what: str, folder: Path) -> dict[str, int]:
     return json.loads(done.stdout)
 
 
-def test_killed_in_the_middle_of_a_write_thirty_times(tmp_path: Path):
+def test_killed_in_the_middle_of_a_write_thirty_times_leaves_no_damage(tmp_path: Path):
     counts = run("writing", tmp_path / "cache")
     assert counts["left"] > 0, "some were killed in the middle of a file"
     assert counts["found"] > 0
@@ -26,5 +26,5 @@ def test_killed_in_the_middle_of_a_write_thirty_times(tmp_path: Path):
     assert 0 < counts["size"] <= 4 * 641_000
 
 
-def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path):
+def test_lock_is_free_when_its_holder_is_killed(tmp_path: Path):
     assert run("locked", tmp_path / "cache") == {"first": True, "taken": True, "gone": True}

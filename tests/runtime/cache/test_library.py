@@ -1,4 +1,4 @@
-"""Libraries: what was packed is unpacked elsewhere, and nothing else is."""
+"""Libraries: exactly the packed entries are unpacked on another machine."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "library.zip"
 
 
-def test_what_was_packed_is_unpacked(packed: Path, tmp_path: Path) -> None:
-    there = Store(tmp_path / "there")
-    assert unpack(there, packed, {**HERE, "torch": "2.13"}) == Unpacked(stored=2)
-    entry = there.get("program", KEYS[0])
+def test_packed_entries_are_unpacked(packed: Path, tmp_path: Path) -> None:
+    other_store = Store(tmp_path / "there")
+    assert unpack(other_store, packed, {**HERE, "torch": "2.13"}) == Unpacked(stored=2)
+    entry = other_store.get("program", KEYS[0])
     assert entry is not None and entry.payload == bytes(range(256)) * 40 and entry.about["name"] == "train_step"
-    assert unpack(there, packed, HERE) == Unpacked(present=2)
+    assert unpack(other_store, packed, HERE) == Unpacked(present=2)
 
 
-def test_entries_for_another_environment_are_refused_with_what_differs(packed: Path, tmp_path: Path) -> None:
-    there = Store(tmp_path / "there")
-    outcome = unpack(there, packed, {"platform": "tpu", "jaxlib": "0.10.2"})
-    assert not there.entries()
+def test_entries_for_another_environment_are_refused_with_the_differences(packed: Path, tmp_path: Path) -> None:
+    other_store = Store(tmp_path / "there")
+    outcome = unpack(other_store, packed, {"platform": "tpu", "jaxlib": "0.10.2"})
+    assert not other_store.entries()
     (foreign,) = outcome.refused
     assert foreign.differs == {"platform": ("cpu", "tpu")}
     assert str(outcome).splitlines() == [
@@ -48,19 +48,19 @@ def test_entries_for_another_environment_are_refused_with_what_differs(packed: P
     ]
 
 
-def test_a_mixed_library_gives_what_fits(tmp_path: Path) -> None:
+def test_mixed_library_stores_the_compatible_entries(tmp_path: Path) -> None:
     kept = Store(tmp_path / "cache")
     kept.put("program", KEYS[0], b"ours", {"made_for": HERE})
     kept.put("program", KEYS[1], b"theirs", {"made_for": {**HERE, "host": "another"}})
     kept.put("program", KEYS[2], b"whose?", {})
     pack(kept, tmp_path / "library.zip")
-    there = Store(tmp_path / "there")
-    outcome = unpack(there, tmp_path / "library.zip", HERE)
+    other_store = Store(tmp_path / "there")
+    outcome = unpack(other_store, tmp_path / "library.zip", HERE)
     assert (outcome.stored, [len(refusal.names) for refusal in outcome.refused]) == (1, [1, 1])
-    assert [entry.key for entry in there.entries()] == [KEYS[0]]
+    assert [entry.key for entry in other_store.entries()] == [KEYS[0]]
 
 
-def test_an_empty_cache_is_not_packed(tmp_path: Path) -> None:
+def test_empty_cache_is_not_packed(tmp_path: Path) -> None:
     (tmp_path / "library.zip").write_bytes(b"before")
     with pytest.raises(ValueError, match="holds nothing to pack"):
         pack(Store(tmp_path / "cache"), tmp_path / "library.zip")
@@ -76,7 +76,7 @@ def test_damaged_entries_are_not_packed(packed: Path, tmp_path: Path) -> None:
 
 
 def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    """A copy of a library whose members `change` has changed."""
+    """Return a copy of a library whose members `change` has changed."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
@@ -127,30 +127,30 @@ DAMAGE: dict[str, Callable[[dict[str, bytes]], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_nothing_of_a_damaged_library_is_used(packed: Path, tmp_path: Path, damage: str) -> None:
+def test_damaged_library_stores_nothing(packed: Path, tmp_path: Path, damage: str) -> None:
     changed = rewritten(packed, lambda members: DAMAGE[damage](members) and None)
-    there = Store(tmp_path / "there")
+    other_store = Store(tmp_path / "there")
     with pytest.raises(BadLibrary, match=r"changed\.zip is no library that can be used"):
-        unpack(there, changed, HERE)
-    assert there.entries() == [] and not (tmp_path / "escape.program").exists()
+        unpack(other_store, changed, HERE)
+    assert other_store.entries() == [] and not (tmp_path / "escape.program").exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x05\x06", b"no zip at all"])
-def test_a_file_that_is_not_a_zip(tmp_path: Path, data: bytes) -> None:
+def test_file_that_is_not_a_zip_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(BadLibrary):
         unpack(Store(tmp_path / "there"), tmp_path / "file", HERE)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
-def test_a_library_cut_short(packed: Path, tmp_path: Path, part: float) -> None:
-    whole = packed.read_bytes()
-    packed.write_bytes(whole[: int(part * len(whole))])
+def test_truncated_library_is_refused(packed: Path, tmp_path: Path, part: float) -> None:
+    contents = packed.read_bytes()
+    packed.write_bytes(contents[: int(part * len(contents))])
     with pytest.raises(BadLibrary):
         unpack(Store(tmp_path / "there"), packed, HERE)
 
 
-def test_a_cache_that_cannot_be_written(packed: Path, tmp_path: Path) -> None:
+def test_unwritable_cache_is_reported(packed: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder should be")
     with pytest.warns(CacheWarning), pytest.raises(OSError, match="cannot be stored"):

@@ -1,4 +1,4 @@
-"""One at a time: threads, waiting, and a limit to it. Killed holders are in test_killed.py."""
+"""Mutual exclusion: threads, waiting, and its time limit. Killed holders are in test_killed.py."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_only_one_thread_makes_the_entry(root: Path):
-    """Eight threads, each as a process of its own would: one makes the entry, the others read it."""
+def test_only_one_thread_creates_the_entry(root: Path):
+    """Eight threads behave as processes would: one creates the entry, the others read it."""
     makers = []
 
     def obtain(i: int) -> bytes:
@@ -49,16 +49,16 @@ def test_names_do_not_wait_for_each_other(root: Path):
         assert first and second
 
 
-def test_the_wait_is_limited_and_names_the_holder(root: Path):
+def test_wait_is_limited_and_names_the_holder(root: Path):
     with Store(root).locked("program", KEY) as first:
         assert first
         waiting = Store(root, patience=0.05)
         message = r"process \d+ on .* is making program a{16}, and works on it since over 0 s"
-        with pytest.warns(CacheWarning, match=message), waiting.locked("program", KEY) as held:
-            assert not held
+        with pytest.warns(CacheWarning, match=message), waiting.locked("program", KEY) as locked:
+            assert not locked
         assert waiting.stats.waited >= 0.05
-    with Store(root).locked("program", KEY) as held:
-        assert held
+    with Store(root).locked("program", KEY) as locked:
+        assert locked
 
 
 HOLDING = """
@@ -70,22 +70,22 @@ with Store(Path(sys.argv[1])).locked("program", sys.argv[2]):
 """
 
 
-def test_a_holder_that_has_stopped_is_not_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(locks, "STOPPED", 0.1)
+def test_stopped_holder_is_not_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(locks, "STOPPED_PATIENCE", 0.1)
     holding = zygote.Process(["-c", HOLDING, str(root), KEY])
     try:
         while not any(path.read_text() for path in root.glob("locks/*")):
             assert holding.poll() is None
             time.sleep(0.01)
         os.kill(holding.pid, signal.SIGSTOP)
-        with pytest.warns(CacheWarning, match="has stopped"), Store(root).locked("program", KEY) as held:
-            assert not held
+        with pytest.warns(CacheWarning, match="has stopped"), Store(root).locked("program", KEY) as locked:
+            assert not locked
     finally:
         os.kill(holding.pid, signal.SIGKILL)
         holding.wait(60)
 
 
-def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
+def test_entry_ends_the_wait_before_the_lock(root: Path):
     done = threading.Event()
 
     def hold() -> None:
@@ -100,22 +100,22 @@ def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
     holder.start()
     try:
         assert started.wait(60)
-        with Store(root).locked("program", KEY) as held:
-            assert not held
+        with Store(root).locked("program", KEY) as locked:
+            assert not locked
             assert Store(root).get("program", KEY) is not None
     finally:
         done.set()
         holder.join()
 
 
-def test_an_error_releases_the_lock(root: Path):
+def test_error_releases_the_lock(root: Path):
     with pytest.raises(KeyboardInterrupt), Store(root).locked("program", KEY):
         raise KeyboardInterrupt
     assert list((root / "locks").iterdir()) == []
 
 
-def test_a_lock_whose_file_was_removed_by_its_last_holder_is_not_taken(tmp_path: Path):
-    """The waiter has the old file open when the holder removes it: the lock it then gets is nobody's."""
+def test_lock_on_a_removed_file_is_not_taken(tmp_path: Path):
+    """The waiter has the old file open when the holder removes it: a lock on it excludes nobody."""
     path = tmp_path / "lock"
     first = locks.acquire(path, 1.0)
     assert first is not None

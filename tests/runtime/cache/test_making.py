@@ -1,4 +1,4 @@
-"""What is in the making: the locks that are held, and what their holders say."""
+"""Entries in progress: held locks, and the notes of their holders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "cache")
 
 
-def test_what_is_made_is_listed_while_it_is(store: Store):
+def test_entry_in_progress_is_listed(store: Store):
     assert store.making() == [], "there is no folder yet"
     before = time.time()
     with store.locked("program", KEYS[0], {"name": "train", "ops": 1234}), store.locked("tpu", KEYS[1]):
@@ -32,36 +32,36 @@ def test_what_is_made_is_listed_while_it_is(store: Store):
     assert store.making() == []
 
 
-def test_the_locks_of_the_dead_are_not_listed_and_are_swept(store: Store):
+def test_locks_of_dead_processes_are_swept_and_not_listed(store: Store):
     assert store.writable() and store.root is not None
-    left = store.root / "locks" / f"{KEYS[0]}.program"
-    left.write_text('process 1 on earth\n{"since": 1.0, "about": {"name": "left behind"}}')
+    lock_file = store.root / "locks" / f"{KEYS[0]}.program"
+    lock_file.write_text('process 1 on earth\n{"since": 1.0, "about": {"name": "left behind"}}')
     assert store.making() == []
     store.evict(10**9)
-    assert not left.exists()
+    assert not lock_file.exists()
 
 
 @pytest.mark.parametrize("said", ["", "process 1 on earth\n", "process 1 on earth\n[]", 'x\n{"since": "now"}'])
-def test_a_lock_that_says_nothing_one_can_read_is_passed_over(store: Store, said: str):
-    """As one is for an instant, before its holder has written."""
+def test_unreadable_note_is_skipped(store: Store, said: str):
+    """A lock file is empty for an instant, before its holder has written the note."""
     assert store.writable() and store.root is not None
     path = store.root / "locks" / f"{KEYS[0]}.program"
-    held = locks.acquire(path, 1)
-    assert held is not None
-    os.ftruncate(held, 0)
-    os.pwrite(held, said.encode(), 0)
+    descriptor = locks.acquire(path, 1)
+    assert descriptor is not None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, said.encode(), 0)
     assert store.making() == []
-    locks.release(path, held)
+    locks.release(path, descriptor)
 
 
-def test_looking_holds_up_nobody(store: Store):
+def test_listing_does_not_block_lockers(store: Store):
     with store.locked("program", KEYS[0]):
         assert len(store.making()) == 1
-    with store.locked("program", KEYS[0]) as held:
-        assert held
+    with store.locked("program", KEYS[0]) as locked:
+        assert locked
 
 
-def test_the_holder_is_named_alone(store: Store):
+def test_only_the_holder_is_named(store: Store):
     assert store.root is not None
     with store.locked("program", KEYS[0], {"name": "train"}):
         assert (
@@ -70,7 +70,7 @@ def test_the_holder_is_named_alone(store: Store):
         )
 
 
-def test_what_a_dead_holder_said_is_not_mixed_with_what_the_next_says(store: Store):
+def test_note_of_a_dead_holder_is_overwritten(store: Store):
     assert store.writable() and store.root is not None
     (store.root / "locks" / f"{KEYS[0]}.program").write_text("x" * 5000)
     with store.locked("program", KEYS[0], {"name": "train"}):

@@ -1,4 +1,4 @@
-"""Several processes on one folder: each program is compiled once among all of them, with the same results."""
+"""Several processes with one folder compile each program once among all of them, with the same results."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def finish(process: zygote.Process) -> dict[str, Any]:
     return json.loads(printed)
 
 
-def test_processes_that_race_compile_each_program_once_and_a_later_one_nothing(empty_cache: Path, tmp_path: Path):
+def test_racing_processes_compile_each_program_once(empty_cache: Path, tmp_path: Path):
     racing = [finish(process) for process in [start(tmp_path, i, 2) for i in range(2)]]
     programs = len(Store(empty_cache).entries("program"))
     assert sum(process["compiles"] for process in racing) == programs > 1
     assert sum(process["cache_misses"] for process in racing) == programs
-    # Another path, and every line moved.
+    # A process with another path, and with every line moved.
     later = finish(start(tmp_path, 2, 1, "# A comment.\n\n" + TRAIN))
     assert (later["compiles"], later["cache_misses"]) == (0, 0)
     assert 1 < later["cache_hits"] <= programs, "a step that one of the two had to wait in may have been cut"
     assert later["found"] == racing[0]["found"] == racing[1]["found"]
 
 
-def test_damage_everywhere_is_compiled_again(empty_cache: Path, tmp_path: Path):
+def test_damaged_entries_are_compiled_again(empty_cache: Path, tmp_path: Path):
     first = finish(start(tmp_path, 0, 1))
     for i, file in enumerate(sorted((empty_cache / "entries").iterdir())):
         data = file.read_bytes()
@@ -106,7 +106,7 @@ def test_damage_everywhere_is_compiled_again(empty_cache: Path, tmp_path: Path):
     assert complaints.count("damaged or foreign") == complaints.count("CacheWarning") > 1
 
 
-def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache: Path, tmp_path: Path):
+def test_process_killed_during_compilation_blocks_nobody(empty_cache: Path, tmp_path: Path):
     victim = start(tmp_path, 0, 1)
     deadline = time.monotonic() + 120
     while not (empty_cache / "locks").is_dir() or not any((empty_cache / "locks").iterdir()):
@@ -120,8 +120,8 @@ def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache:
     assert Store(empty_cache).verify() == []
 
 
-def test_a_program_runs_on_the_device_it_is_loaded_for(empty_cache: Path):
-    """Ranks of one machine share what one of them compiled for its own device."""
+def test_program_runs_on_the_device_it_is_loaded_for(empty_cache: Path):
+    """Ranks of one machine share a program that one of them compiled for its own device."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     done = zygote.run(["-c", FOUR], env=environment)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Programs from disk: the same key for the same program, the same results, and none that was not made here."""
+"""Programs from disk: the same key for the same program, the same results, and only programs of this environment."""
 
 from __future__ import annotations
 
@@ -92,18 +92,18 @@ OTHER = {
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_what_only_people_read_is_not_in_the_key(what: str):
+def test_debug_information_is_not_in_the_key(what: str):
     changed = SAME[what](STEP)
     assert changed != STEP
     assert key(changed) == key()
 
 
 @pytest.mark.parametrize("what", OTHER)
-def test_what_is_computed_is_in_the_key(what: str):
+def test_computation_is_in_the_key(what: str):
     assert key(OTHER[what](STEP)) != key()
 
 
-def test_options_of_xla_are_in_the_key_and_dumps_are_not(monkeypatch: pytest.MonkeyPatch):
+def test_options_of_xla_are_in_the_key_except_dumps(monkeypatch: pytest.MonkeyPatch):
     before = key()
     monkeypatch.setitem(programs.OPTIONS, "xla_dump_to", "/tmp/dumped")
     assert key() == before
@@ -111,20 +111,20 @@ def test_options_of_xla_are_in_the_key_and_dumps_are_not(monkeypatch: pytest.Mon
     assert key() != before
 
 
-def test_the_environment_is_in_the_key(monkeypatch: pytest.MonkeyPatch):
+def test_environment_is_in_the_key(monkeypatch: pytest.MonkeyPatch):
     before = key()
     monkeypatch.setattr(programs, "environment_digest", lambda: "0" * 64)
     assert key() != before
 
 
-def test_the_module_keeps_its_names():
+def test_module_keeps_its_names():
     module = parse(STEP)
     text = str(module)
     programs.program_key(module)
     assert str(module) == text
 
 
-def test_a_loaded_program_is_as_the_compiled_one():
+def test_loaded_program_equals_the_compiled_one():
     first = obtain()
     second = obtain(name="other")
     assert first.compiled and not second.compiled
@@ -136,18 +136,18 @@ def test_a_loaded_program_is_as_the_compiled_one():
         assert np.array_equal(expected, got) and expected.dtype == got.dtype
 
 
-def test_a_loaded_program_donates():
+def test_loaded_program_donates():
     obtain()
     program = obtain().program
-    given = arguments()
-    place = client.address(given[0])
-    result, _ = program.run(given)
-    assert client.is_deleted(given[0]) and not client.is_deleted(given[1])
+    inputs = arguments()
+    place = client.address(inputs[0])
+    result, _ = program.run(inputs)
+    assert client.is_deleted(inputs[0]) and not client.is_deleted(inputs[1])
     assert client.address(result) == place
     assert program.memory.aliased == 256
 
 
-def test_a_loaded_program_checks_its_arguments():
+def test_loaded_program_checks_its_arguments():
     obtain()
     program = obtain().program
     with pytest.raises(RunError, match=r"argument 1 must be float32\[8, 8\], and is float32\[4\]"):
@@ -162,7 +162,7 @@ def test_loading_by_key_alone():
     assert programs.load("0" * 64) is None
 
 
-def test_the_entry_says_what_it_is(empty_cache: Path):
+def test_entry_describes_its_program(empty_cache: Path):
     obtain()
     (listed,) = store().entries()
     assert listed.about["name"] == "step" and listed.about["compile_ms"] > 0
@@ -176,8 +176,8 @@ def test_traffic_is_counted():
     assert (programs.TRAFFIC.hits - hits, programs.TRAFFIC.misses - misses) == (1, 1)
 
 
-def test_an_entry_of_another_environment_is_not_run(monkeypatch: pytest.MonkeyPatch):
-    """Whatever its key says: one that was copied there, from a machine with another processor."""
+def test_entry_of_another_environment_is_not_run(monkeypatch: pytest.MonkeyPatch):
+    """With any key: it may be copied from a machine with another processor."""
     with monkeypatch.context() as patch:
         patch.setattr(programs, "environment_digest", lambda: "0" * 64)
         obtain()
@@ -192,7 +192,7 @@ def test_an_entry_of_another_environment_is_not_run(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("payload", [b"", b"no program at all", bytes(10_000)])
 def test_executables_that_xla_refuses_are_compiled_again(payload: bytes):
-    """With a digest that fits: only XLA can tell."""
+    """With a valid digest: only XLA can detect the damage."""
     obtain()
     entry = store().get("program", key())
     assert entry is not None
@@ -202,7 +202,7 @@ def test_executables_that_xla_refuses_are_compiled_again(payload: bytes):
     assert again.compiled and len(run(again.program, arguments())) == 2
 
 
-def test_a_program_with_an_invalid_description_is_compiled():
+def test_program_with_an_invalid_description_is_compiled():
     obtain()
     entry = store().get("program", key())
     assert entry is not None
@@ -211,7 +211,7 @@ def test_a_program_with_an_invalid_description_is_compiled():
         assert obtain().compiled
 
 
-def test_a_damaged_file_is_compiled(empty_cache: Path):
+def test_damaged_file_is_compiled(empty_cache: Path):
     obtain()
     file = entry_file(empty_cache)
     file.write_bytes(file.read_bytes()[:-100])
@@ -219,14 +219,14 @@ def test_a_damaged_file_is_compiled(empty_cache: Path):
         assert obtain().compiled
 
 
-def test_what_cannot_be_serialized_is_not_stored(monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
+def test_unserializable_program_is_not_stored(monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
     monkeypatch.setattr(client, "serialize", lambda executable: None)
     assert obtain().compiled and obtain().compiled
     assert list((empty_cache / "entries").iterdir()) == []
 
 
 def test_programs_that_call_python_are_not_stored(empty_cache: Path):
-    """Its callback is an address, or a number, of this process."""
+    """A callback is an address, or a number, of this process."""
 
     def calls_numpy(x: jax.Array) -> jax.Array:
         return jax.pure_callback(np.sinc, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
@@ -255,7 +255,7 @@ def test_entries_with_functions_that_this_process_lacks_are_kept(monkeypatch: py
     np.testing.assert_allclose(np.triu(upper), np.linalg.qr(matrix, "r"), rtol=1e-3, atol=1e-4)
 
 
-def test_a_program_that_does_not_compile_leaves_nothing(empty_cache: Path):
+def test_failed_compilation_leaves_nothing(empty_cache: Path):
     bad = "func.func public @main(%x: tensor<f32>) -> tensor<f32> { %0 = stablehlo.custom_call @no_such(%x) : " \
         "(tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }"  # fmt: skip
     for _ in range(2):
@@ -264,7 +264,7 @@ def test_a_program_that_does_not_compile_leaves_nothing(empty_cache: Path):
     assert list((empty_cache / "entries").iterdir()) == list((empty_cache / "locks").iterdir()) == []
 
 
-def test_without_a_disk_programs_compile(monkeypatch: pytest.MonkeyPatch):
+def test_programs_compile_without_a_disk(monkeypatch: pytest.MonkeyPatch):
     from lazytpu.options import options
 
     with options(cache_dir="off"):

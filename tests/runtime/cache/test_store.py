@@ -1,4 +1,4 @@
-"""What is put is got, whole; names, listing, the sum of sizes and who goes first."""
+"""Stored entries are read back unchanged; names, listing, total size, and order of eviction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def store(root: Path) -> Store:
 
 
 def used(root: Path, key: str, seconds: float) -> None:
-    """Say that an entry was last used then."""
+    """Set the time of an entry's last use."""
     os.utime(root / "entries" / f"{key}.program", (seconds, seconds))
 
 
@@ -48,7 +48,7 @@ def test_kinds_are_separate(store: Store):
     assert [entry.kind for entry in store.entries("program")] == ["program"]
 
 
-def test_a_later_entry_replaces_an_earlier_one(store: Store):
+def test_later_entry_replaces_an_earlier_one(store: Store):
     store.put("trace", KEY, b"first", {})
     store.put("trace", KEY, b"second", {})
     entry = store.get("trace", KEY)
@@ -56,7 +56,7 @@ def test_a_later_entry_replaces_an_earlier_one(store: Store):
     assert len(store.entries()) == 1
 
 
-def test_an_empty_payload_is_stored(store: Store):
+def test_empty_payload_is_stored(store: Store):
     store.put("trace", KEY, b"", {})
     entry = store.get("trace", KEY)
     assert entry is not None and entry.payload == b""
@@ -74,7 +74,7 @@ def test_values_that_are_not_json_are_refused(store: Store):
     assert store.entries() == []
 
 
-def test_reading_is_counted_and_is_a_use(store: Store, root: Path):
+def test_reads_are_counted_and_renew_the_entry(store: Store, root: Path):
     store.put("program", KEY, b"x", {"name": "step"})
     used(root, KEY, 1000.0)
     for _ in range(3):
@@ -86,18 +86,18 @@ def test_reading_is_counted_and_is_a_use(store: Store, root: Path):
     assert listed.size == store.size() == (root / "entries" / f"{KEY}.program").stat().st_size
 
 
-def test_nothing_is_made_before_something_is_written(store: Store, root: Path):
+def test_nothing_is_created_before_the_first_write(store: Store, root: Path):
     assert store.get("program", KEY) is None
     assert store.entries() == [] and store.size() == 0 and store.clear() == 0 and store.evict(0) == 0
     assert not root.exists()
 
 
-def test_without_a_folder_nothing_is_kept():
+def test_store_without_a_folder_keeps_nothing():
     nothing = Store(None)
     assert not nothing.put("program", KEY, b"x", {})
     assert nothing.get("program", KEY) is None
-    with nothing.locked("program", KEY) as held:
-        assert not held
+    with nothing.locked("program", KEY) as locked:
+        assert not locked
     assert nothing.entries() == [] and nothing.clear() == 0
 
 
@@ -107,21 +107,21 @@ def test_least_recently_used_entries_are_evicted_first(root: Path):
     store.put("program", OTHER, bytes(700), {})
     used(root, KEY, 2000.0)
     used(root, OTHER, 1000.0)
-    store.get("program", OTHER)  # now KEY is older
+    store.get("program", OTHER)  # now KEY is the older one
     store.put("program", THIRD, bytes(1000), {})
     assert {entry.key for entry in store.entries()} == {OTHER, THIRD}
     assert store.stats.evicted == 1
     assert store.size() <= 0.9 * 2500
 
 
-def test_an_entry_larger_than_the_limit_is_not_stored(root: Path):
+def test_entry_larger_than_the_limit_is_not_stored(root: Path):
     store = Store(root, limit=1000)
     store.put("program", KEY, bytes(500), {})
     assert not store.put("program", OTHER, bytes(1001), {})
     assert [entry.key for entry in store.entries()] == [KEY]
 
 
-def test_a_write_walks_only_when_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_write_scans_only_above_the_limit(root: Path, monkeypatch: pytest.MonkeyPatch):
     walks: list[Path] = []
     walk = ledger.walk
     monkeypatch.setattr(ledger, "walk", lambda folder: walks.append(folder) or walk(folder))
@@ -129,7 +129,7 @@ def test_a_write_walks_only_when_there_is_too_much(root: Path, monkeypatch: pyte
     store = Store(root, limit=50_000)
     for i in range(29):
         store.put("program", f"{i:064x}", bytes(1000), {})
-    assert len(walks) == 1  # a folder without a ledger: of how much is in it
+    assert len(walks) == 1  # a folder without a ledger has to be scanned once
     for i in range(30):
         store.put("program", f"{i:064x}", bytes(1000), {})
     assert len(walks) == 2
@@ -139,7 +139,7 @@ def test_a_write_walks_only_when_there_is_too_much(root: Path, monkeypatch: pyte
     assert store.stats.evicted and store.size() <= 50_000
 
 
-def test_evicting_by_hand_and_clearing(store: Store):
+def test_evicting_and_clearing(store: Store):
     for key in (KEY, OTHER, THIRD):
         store.put("program", key, bytes(1000), {})
     assert store.evict(2500) == 1
@@ -148,7 +148,7 @@ def test_evicting_by_hand_and_clearing(store: Store):
     assert store.entries() == [] and store.put("program", KEY, b"again", {})
 
 
-def test_the_folder_is_private_and_tagged_for_backups(store: Store, root: Path):
+def test_folder_is_private_and_tagged_for_backups(store: Store, root: Path):
     store.put("program", KEY, b"x", {})
     assert root.stat().st_mode & 0o777 == 0o700
     assert (root / "entries" / f"{KEY}.program").stat().st_mode & 0o777 == 0o600

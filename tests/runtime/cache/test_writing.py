@@ -1,4 +1,4 @@
-"""A folder that cannot be written: one warning, what is on disk is still read, and nothing is left behind."""
+"""An unwritable folder: one warning, existing entries are still read, and no file is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY, OTHER = "a" * 64, "b" * 64
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A store with one entry, by a process that has just come to it."""
+    """A store with one entry, new in this process."""
     Store(tmp_path / "cache").put("program", KEY, b"kept", {})
     return Store(tmp_path / "cache")
 
@@ -51,8 +51,8 @@ def gives_up_once(store: Store, reason: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not store.put("program", OTHER, b"new", {}) and not store.writable()
-        with store.locked("program", OTHER) as held:
-            assert not held
+        with store.locked("program", OTHER) as locked:
+            assert not locked
         entry = store.get("program", KEY)
     assert entry is not None and entry.payload == b"kept", "what is there is read all the same"
     assert store.root is not None and list((store.root / "temporary").iterdir()) == []
@@ -61,14 +61,14 @@ def gives_up_once(store: Store, reason: str) -> None:
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
-def test_a_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch, where: str, code: int):
+def test_full_disk_stops_writing(store: Store, monkeypatch: pytest.MonkeyPatch, where: str, code: int):
     monkeypatch.setattr(os, where, failing(code))
     gives_up_once(store, os.strerror(code))
 
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """The kernel refuses to write files of more than `size` bytes: EFBIG in the middle of a write."""
+    """Limit files to `size` bytes: the kernel then fails with EFBIG in the middle of a write."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -79,7 +79,7 @@ def largest_file(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_write_that_the_kernel_stops_halfway(store: Store):
+def test_write_stopped_halfway_leaves_no_file(store: Store):
     with largest_file(4096), pytest.warns(CacheWarning, match="File too large") as warned:
         stored = store.put("program", OTHER, bytes(100_000), {})
     assert not stored and len(warned) == 1
@@ -88,12 +88,12 @@ def test_a_write_that_the_kernel_stops_halfway(store: Store):
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
-def test_a_folder_that_is_only_for_reading(store: Store, monkeypatch: pytest.MonkeyPatch, code: int):
+def test_read_only_folder_stops_writing(store: Store, monkeypatch: pytest.MonkeyPatch, code: int):
     monkeypatch.setattr(os, "open", only_reading(code))
     gives_up_once(store, os.strerror(code))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folder_that_cannot_be_created_stops_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "mkdir", failing(errno.EROFS))
     cache = Store(tmp_path / "cache")
     with pytest.warns(CacheWarning, match="Read-only file system"):
@@ -101,19 +101,19 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     assert cache.get("program", KEY) is None and not cache.put("program", KEY, b"x", {})
 
 
-def test_a_file_system_without_locks(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_file_system_without_locks_stops_writing(store: Store, monkeypatch: pytest.MonkeyPatch):
     from lazytpu.runtime.cache import locks
 
     monkeypatch.setattr(locks.fcntl, "flock", failing(errno.ENOLCK))
-    with pytest.warns(CacheWarning, match="No locks available"), store.locked("program", OTHER) as held:
-        assert not held
+    with pytest.warns(CacheWarning, match="No locks available"), store.locked("program", OTHER) as locked:
+        assert not locked
     assert not store.put("program", OTHER, b"new", {})
     entry = store.get("program", KEY)
     assert entry is not None and entry.payload == b"kept"
 
 
-def test_an_entry_that_cannot_be_read_now_stays(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """Too many open files: the entry is as good as before."""
+def test_temporarily_unreadable_entry_stays(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """With too many open files, the entry is valid all the same."""
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", failing(errno.EMFILE))
         with pytest.warns(CacheWarning, match=r"cannot read the cached program .*Too many open files"):
@@ -122,7 +122,7 @@ def test_an_entry_that_cannot_be_read_now_stays(store: Store, monkeypatch: pytes
     assert entry is not None and entry.payload == b"kept"
 
 
-def test_a_damaged_entry_that_cannot_be_removed_is_reported_once(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_irremovable_damaged_entry_is_reported_once(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert store.root is not None
     path = store.root / "entries" / f"{KEY}.program"
     path.write_bytes(b"damaged")

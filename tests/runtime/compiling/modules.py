@@ -1,4 +1,4 @@
-"""Modules that XLA compiles at once, in seconds, or for longer than any test lasts, and who compiles them."""
+"""Modules that XLA compiles at once, in seconds, or for longer than any test, and the processes that compile them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KIND = "tensor<64xf32>"
 
 
 def chain(ops: int, first: str = "add") -> ir.Module:
-    """A chain of so many ops on 64 float32; 500 take XLA about a second."""
+    """A chain of `count` ops on 64 float32; 500 take XLA about a second."""
     lines = [f"%0 = stablehlo.{first} %x, %x : {KIND}"]
     lines += [f"%{i} = stablehlo.{'sine' if i % 3 else 'tanh'} %{i - 1} : {KIND}" for i in range(1, ops)]
     body = "\n".join(lines)
@@ -43,7 +43,7 @@ def parse(text: str) -> ir.Module:
 
 
 def helpers_of(parent: int) -> list[int]:
-    """The numbers of the helper processes of a process that run, also if that has ended."""
+    """Return the numbers of the helper processes of a process, even if that has ended."""
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _serves(folder, parent)]
 
 

@@ -1,4 +1,4 @@
-"""What the helper process says and hears, without the process."""
+"""The messages of the helper process, without the process."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def test_half_a_message_is_none(cut: int):
     with theirs:
         with ours:
             wire.send(ours, {"name": "step"}, b"module")
-        whole = theirs.recv(1000)
+        message = theirs.recv(1000)
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            ours.sendall(whole[:cut])
+            ours.sendall(message[:cut])
         assert wire.receive(theirs) is None
 
 
-def test_sending_to_one_that_has_ended_is_an_error():
+def test_sending_to_an_ended_process_is_an_error():
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(OSError):
         wire.send(ours, {})
 
 
-def test_it_offers_to_end_when_idle_and_takes_the_last_limit():
+def test_idle_child_offers_to_end_and_takes_the_last_limit():
     ours, theirs = socket.socketpair()
     requests: list[Any] = []
     worker: Any = SimpleNamespace(idle=False, requests=SimpleNamespace(put=requests.append))

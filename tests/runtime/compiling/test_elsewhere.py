@@ -1,4 +1,4 @@
-"""Programs that the helper process compiles for this one: the same values, its errors, and what happens without it."""
+"""Programs that the helper process compiles for this one: the same values, its errors, and its absence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 
 @pytest.fixture(autouse=True)
 def helpers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Helpers of the test's own, which end with it."""
+    """Helpers of this test, which end with it."""
     mine = elsewhere._Helpers()
     monkeypatch.setattr(elsewhere, "_helpers", mine)
     with options(compile_after_exit=0):
@@ -45,21 +45,21 @@ def give(module: ir.Module, name: str = "step") -> Ticket:
 
 def until(happened: Callable[[], Any]) -> Any:
     end = time.monotonic() + 60
-    while not (found := happened()):
+    while not (result := happened()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    return found
+    return result
 
 
 def compiling() -> int:
-    """The process that compiles for this one, once it does."""
+    """Return the process that compiles for this one, after waiting for it."""
     (making,) = until(store().making)
     (helper,) = helpers_of(os.getpid())
     assert (making.about["for"], making.by.split()[1]) == (os.getpid(), str(helper))
     return helper
 
 
-def test_a_program_is_as_one_compiled_here():
+def test_remote_program_equals_a_local_one():
     module = chain(40)
     assert elsewhere.available(module)
     hits, misses = TRAFFIC.hits, TRAFFIC.misses
@@ -78,7 +78,7 @@ def test_a_program_is_as_one_compiled_here():
     assert store().making() == [] and store().verify() == []
 
 
-def test_a_program_that_is_larger_than_the_cache_is_sent():
+def test_program_larger_than_the_cache_is_sent():
     module = chain(41)
     misses = TRAFFIC.misses
     with options(cache_limit=2000):
@@ -100,7 +100,7 @@ def test_one_helper_compiles_in_order(helpers: Any):
     assert helpers.current is first is not None
 
 
-def test_what_xla_refuses_is_a_compile_error_with_its_words():
+def test_refusal_of_xla_is_a_compile_error_with_its_message():
     bad = "func.func public @main(%x: tensor<f32>) -> tensor<f32> { %0 = stablehlo.custom_call @no_such(%x) : " \
           "(tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }"  # fmt: skip
     with pytest.raises(CompileError, match=r"could not compile wrong: .*no_such"):
@@ -108,7 +108,7 @@ def test_what_xla_refuses_is_a_compile_error_with_its_words():
     assert give(chain(3)).result().compiled, "the helper goes on"
 
 
-def test_lapack_is_there_and_callbacks_are_not(monkeypatch: pytest.MonkeyPatch):
+def test_lapack_is_available_and_callbacks_are_not(monkeypatch: pytest.MonkeyPatch):
     module = parse(QR)
     assert elsewhere.available(module)
     (got,) = give(module).result().program.run([client.to_device(np.eye(4, dtype=np.float32))])
@@ -117,12 +117,12 @@ def test_lapack_is_there_and_callbacks_are_not(monkeypatch: pytest.MonkeyPatch):
     assert not elsewhere.available(module)
 
 
-def test_without_a_cache_on_disk_there_is_no_helper(tmp_path: Path):
+def test_no_helper_without_a_cache_on_disk(tmp_path: Path):
     with options(cache_dir=None):
         assert not elsewhere.available(chain(3))
 
 
-def test_a_killed_helper_is_lost_and_the_next_program_gets_another():
+def test_killed_helper_is_lost_and_the_next_program_gets_another():
     ticket = give(endless())
     os.kill(compiling(), signal.SIGKILL)
     with pytest.raises(HelperLost, match="step was not compiled in the helper process: that process ended"):
@@ -139,7 +139,7 @@ def test_a_killed_helper_is_lost_and_the_next_program_gets_another():
     assert programs.obtain(module, program_key(module)).compiled and store().verify() == []
 
 
-def test_a_helper_that_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_error_of_the_helper_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     wrong = tmp_path / "child.py"
     wrong.write_text("import os\nos.fork() and os._exit(0)\nraise SystemExit('no luck today')\n")
     monkeypatch.setattr("lazytpu.runtime.compiling.helper.CHILD", wrong)
@@ -147,7 +147,7 @@ def test_a_helper_that_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_p
         give(chain(3)).result()
 
 
-def test_a_program_that_would_have_another_key_is_left_to_this_process():
+def test_program_with_another_key_is_left_to_this_process():
     module = chain(3)
     ticket = elsewhere.compile(module, "ab" * 32, name="step")
     with pytest.raises(HelperLost, match="would find it as"):
@@ -155,14 +155,14 @@ def test_a_program_that_would_have_another_key_is_left_to_this_process():
     assert store().entries() == []
 
 
-def test_options_of_this_process_are_those_of_the_helper(monkeypatch: pytest.MonkeyPatch):
+def test_helper_has_the_options_of_this_process(monkeypatch: pytest.MonkeyPatch):
     before = program_key(chain(3))
     monkeypatch.setitem(programs.OPTIONS, "xla_backend_optimization_level", 0)
     assert program_key(chain(3)) != before
     assert give(chain(3)).result().compiled
 
 
-def test_a_damaged_entry_is_lost_with_a_warning(empty_cache: Path):
+def test_damaged_entry_is_lost_with_a_warning(empty_cache: Path):
     ticket = give(chain(5))
     assert ticket.wait(60)
     (file,) = (empty_cache / "entries").iterdir()
@@ -171,7 +171,7 @@ def test_a_damaged_entry_is_lost_with_a_warning(empty_cache: Path):
         ticket.result()
 
 
-def test_an_interrupted_wait_changes_nothing():
+def test_interrupted_wait_changes_nothing():
     ticket = give(chain(600))
     threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -179,7 +179,7 @@ def test_an_interrupted_wait_changes_nothing():
     assert ticket.wait(60) and ticket.result().compiled
 
 
-def test_an_idle_helper_ends_and_the_next_program_starts_another(helpers: Any):
+def test_idle_helper_ends_and_the_next_program_starts_another(helpers: Any):
     assert give(chain(3)).result().compiled
     first = helpers.current
     helpers.heard(first, {"outcome": "idle"})
@@ -188,8 +188,8 @@ def test_an_idle_helper_ends_and_the_next_program_starts_another(helpers: Any):
     assert helpers.losses == 0
 
 
-def test_a_busy_helper_stays(helpers: Any):
+def test_busy_helper_stays(helpers: Any):
     ticket = give(chain(40))
     first = helpers.current
-    helpers.heard(first, {"outcome": "idle"})  # said before the request came
+    helpers.heard(first, {"outcome": "idle"})  # sent before the request arrived
     assert helpers.current is first and ticket.result().compiled

@@ -1,4 +1,4 @@
-"""The helper outlives its parent, however that ends, for as long as it may, and holds nothing of it."""
+"""The helper outlives its parent, after any kind of exit, for the allowed time, and holds no resource of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.compiling.modules import helpers_of
 
 ROOT = Path(__file__).parents[3]
 
-# What every script begins with: `give` hands a module to the helper, and waits until it is being compiled.
+# The start of every script: `give` passes a module to the helper, and waits until its compilation has begun.
 PRELUDE = """
 import json, os, signal, sys, time
 from lazytpu.options import options
@@ -34,7 +34,7 @@ def give(module):
         time.sleep(0.005)
     return ticket
 """
-SLOW = 600  # ops that XLA takes a second or two for
+SLOW = 600  # ops that XLA compiles in a second or two
 
 
 def environment() -> dict[str, str]:
@@ -53,17 +53,17 @@ def run(script: str, *arguments: str) -> str:
 
 def until(happened: Callable[[], Any], seconds: float = 60) -> Any:
     end = time.monotonic() + seconds
-    while not (found := happened()):
+    while not (result := happened()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    return found
+    return result
 
 
 NEXT = "obtained = give(chain(int(sys.argv[1]))).result(); print(obtained.compiled)"
 
 
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_what_a_process_has_begun_is_the_next_ones_hit(empty_cache: Path, end: str):
+def test_next_process_hits_a_program_begun_by_the_last(empty_cache: Path, end: str):
     ops = SLOW + (end == "sys.exit(0)")
     process = start(f"give(chain({ops})); {end}")
     process.communicate(120)
@@ -79,8 +79,8 @@ def test_two_processes_compile_a_program_once(empty_cache: Path):
     assert printed == ["False\n", "True\n"]
 
 
-def test_it_holds_nothing_of_its_parent_and_ends_in_time(empty_cache: Path, tmp_path: Path):
-    """The caller of a script gets its output at once; the helper is gone after the seconds that it may take."""
+def test_helper_holds_nothing_of_its_parent_and_ends_in_time(empty_cache: Path, tmp_path: Path):
+    """The caller of a script gets its output at once; the helper ends after the allowed seconds."""
     script = (
         PRELUDE
         + f"""
@@ -94,37 +94,37 @@ print(os.getpid())
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, cwd=tmp_path, timeout=120
     )
-    left = time.monotonic()
+    parent_ended = time.monotonic()
     assert (done.returncode, done.stderr) == (0, "")
     (helper,) = helpers_of(int(done.stdout))
-    held = {os.readlink(entry) for entry in Path(f"/proc/{helper}/fd").iterdir()}
-    assert str(tmp_path / "opened") not in held and os.readlink(f"/proc/{helper}/cwd") == "/"
+    open_files = {os.readlink(entry) for entry in Path(f"/proc/{helper}/fd").iterdir()}
+    assert str(tmp_path / "opened") not in open_files and os.readlink(f"/proc/{helper}/cwd") == "/"
     assert os.getsid(helper) != os.getsid(0)
     until(lambda: Store(empty_cache).making() == [])
-    assert time.monotonic() - left > 1 and Store(empty_cache).entries() == []
+    assert time.monotonic() - parent_ended > 1 and Store(empty_cache).entries() == []
     with Store(empty_cache).locked("program", "ab" * 32) as held_now:
         assert held_now
     assert not any((empty_cache / "locks").iterdir()), "the next to write sweeps the lock that it left"
 
 
-def test_zero_ends_it_with_its_parent(empty_cache: Path):
+def test_zero_seconds_end_it_with_its_parent(empty_cache: Path):
     run("options.compile_after_exit = 0; give(endless()); print(store().making()[0].by)")
     until(lambda: Store(empty_cache).making() == [], 20)
 
 
-def test_leaving_says_for_how_long(empty_cache: Path):
-    """The setting at the end counts, where there is time to say it."""
+def test_exit_sends_the_current_limit(empty_cache: Path):
+    """The setting at the end counts, if there is time to send it."""
     run("give(endless()); options.compile_after_exit = 0; assert len(elsewhere.leave()) == 1")
     until(lambda: Store(empty_cache).making() == [], 20)
 
 
-def test_it_is_reminded_of_a_setting_that_was_changed(empty_cache: Path):
+def test_changed_setting_is_sent(empty_cache: Path):
     run("give(endless()); options.compile_after_exit = 0; elsewhere.remind()")
     until(lambda: Store(empty_cache).making() == [], 20)
 
 
-def test_one_that_is_stopped_keeps_no_process_from_ending(empty_cache: Path):
-    """It takes no message; the program that it was to have is compiled by the process that asked."""
+def test_stopped_helper_does_not_block_exit(empty_cache: Path):
+    """It reads no message; the requesting process compiles the program."""
     script = """
 from threading import Thread
 from lazytpu.runtime.compiling import helper
@@ -143,7 +143,7 @@ print(huge.wait(60) and huge._answer["outcome"])
     assert run(script) == "lost\n"
 
 
-def test_a_forked_child_keeps_it_from_nothing(empty_cache: Path):
+def test_forked_child_does_not_affect_the_helper(empty_cache: Path):
     process = start(
         """
         options.compile_after_exit = 0
@@ -160,7 +160,7 @@ def test_a_forked_child_keeps_it_from_nothing(empty_cache: Path):
     until(lambda: Store(empty_cache).making() == [], 20)
 
 
-def test_a_forked_child_has_a_helper_of_its_own(empty_cache: Path):
+def test_forked_child_has_its_own_helper(empty_cache: Path):
     script = """
 first = elsewhere._helpers
 give(chain(3)).result()
@@ -171,8 +171,8 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), give(chain(4)).result().compiled)
     assert run(script) == "0 True\n"
 
 
-def test_waiting_for_children_meets_no_helper(empty_cache: Path):
-    """A script that waits for all its children gets none of ours."""
+def test_waiting_for_children_does_not_report_the_helper(empty_cache: Path):
+    """A script that waits for all its children waits only for its own."""
     script = """
 give(endless())
 try:
@@ -185,7 +185,7 @@ elsewhere.leave()
     assert run(script) == "none\n"
 
 
-def test_an_interrupt_of_the_terminal_ends_only_the_parent(empty_cache: Path):
+def test_interrupt_from_the_terminal_ends_only_the_parent(empty_cache: Path):
     script = f"""
 ticket = give(chain({SLOW}))
 try:
@@ -224,7 +224,7 @@ print(store().has("program", key), store().get("program", key).about["made_for"]
 """
 
 
-def test_for_a_tpu_it_compiles_for_the_topology_under_the_key_that_is_looked_for(empty_cache: Path):
+def test_tpu_programs_are_compiled_under_the_key_of_their_topology(empty_cache: Path):
     pytest.importorskip("libtpu")
     printed = subprocess.run(
         [sys.executable, "-c", TPU], env=environment(), stdout=subprocess.PIPE, text=True, timeout=240

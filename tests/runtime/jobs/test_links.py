@@ -1,4 +1,4 @@
-"""What the connections of a process do when they are cut."""
+"""The connections of a process after they are cut."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 from lazytpu.runtime.jobs.links import Links
 
 
-def test_what_waits_here_ends_and_the_other_process_can_still_send():
-    """gloo would wait for ever in a process that sends to a socket that was closed here."""
+def test_cut_ends_receives_here_and_keeps_sends_of_the_peer():
+    """gloo would wait forever in a process that sends to a socket that was closed here."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         earlier = socket.create_connection(server.getsockname())
         links = Links()
-        here = socket.create_connection(server.getsockname())
+        connecting = socket.create_connection(server.getsockname())
         links.complete()
         later = socket.create_connection(server.getsockname())
         theirs = [server.accept()[0] for _ in range(3)]
-    there = theirs[1]
+    accepted = theirs[1]
     links.cut()
-    assert here.recv(1) == b""
-    here.close()  # as gloo does then
+    assert connecting.recv(1) == b""
+    connecting.close()  # as gloo does at this point
     for _ in range(2):  # the first one succeeds in any case
-        there.sendall(b"x")
-    for each in (earlier, later, *theirs):
-        each.setblocking(False)
+        accepted.sendall(b"x")
+    for connection in (earlier, later, *theirs):
+        connection.setblocking(False)
         with pytest.raises(BlockingIOError):
-            each.recv(1)
+            connection.recv(1)
     links.close()
-    there.setblocking(True)
-    with pytest.raises(ConnectionResetError):  # since nobody has read what was sent
-        there.recv(1)
-    for each in (earlier, later, *theirs):
-        each.close()
+    accepted.setblocking(True)
+    with pytest.raises(ConnectionResetError):  # since the sent data was never read
+        accepted.recv(1)
+    for connection in (earlier, later, *theirs):
+        connection.close()

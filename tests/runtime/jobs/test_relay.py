@@ -12,7 +12,7 @@ def _connect(relay: Relay) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=5)
 
 
-def test_a_service_that_never_was_there_closes_and_one_that_is_gone_does_not():
+def test_missing_service_closes_and_lost_service_does_not():
     service = socket.create_server(("127.0.0.1", 0))
     relay = Relay("127.0.0.1", str(service.getsockname()[1]))
     address = service.getsockname()

@@ -1,4 +1,5 @@
-"""Compiling for TPUs that are not there: in a process that may die, kept on disk, the same for a chip and for a pod."""
+"""Compiling for TPUs that this machine does not have: in a process that may die, cached, and shared by a chip and a
+pod."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ module @step {
 
 
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """In place of the compiler's process, one that does this."""
+    """Replace the compiler's process by one that runs this code."""
     script = tmp_path / "child.py"
     script.write_text(f"import os, sys, time\nprint('about to', file=sys.stderr, flush=True)\n{code}\n")
     monkeypatch.setattr(tpu_compiler, "CHILD", script)
 
 
-def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_cache: Path):
+def test_program_for_one_chip_is_compiled_once_for_all_pod_sizes(empty_cache: Path):
     first = compile_for_tpu(MODULE, "v6e:2x2")
     pod = compile_for_tpu(MODULE, "v6e:16x16")
     assert not first.cached and pod.cached
@@ -44,9 +45,7 @@ def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_c
     assert [entry.about["name"] for entry in store().entries("tpu")] == ["program for v6e:2x2"]
 
 
-def test_a_python_that_is_told_not_to_look_beside_the_script_finds_its_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
-):
+def test_safe_path_python_finds_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
     python, packages = tmp_path / "python", str(Path(jaxlib.__file__).parents[1])
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -P "$@"\n')
     python.chmod(0o700)
@@ -55,38 +54,38 @@ def test_a_python_that_is_told_not_to_look_beside_the_script_finds_its_modules(
     assert not compile_for_tpu(MODULE, "v6e:2x2").cached
 
 
-def test_a_refusal_of_the_compiler_is_reported():
+def test_refusal_of_the_compiler_is_reported():
     broken = MODULE.replace("stablehlo.add", "stablehlo.sum")
     with pytest.raises(CompileError, match=r"could not compile train_step: (?s:.*)stablehlo\.sum"):
         compile_for_tpu(broken, "v6e:2x2", name="train_step")
 
 
-def test_a_compiler_that_dies_leaves_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_crash_of_the_compiler_reports_its_last_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child(tmp_path, monkeypatch, "os.abort()")
     with pytest.raises(CompileError, match=r"died of SIGABRT\. Its last words:\nabout to"):
         compile_for_tpu(MODULE + "// dies", "v6e:2x2")
 
 
-def test_a_compiler_without_output_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_compiler_without_output_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child(tmp_path, monkeypatch, "sys.exit(3)")
     with pytest.raises(CompileError, match="ended with status 3 and no answer"):
         compile_for_tpu(MODULE + "// is silent", "v6e:2x2")
 
 
-def test_a_compiler_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_hanging_compiler_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child(tmp_path, monkeypatch, "time.sleep(600)")
     with pytest.raises(CompileError, match="was ended after 1 s"):
         compile_for_tpu(MODULE + "// hangs", "v6e:2x2", limit=1)
 
 
-def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
+def test_failure_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
     child(tmp_path, monkeypatch, "os.abort()")
     with pytest.raises(CompileError):
         compile_for_tpu(MODULE, "v6e:2x2")
     assert not store().entries("tpu")
 
 
-def test_without_libtpu_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
+def test_error_without_libtpu_explains_the_installation(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "libtpu").is_dir()])
     monkeypatch.delitem(sys.modules, "libtpu", raising=False)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
@@ -109,12 +108,12 @@ def test_topologies(text: str, chips: int, devices: int, smallest: str):
 
 
 @pytest.mark.parametrize(("text", "full"), [("v6e", "v6e:2x2"), (" V5P ", "v5p:2x2x1"), ("V5e:4x4", "v5e:4x4")])
-def test_a_generation_alone_is_its_smallest_topology(text: str, full: str):
+def test_generation_alone_is_its_smallest_topology(text: str, full: str):
     assert str(Topology.parse(text)) == full
 
 
 @pytest.mark.parametrize("text", ["tpu", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2"])
-def test_not_a_topology(text: str):
+def test_invalid_topologies_are_refused(text: str):
     with pytest.raises(ValueError, match="is no TPU topology: a generation and its chips"):
         compile_for_tpu(MODULE, text)
 
@@ -127,13 +126,13 @@ def test_not_a_topology(text: str):
         (MODULE.replace("@step", "@step attributes {mhlo.num_replicas = 4 : i32}"), 2),
     ],
 )
-def test_a_topology_may_be_too_small(module: str, partitions: int | None):
+def test_topology_may_be_too_small(module: str, partitions: int | None):
     with pytest.raises(ValueError, match="is for 8 devices, and v6e:2x2 has 4"):
         compile_for_tpu(module, "v6e:2x2", partitions=partitions)
 
 
-def test_libtpu_is_silent_where_there_is_no_tpu():
-    """A plain run looks for no TPU that is not there, though the library that would is installed."""
+def test_libtpu_is_silent_without_a_tpu():
+    """A plain run looks for no TPU on a machine without one, although libtpu is installed."""
     code = "import libtpu; from lazytpu.runtime.xla import client; print(client.platform())"
     kept = {name: value for name, value in os.environ.items() if name not in ("JAX_PLATFORMS", "LAZYTPU_PLATFORM")}
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=kept, capture_output=True, text=True)

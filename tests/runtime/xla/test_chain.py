@@ -1,4 +1,4 @@
-"""Programs in a chain: what they hand on, donate, free and need, and what is left when one fails."""
+"""Chains of programs: values passed on, donation, freed memory, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADD = """func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> 
   %0 = stablehlo.add %x, %y : tensor<4xf32>
   return %0 : tensor<4xf32>
 }"""
-# Takes the memory of its first argument.
+# Overwrites the memory of its first argument.
 INTO = ADD.replace("%x: tensor<4xf32>", "%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}")
 F4 = (np.dtype(np.float32), (4,))
 
@@ -44,13 +44,13 @@ def arrays() -> list[Any]:
     return [client.to_device(np.arange(4, dtype=np.float32)), client.to_device(np.ones(4, np.float32))]
 
 
-def test_results_are_those_of_the_calls_in_order(programs: list[Program]) -> None:
-    chain, given = chain_of(programs), arrays()
-    place = client.address(given[1])
-    tripled, sums = chain.run(given)
+def test_results_follow_the_calls(programs: list[Program]) -> None:
+    chain, inputs = chain_of(programs), arrays()
+    place = client.address(inputs[1])
+    tripled, sums = chain.run(inputs)
     assert client.to_host(tripled).tolist() == [0, 3, 6, 9]
     assert client.to_host(sums).tolist() == [1, 4, 7, 10]
-    assert [client.is_deleted(buffer) for buffer in given] == [False, True]
+    assert [client.is_deleted(buffer) for buffer in inputs] == [False, True]
     assert client.address(sums) == place
     assert repr(chain) == "<Chain step: 3 calls of 2 programs, 2 arguments, 1 donated, 2 results>"
 
@@ -64,7 +64,7 @@ def test_constants_distinguish_calls_of_one_program(programs: list[Program]) -> 
         assert client.to_host(result).tolist() == [110, 111, 112, 113]
 
 
-def test_what_no_later_call_needs_is_freed(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_values_are_freed(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = (Call(0, (0, 0), ()), Call(0, (1, 1), (1,)), Call(0, (2, 2), (2,)))
     chain = Chain(programs, Plan(calls, (3,), Signature((F4,), (F4,), ())))
     references: list[weakref.ref[Any]] = []
@@ -83,7 +83,7 @@ def test_what_no_later_call_needs_is_freed(programs: list[Program], monkeypatch:
     assert client.to_host(result).tolist() == [0, 8, 16, 24]
 
 
-def test_memory_is_that_at_the_worst_call(programs: list[Program]) -> None:
+def test_memory_is_the_peak_over_the_calls(programs: list[Program]) -> None:
     memory = chain_of(programs).memory
     assert (memory.arguments, memory.outputs, memory.aliased) == (32, 32, 16)
     assert memory.temporaries == sum(p.memory.temporaries for p in programs[:1])
@@ -93,8 +93,8 @@ def test_memory_is_that_at_the_worst_call(programs: list[Program]) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_a_part_that_does_not_start(programs: list[Program], monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    chain, given, count = chain_of(programs), arrays(), iter(range(9))
+def test_failed_start_names_the_part(programs: list[Program], monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    chain, inputs, count = chain_of(programs), arrays(), iter(range(9))
     real = Program.run
 
     def run(self: Program, arrays: Any) -> Any:
@@ -104,12 +104,12 @@ def test_a_part_that_does_not_start(programs: list[Program], monkeypatch: pytest
 
     monkeypatch.setattr(Program, "run", run)
     with pytest.raises(OutOfMemory, match=rf"step failed: part {at + 1} of 3 \(\w+\): RESOURCE_EXHAUSTED") as caught:
-        chain.run(given)
+        chain.run(inputs)
     assert caught.value.lost == ()
-    assert not any(client.is_deleted(buffer) for buffer in given)
+    assert not any(client.is_deleted(buffer) for buffer in inputs)
 
 
-def test_what_earlier_parts_took_is_lost(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_earlier_calls_are_lost(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = (Call(1, (1, 0), (1,)), Call(0, (0, 0), ()))
     chain = Chain(programs, Plan(calls, (2, 3), Signature((F4, F4), (F4, F4), (1,))), name="step")
     real = Program.run

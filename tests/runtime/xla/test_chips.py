@@ -1,4 +1,4 @@
-"""What libtpu is told before it is loaded, as far as that can be seen without a TPU."""
+"""The variables that libtpu reads when it is loaded, as far as a machine without a TPU can test them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOUR = [f"10.0.0.1:{port}" for port in (8476, 8477, 8478, 8479)]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is set; what a test sets goes with it."""
+    """Remove all variables, and restore them after the test."""
     monkeypatch.setattr(os, "environ", {name: value for name, value in os.environ.items() if name not in NAMES})
     monkeypatch.setattr(slices, "here", lambda: Slice(1, None))
 
@@ -47,7 +47,8 @@ def test_four_ranks_of_a_machine():
 
 
 def test_ranks_of_several_machines(monkeypatch: pytest.MonkeyPatch):
-    """The chip is numbered within its machine, the process within the job; the slice says how the chips lie."""
+    """The chip is numbered within its machine, the process within the job; the slice gives the arrangement of the
+    chips."""
     monkeypatch.setattr(slices, "here", lambda: Slice(2, (2, 2, 2)))
     os.environ |= {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}
     chips.together(6, [f"10.0.0.{host}:{port}" for host in (1, 2) for port in range(1, 5)])
@@ -56,28 +57,28 @@ def test_ranks_of_several_machines(monkeypatch: pytest.MonkeyPatch):
     assert os.environ["TPU_PROCESS_PORT"] == "3"
 
 
-def test_without_a_launcher_ranks_are_those_of_the_machine():
+def test_ranks_without_a_launcher_are_on_this_machine():
     chips.together(3, FOUR)
     assert os.environ["TPU_VISIBLE_CHIPS"] == "3"
 
 
-def test_what_the_user_has_set_stays():
-    given = {"TPU_VISIBLE_DEVICES": "3", "TPU_PROCESS_BOUNDS": "4,1,1", "TPU_PROCESS_PORT": "77"}
-    os.environ |= given
+def test_variables_of_the_user_are_kept():
+    user_variables = {"TPU_VISIBLE_DEVICES": "3", "TPU_PROCESS_BOUNDS": "4,1,1", "TPU_PROCESS_PORT": "77"}
+    os.environ |= user_variables
     assert chips.address("10.0.0.1") == "10.0.0.1:77"
     chips.together(0, FOUR)
-    assert {name: os.environ[name] for name in given} == given
+    assert {name: os.environ[name] for name in user_variables} == user_variables
     assert "TPU_VISIBLE_CHIPS" not in os.environ
     assert os.environ["CLOUD_TPU_TASK_ID"] == "0"
 
 
-def test_several_chips_for_a_rank():
+def test_several_chips_for_a_rank_are_refused():
     os.environ["TPU_VISIBLE_CHIPS"] = "2,3"
     with pytest.raises(PlatformError, match="is 2,3 in rank 0, and a rank drives one chip"):
         chips.together(0, FOUR)
 
 
-def test_a_job_whose_shape_nobody_knows(monkeypatch: pytest.MonkeyPatch):
+def test_unknown_arrangement_is_refused(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(PlatformError, match=r"the job has 3 ranks.*slice of 1 machine:.*set TPU_PROCESS_BOUNDS"):
         chips.together(0, FOUR[:3])
     monkeypatch.setattr(slices, "here", lambda: Slice(4, (4, 4, 1)))
@@ -85,7 +86,7 @@ def test_a_job_whose_shape_nobody_knows(monkeypatch: pytest.MonkeyPatch):
         chips.together(0, FOUR)
 
 
-def test_a_process_alone(monkeypatch: pytest.MonkeyPatch):
+def test_process_without_a_group(monkeypatch: pytest.MonkeyPatch):
     chips.alone()
     assert not told(), "libtpu knows best"
     monkeypatch.setattr(slices, "here", lambda: Slice(4, None))
@@ -95,7 +96,7 @@ def test_a_process_alone(monkeypatch: pytest.MonkeyPatch):
     chips.alone()
 
 
-def test_a_rank_that_is_in_no_group_takes_its_own_chip():
+def test_rank_without_a_group_takes_its_own_chip():
     os.environ |= {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     chips.alone()
     assert os.environ["TPU_VISIBLE_CHIPS"] == "1"
@@ -114,14 +115,14 @@ torch.ones(1, device="tpu")
 """
 
 
-def test_the_variables_are_there_when_libtpu_is_loaded():
+def test_variables_are_set_before_libtpu_is_loaded():
     rank = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "LAZYTPU_PLATFORM": "tpu"}
     done = zygote.run(["-c", LOADED], env=os.environ | rank, cwd=ROOT)
     (seen,) = re.findall(r"RuntimeError: .*?(\{.*?\})", done.stderr)[:1]
     assert json.loads(seen)["TPU_VISIBLE_CHIPS"] == "1"
 
 
-def test_one_machine_of_a_slice_says_so_before_libtpu_is_loaded():
+def test_one_machine_of_a_slice_is_refused_before_libtpu_is_loaded():
     machine = {"TPU_WORKER_HOSTNAMES": "a,b", "LAZYTPU_PLATFORM": "tpu"}
     done = zygote.run(["-c", LOADED], env=os.environ | machine, cwd=ROOT)
     assert "PlatformError: this machine is one of 2 of a TPU slice" in done.stderr
@@ -143,8 +144,8 @@ while len(os.listdir(folder)) < 2:  # it keeps what it has taken until the other
 """
 
 
-def test_the_second_rank_does_not_die_on_the_lock_of_libtpu_itself(tmp_path: Path):
-    """The real library, where there is no TPU: it takes its lock when it is initialized."""
+def test_second_rank_does_not_meet_the_lock_of_libtpu(tmp_path: Path):
+    """The real library, on a machine without a TPU: it takes its lock when it is initialized."""
     pytest.importorskip("libtpu")
     machine = {"LOCAL_WORLD_SIZE": "2", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
     ranks = [

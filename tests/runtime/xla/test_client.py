@@ -30,12 +30,12 @@ def python(code, **environment):
     )
 
 
-def test_the_platform():
+def test_platform_name():
     assert client.platform() in ("cpu", "tpu", "gpu")
     assert client.devices()
 
 
-def test_a_platform_that_is_not_there():
+def test_missing_platform_is_reported():
     code = "from lazytpu.runtime.xla import client; client.platform()"
     result = python(code, LAZYTPU_PLATFORM="tpu", JAX_PLATFORMS="cpu")
     assert result.returncode != 0
@@ -44,23 +44,23 @@ def test_a_platform_that_is_not_there():
 
 
 @pytest.mark.parametrize("variable", ["JAX_PLATFORMS", "LAZYTPU_PLATFORM"])
-def test_a_plugin_that_is_not_there(variable):
+def test_missing_plugin_is_reported(variable):
     code = "from lazytpu.runtime.xla import client; client.platform()"
     asked = {variable: "plug", "PJRT_NAMES_AND_LIBRARY_PATHS": "other:/a.so,plug:/nowhere/plugin.so"}
-    # jax reads its variable when it is imported.
+    # jax reads its variable on import.
     result = python(code, **asked) if variable.startswith("JAX_") else zygote.run(["-c", code], env=os.environ | asked)
     assert f"PlatformError: {variable} asks for plug" in result.stderr
     assert "PJRT_NAMES_AND_LIBRARY_PATHS names /nowhere/plugin.so" in result.stderr
     assert f"or unset {variable}" in result.stderr
 
 
-def test_a_client_is_made_in_silence_whatever_was_imported_first():
-    """jax says how much the C++ code of jaxlib logs, when it is imported before jaxlib."""
+def test_client_is_silent_for_any_order_of_imports():
+    """jax sets the log level of jaxlib's C++ code if it is imported before jaxlib."""
     code = "import lazytpu.runtime.xla.mlir; from lazytpu.runtime.xla import client; client.devices()"
     assert python(code, LAZYTPU_PLATFORM="cpu").stderr == ""
 
 
-def test_the_cpu_can_be_asked_for():
+def test_cpu_can_be_requested():
     code = "from lazytpu.runtime.xla import client; print(client.platform())"
     result = zygote.run(["-c", code], env=os.environ | {"LAZYTPU_PLATFORM": "cpu"})
     assert result.stdout.strip() == "cpu", result.stderr
@@ -78,7 +78,7 @@ def test_every_dtype_survives_the_trip(dtype, shape):
     assert back.flags.writeable
 
 
-def test_jax_stays_as_it_was_configured():
+def test_jax_configuration_is_unchanged():
     client.to_device(np.zeros(2, np.float64))
     assert jax.numpy.asarray(np.zeros(2, np.float64)).dtype == np.float32
 
@@ -86,8 +86,8 @@ def test_jax_stays_as_it_was_configured():
 @pytest.mark.parametrize("view", [np.s_[::2], np.s_[::-1], np.s_[:, ::3], np.s_[1:2, 3]])
 def test_strided_arrays(view):
     array = np.arange(24, dtype=np.int64).reshape(4, 6)
-    for whole in (array, np.asfortranarray(array)):
-        np.testing.assert_array_equal(client.to_host(client.to_device(whole[view])), array[view])
+    for ordered in (array, np.asfortranarray(array)):
+        np.testing.assert_array_equal(client.to_host(client.to_device(ordered[view])), array[view])
 
 
 @pytest.mark.parametrize("size", [3, 1 << 20])
@@ -98,7 +98,7 @@ def test_to_device_copies(size):
     assert client.to_host(device).max() == 0
 
 
-def test_to_host_gives_memory_of_the_callers_own():
+def test_to_host_returns_memory_of_the_caller():
     device = client.to_device(np.zeros(1000))
     first = client.to_host(device)
     first[:] = 1
@@ -116,14 +116,14 @@ def test_to_host_without_a_copy_is_a_read_only_view():
 
 
 @pytest.mark.parametrize("read", [client.to_host, lambda array: client.wait([array])])
-def test_a_failure_on_the_device_is_met_at_the_result(read):
+def test_device_failure_is_raised_at_the_result(read):
     array = failed_array(client.to_device(np.zeros(3)), "the sum is cross")
     with pytest.raises(RunError, match=r"program.* failed: .*the sum is cross$") as caught:
         read(array)
     assert caught.value.lost is None
 
 
-def test_compile_errors_keep_xlas_words():
+def test_compile_errors_keep_the_message_of_xla():
     with client.mlir_context():
         module = ir.Module.parse(
             """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
@@ -137,8 +137,8 @@ def test_compile_errors_keep_xlas_words():
     assert "no_such_target" in caught.value.reason
 
 
-def test_what_a_client_lacks_is_not_implemented():
-    """As LAPACK's functions are not, where the CPU's client is a plugin."""
+def test_features_that_a_client_lacks_are_not_implemented():
+    """For example LAPACK's functions, if the CPU's client is a plugin."""
     with client.mlir_context():
         module = ir.Module.parse(
             """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
@@ -158,7 +158,7 @@ def test_compile_options_reach_xla(tmp_path):
     assert list(tmp_path.iterdir())
 
 
-def test_an_unknown_compile_option_is_a_compile_error():
+def test_unknown_compile_option_is_a_compile_error():
     with client.mlir_context():
         module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
     with pytest.raises(CompileError, match="xla_no_such_option"):

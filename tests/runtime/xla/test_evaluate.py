@@ -1,4 +1,4 @@
-"""The reference interpreter, through dtypes that its own interface cannot carry."""
+"""The reference interpreter, with dtypes that its own interface cannot convert."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse(text):
 
 @pytest.mark.parametrize("element", TYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 3)])
-def test_every_dtype(element, shape):
+def test_every_dtype_is_converted(element, shape):
     kind = f"tensor<{'x'.join([*map(str, shape), element])}>"
     module = parse(f"func.func @main(%x: {kind}, %y: {kind}) -> ({kind}, {kind}) {{ return %y, %x : {kind}, {kind} }}")
     x = (np.arange(np.prod(shape, dtype=int)) % 3).reshape(shape).astype(TYPES[element])

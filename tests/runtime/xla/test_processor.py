@@ -12,7 +12,7 @@ from tests import zygote
 
 @pytest.fixture
 def half(monkeypatch):
-    """A processor with half arithmetic."""
+    """A processor with half-precision arithmetic."""
     monkeypatch.setattr(processor, "facts", lambda: {"flags": "fma avx2 avx512f avx512_fp16"})
 
 
@@ -26,7 +26,7 @@ def half(monkeypatch):
         ("flags.txt", "flags.txt"),
     ],
 )
-def test_the_flags_hold_the_cap_while_the_client_is_made(half, monkeypatch, given, inside):
+def test_flags_hold_the_cap_while_the_client_is_created(half, monkeypatch, given, inside):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     if given is not None:
         monkeypatch.setenv("XLA_FLAGS", given)
@@ -36,7 +36,7 @@ def test_the_flags_hold_the_cap_while_the_client_is_made(half, monkeypatch, give
 
 
 @pytest.mark.parametrize("flags", ["fma avx2", "avx512f avx512_bf16 amx_bf16", ""])
-def test_other_processors_keep_all_they_have(monkeypatch, flags):
+def test_other_processors_keep_all_instructions(monkeypatch, flags):
     monkeypatch.setattr(processor, "facts", lambda: {"flags": flags})
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     with processor.without_half_arithmetic():
@@ -51,7 +51,7 @@ from lazytpu.runtime.xla.mlir import ir
 
 MOST = os.environ.get("MOST")
 processor.facts = lambda: {"flags": "avx512_fp16" if MOST else ""}
-processor.MOST = MOST
+processor.MAX_ISA = MOST
 client.client()
 with client.mlir_context():
     program = client.compile_module(ir.Module.parse('''
@@ -67,8 +67,9 @@ print(float(once), client.topology(), b"AVX" in client.options_bytes(), "XLA_FLA
 """
 
 
-def test_the_cap_reaches_the_code_and_the_key_of_the_cache():
-    """Seen with a cap that forbids fused multiply-adds of any precision, as this processor may have none of half."""
+def test_cap_reaches_the_code_and_the_cache_key():
+    """Tested by a cap that forbids fused multiply-adds of any precision, as this processor may have none of half
+    precision."""
 
     def run(**environment):
         variables = {**os.environ, "XLA_FLAGS": "", "LAZYTPU_PLATFORM": "cpu", **environment}

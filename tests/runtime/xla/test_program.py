@@ -18,7 +18,7 @@ ADD = """func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %y: t
   return %0 : tensor<4xf32>
 }"""
 
-# The first result is larger than any memory, the second takes the memory of %x.
+# The first result is larger than any memory, the second reuses the memory of %x.
 TOO_LARGE = """func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 1 : i32}, %s: tensor<f32>)
     -> (tensor<100000x100000x10000xf32>, tensor<4xf32>) {
   %0 = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<100000x100000x10000xf32>
@@ -41,7 +41,7 @@ def add():
     return program(ADD, name="add")
 
 
-def test_the_signature(add):
+def test_signature_of_main(add):
     f4 = (np.dtype(np.float32), (4,))
     assert add.signature.arguments == (f4, f4)
     assert add.signature.results == (f4,)
@@ -49,7 +49,7 @@ def test_the_signature(add):
     assert repr(add) == "<Program add: 2 arguments, 1 donated, 1 results>"
 
 
-def test_a_donated_argument_becomes_the_result(add):
+def test_donated_argument_becomes_the_result(add):
     x, y = client.to_device(np.arange(4, dtype=np.float32)), ones(4)
     place = client.address(x)
     (result,) = add.run([x, y])
@@ -71,7 +71,7 @@ def test_arrays_of_every_width_are_donated(element, dtype):
     assert np.all(client.to_host(result) == 2)
 
 
-def test_a_donor_without_a_named_result():
+def test_donor_without_a_named_result():
     adder = program(ADD.replace("tf.aliasing_output = 0 : i32", "jax.buffer_donor = true"))
     x = ones(4)
     place = client.address(x)
@@ -80,7 +80,7 @@ def test_a_donor_without_a_named_result():
     assert client.address(result) == place
 
 
-def test_a_view_on_the_host_survives_donation(add):
+def test_view_on_the_host_survives_donation(add):
     x = ones(4)
     view = client.to_host(x, copy=False)
     (result,) = add.run([x, ones(4)])
@@ -95,11 +95,11 @@ def test_steps_in_place(add):
     assert client.to_host(x).tolist() == [101] * 4
 
 
-def test_results_can_be_waited_for(add):
+def test_wait_skips_donated_arrays(add):
     x = ones(4)
     first = add.run([x, ones(4)])
     second = add.run([*first, ones(4)])
-    client.wait([x, *first, *second])  # x and first are donated, and passed over
+    client.wait([x, *first, *second])  # x and first are donated, and skipped
     assert client.to_host(second[0]).tolist() == [3] * 4
 
 
@@ -112,7 +112,7 @@ def test_results_can_be_waited_for(add):
         (lambda: [ones(4), ones(4, dtype=np.int32)], r"argument 1 must be float32\[4\], and is int32\[4\]"),
     ],
 )
-def test_arguments_that_do_not_fit(make, words):
+def test_mismatched_arguments_are_refused(make, words):
     arrays = make()
     with pytest.raises(RunError, match=f"add failed: .*{words}; its arguments are unchanged") as caught:
         program(ADD, name="add").run(arrays)
@@ -120,7 +120,7 @@ def test_arguments_that_do_not_fit(make, words):
     assert not any(client.is_deleted(a) for a in arrays)
 
 
-def test_arguments_that_do_not_fit_later(add):
+def test_mismatched_arguments_of_a_later_run_are_refused(add):
     add.run([ones(4), ones(4)])
     x = ones(4)
     with pytest.raises(RunError, match=r"argument 1 must be float32\[4\], and is float32\[5\]"):
@@ -128,7 +128,7 @@ def test_arguments_that_do_not_fit_later(add):
     assert client.to_host(x).tolist() == [1] * 4
 
 
-def test_a_donated_array_cannot_be_used_again(add):
+def test_donated_array_cannot_be_used_again(add):
     x = ones(4)
     add.run([x, ones(4)])
     with pytest.raises(RunError, match="argument 1 was donated to an earlier run, or deleted"):
@@ -142,7 +142,7 @@ def test_one_array_cannot_be_donated_and_read(add):
     assert client.to_host(x).tolist() == [1] * 4
 
 
-def test_a_failed_run_says_what_is_lost():
+def test_failed_run_lists_lost_arguments():
     adder = program(TOO_LARGE, name="step 7")
     x, s = ones(4), ones()
     with pytest.raises(
@@ -155,7 +155,7 @@ def test_a_failed_run_says_what_is_lost():
     assert client.to_host(s) == 1
 
 
-def test_a_failed_run_leaves_arguments_that_are_not_donated():
+def test_failed_run_keeps_arguments_that_are_not_donated():
     adder = program(TOO_LARGE.replace("{tf.aliasing_output = 1 : i32}", ""))
     x, s = client.to_device(np.arange(4, dtype=np.float32)), ones()
     with pytest.raises(OutOfMemory, match="its arguments are unchanged"):
@@ -164,7 +164,7 @@ def test_a_failed_run_leaves_arguments_that_are_not_donated():
     assert client.to_host(s) == 1
 
 
-def test_the_device_works_after_a_failure(add):
+def test_device_works_after_a_failure(add):
     with pytest.raises(OutOfMemory):
         client.wait(program(TOO_LARGE).run([ones(4), ones()]))
     assert client.to_host(add.run([ones(4), ones(4)])[0]).tolist() == [2] * 4
@@ -200,7 +200,7 @@ def test_threads_share_a_program(add):
     assert results == {n: [n + 50.0] * 4 for n in range(4)}
 
 
-def test_a_run_returns_before_the_device_is_done():
+def test_run_returns_before_the_device_is_done():
     text = """func.func @main(%x: tensor<2000x2000xf32>) -> tensor<2000x2000xf32> {
       %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] :
         (tensor<2000x2000xf32>, tensor<2000x2000xf32>) -> tensor<2000x2000xf32>

@@ -1,4 +1,4 @@
-"""What a machine says of its TPU slice, by its variables and by a metadata server."""
+"""The TPU slice of a machine, from its variables and from a metadata server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ATTRIBUTES = {
 class Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         attribute = self.path.removeprefix("/computeMetadata/v1/instance/attributes/")
-        known = self.headers["Metadata-Flavor"] == "Google" and attribute in ATTRIBUTES
-        self.send_response(200 if known else 404)
+        is_available = self.headers["Metadata-Flavor"] == "Google" and attribute in ATTRIBUTES
+        self.send_response(200 if is_available else 404)
         self.end_headers()
         self.wfile.write(ATTRIBUTES.get(attribute, "no such attribute").encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
 
 
-def test_a_machine_that_says_nothing():
+def test_machine_without_information():
     assert slices.here() == Slice(1, None)
 
 
-def test_variables(monkeypatch: pytest.MonkeyPatch):
+def test_variables_describe_the_slice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host-0,host-1,host-2,host-3")
     assert slices.here() == Slice(4, None)
     monkeypatch.setenv("TPU_HOST_BOUNDS", "2,2,1")
@@ -60,7 +60,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch):
     assert slices.here() == Slice(4, None)
 
 
-def test_a_metadata_server(monkeypatch: pytest.MonkeyPatch, metadata: str):
+def test_metadata_server_describes_the_slice(monkeypatch: pytest.MonkeyPatch, metadata: str):
     monkeypatch.setenv("GCE_METADATA_IP", metadata)
     assert slices.here() == Slice(1, None), "where jax sees no chip it is not asked"
     monkeypatch.delenv("TPU_SKIP_MDS_QUERY")
@@ -70,7 +70,7 @@ def test_a_metadata_server(monkeypatch: pytest.MonkeyPatch, metadata: str):
     assert slices.here() == Slice(1, None)
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+def test_missing_server_is_skipped(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:9")
     monkeypatch.delenv("TPU_SKIP_MDS_QUERY")
     assert slices.here() == Slice(1, None)
