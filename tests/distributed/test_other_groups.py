@@ -42,4 +42,4 @@ def test_groups_of_gloo_are_as_without_the_device():
 def test_gloo_is_not_waited_for_for_ever():
     """The file of a FileStore is gone, or the process of a TCPStore has stopped: gloo itself has no timeout there."""
     with pytest.raises(CollectiveError, match="has not given gloo the addresses of all ranks within"):
-        backend._made(Future(), 0.05)
+        backend._connected(Future(), 0.05)

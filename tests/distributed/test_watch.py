@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lazytpu.distributed.control import CollectiveError
-from lazytpu.distributed.flight import KEPT, Entry, Flight
+from lazytpu.distributed.flight import ENTRIES_PER_GROUP, Entry, Flight
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
@@ -86,7 +86,7 @@ def test_also_what_was_posted_long_before_the_last_is_given_up():
     """Else it would be launched though one before it has failed, and meet another one of the other ranks."""
     flight = Flight()
     watch = Watch(flight, {"group": 60.0}, str, 0)
-    entries = [flight.post("group", "line", i, "all_reduce", (0, 1)) for i in range(KEPT + 2)]
+    entries = [flight.post("group", "line", i, "all_reduce", (0, 1)) for i in range(ENTRIES_PER_GROUP + 2)]
     flight.waiting["group"].extend(entries)
     watch.begin(entries[0])
     assert watch.give_up("group") == entries
@@ -132,7 +132,7 @@ from lazytpu.distributed import watch as module
 from lazytpu.distributed.flight import Flight
 from lazytpu.runtime.jobs.links import Links
 from tests.distributed.test_watch import _launched
-module.TICK, module.LOOKS = 0.01, 20
+module.TICK, module.MAX_POLLS = 0.01, 20
 watch = module.Watch(Flight(), {"group": 60.0}, str, 0)
 entry = _launched(watch)
 watch._links[frozenset([0])] = links = Links()
@@ -187,10 +187,10 @@ def test_a_collective_that_took_too_long_is_forgotten_when_it_has_ended():
     watch.control = Told()  # pyright: ignore[reportAttributeAccessIssue]
     entry = _launched(watch)
     watch._too_long(entry)
-    assert watch._asked
+    assert watch._reported
     entry.status = client.to_device(torch.ones(1).numpy())
     watch._settle(entry)
-    assert not watch._asked
+    assert not watch._reported
     assert not watch.flight.flying
 
 
