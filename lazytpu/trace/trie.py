@@ -12,8 +12,10 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument of a record: the slot of the value it reads and, unless natural, the view of it
-    (size, stride, offset, dtype), strides and offset in elements of that dtype."""
+    """A tensor argument of a record: the slot of its value and its view of that value; None for the natural view.
+
+    A view is (size, stride, offset, dtype), with stride and offset in elements of that dtype.
+    """
 
     slot: int
     view: tuple[tuple[int, ...], tuple[int, ...], int, Any] | None
@@ -21,8 +23,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A run-time number: its index in the trace's list of numbers, and its Python type. `dtype` is set if it was a 0-d
-    tensor on the CPU, whose dtype takes part in type promotion."""
+    """A run-time number: its index in the trace's list of numbers, and its Python type.
+
+    `dtype` is set for a 0-d CPU tensor, whose dtype takes part in type promotion.
+    """
 
     index: int
     kind: type
@@ -31,18 +35,19 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One recorded op: everything the miss path needs, and nothing that belongs to the user.
+    """One recorded op, with everything that the miss path needs, and no object of the user's.
 
-    `arguments` are by schema name: Operands, Numbers, lists of them, or static Python values. `outs` are the layouts of
-    new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
-    argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of the values that this record is
-    the first to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op. `settings`
-    are the global switches that affect it, with their values, read by `lazytpu.frontend.recording.ambient`.
-
-    `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
-    follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
-    it for a backward pass, and `call` the kind of model whose call recorded it. `tuned` says whether the passes for its
-    program are to be chosen for it.
+    - `arguments`: by schema name, an Operand, a Number, a list of these, or a static Python value.
+    - `outs`: the layouts of new results, flattened, with None for an absent one; `out_slots` are their slots.
+    - `written`: name of a mutated argument -> slots of its new values.
+    - `admitted`: (slot, layout, is_empty) of the values that this record is the first to use.
+    - `rng`: for a random op, the index of the first of two run-time numbers (seed, offset).
+    - `settings`: the global switches that affect it, with their values, read by `lazytpu.frontend.recording.ambient`.
+    - `in_backward`: whether a backward pass recorded it.
+    - `in_step`: whether it belongs to a step of a model or follows such a record; false for the preparation of data or
+      weights.
+    - `in_graph`: whether autograd keeps it for a backward pass. `call`: the kind of model whose call recorded it.
+    - `tuned`: whether passes are selected for its program.
     """
 
     op: Any
@@ -67,7 +72,7 @@ class Record:
 
     @property
     def collective(self) -> bool:
-        """Whether other processes take part: it names its `members`."""
+        """Whether other processes take part in it; such an op has the argument `members`."""
         return "members" in self.arguments
 
 
