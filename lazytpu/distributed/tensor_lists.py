@@ -28,6 +28,7 @@ class _Kind(tuple[Any, ...]):
 
 def _by_kind(native: Callable[..., Any], kind_of: Callable[[Any], Any]) -> Callable[..., Any]:
     """Wrap torch's grouping of tensor lists, so that each value of `kind_of` forms its own group."""
+
     @wraps(native)
     def grouped(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
         groups = native(lists, with_indices)

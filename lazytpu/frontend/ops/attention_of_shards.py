@@ -1,8 +1,8 @@
-"""Attention of DTensors, by the op that torch has rules for: `_scaled_dot_product_efficient_attention`.
+"""Attention of DTensors, by the op for which torch has sharding rules: `_scaled_dot_product_efficient_attention`.
 
-It gives the logarithm of each query's sum beside the output, by which `torch.distributed.tensor.experimental.
-context_parallel` merges what a query makes of keys that lie on other ranks, a part after the other. The op is written
-out as products and a softmax, in float32: a rank holds the scores of its queries with one rank's keys.
+Besides the output it returns the logsumexp of each query. By these,
+`torch.distributed.tensor.experimental.context_parallel` merges the outputs over the keys of different ranks. The op is
+composed of products and a softmax, in float32: a rank holds the scores of its queries with one rank's keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _efficient = torch.ops.aten._scaled_dot_product_efficient_attention.default
 
 
 def is_sharded(query: torch.Tensor) -> bool:
-    """Whether it is a DTensor. (Of those, torch's own function writes out what this op does not do.)"""
+    """Return whether it is a DTensor. (For DTensors, torch's own function decomposes calls that this op does not
+    support.)"""
     tensors = sys.modules.get("torch.distributed.tensor")
     return tensors is not None and isinstance(query, tensors.DTensor)
 
@@ -25,7 +26,7 @@ def is_sharded(query: torch.Tensor) -> bool:
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, scale: float | None
 ) -> torch.Tensor:
-    """The attention of DTensors [batch, heads, length, width] that fit each other."""
+    """Return the attention of DTensors [batch, heads, length, width] with compatible shapes."""
     return _efficient(query, key, value, None, True, 0.0, is_causal, scale=scale)[0]
 
 
@@ -40,8 +41,8 @@ def efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """aten::_scaled_dot_product_efficient_attention: (output, logarithms [batch, heads, queries] in float32, and two
-    numbers that dropout would need)."""
+    """The kernel of aten::_scaled_dot_product_efficient_attention. Returns (output, logsumexp [batch, heads, queries]
+    in float32, and two numbers that dropout would need)."""
     _check(attn_bias, dropout_p)
     scores = _scores(query, key, is_causal, scale)
     logarithms = scores.logsumexp(-1)
@@ -66,8 +67,11 @@ def efficient_attention_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """aten::_scaled_dot_product_efficient_attention_backward: the gradients of (query, key, value), and none of a bias.
-    `out` and `logsumexp` are of all keys, `key` and `value` may be some of them."""
+    """The kernel of aten::_scaled_dot_product_efficient_attention_backward. Returns the gradients of (query, key,
+    value), and None for the bias.
+
+    `out` and `logsumexp` refer to all keys; `key` and `value` may be a subset.
+    """
     _check(attn_bias, dropout_p)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     grad = grad_out_.float()
@@ -87,7 +91,7 @@ def _check(bias: torch.Tensor | None, dropout: float) -> None:
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, is_causal: bool, scale: float | None) -> torch.Tensor:
-    """[batch, heads, queries, keys] in float32; -inf where a key comes after its query."""
+    """Return the scores [batch, heads, queries, keys] in float32; -inf where a key comes after its query."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = (query.float() * factor) @ key.float().mT
     if not is_causal:
