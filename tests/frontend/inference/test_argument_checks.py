@@ -1,4 +1,4 @@
-"""Numbers that the CPU refuses: the same error at the call, whatever was recorded before; the trace stays whole."""
+"""Numbers that the CPU rejects: the same error at the call, whatever was recorded before; the trace stays intact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def empty(device: str, dtype: torch.dtype = FLOAT) -> torch.Tensor:
     return torch.zeros(3, dtype=dtype, device=device)
 
 
-# Takes a device; refused on the CPU.
+# Takes a device; the CPU rejects it.
 DISTRIBUTIONS: dict[str, Callable[[str], Any]] = {
     "bernoulli_": lambda d: empty(d).bernoulli_(1.5),
     "cauchy_": lambda d: empty(d).cauchy_(0, -1),
@@ -94,7 +94,7 @@ def test_refused_as_on_the_cpu(name: str) -> None:
     assert before.tolist() == [1, 2, 3]
 
 
-def test_numbers_are_looked_at_every_time() -> None:
+def test_numbers_are_checked_at_every_call() -> None:
     x = torch.zeros(4, device="tpu")
     x.normal_(0.0, 1.0)
     lazytpu.sync()
@@ -169,7 +169,7 @@ def test_values_are_checked_by_the_next_read(name: str) -> None:
 
 
 def test_warnings_come_at_each_call() -> None:
-    """The CPU is asked once, and warns at each call."""
+    """The CPU's kernel is called once, but each call warns."""
     for _ in range(2):
         with pytest.warns(UserWarning, match="to - 1 is out of bounds"):
             empty("tpu").random_(0, 2**24 + 2)
