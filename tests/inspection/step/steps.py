@@ -19,8 +19,8 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        projected = self.qkv(x).split([x.shape[-1], self.keys, self.keys], -1)
-        q, k, v = (heads.unflatten(-1, (-1, 64)).transpose(1, 2) for heads in projected)
+        parts = self.qkv(x).split([x.shape[-1], self.keys, self.keys], -1)
+        q, k, v = (part.unflatten(-1, (-1, 64)).transpose(1, 2) for part in parts)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.grouped)
         return self.out(seen.transpose(1, 2).flatten(2))
 
