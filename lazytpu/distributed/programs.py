@@ -83,16 +83,16 @@ class Shared(Peers):
                 self._share(kind, key)
 
     def _claimed(self, name: str) -> int:
-        """Return the rank that compiles a program: this one, if it is the first or the store cannot be asked."""
+        """Return the rank that compiles a program: this one, if it is the first or the store does not answer."""
         try:
             return int(self._common.compare_set(f"{name}/maker", "", str(self._rank)))
         except (RuntimeError, ValueError):  # the store is gone, or contains something else
             return self._rank
 
     def _awaited(self, name: str, there: Callable[[], bool], maker: int | None) -> Entry | None:
-        """Return the program that rank `maker` compiles, or with None the one that any rank has.
+        """Return the program that rank `maker` compiles, or, if `maker` is None, any rank's copy of it.
 
-        Returns None if it is in this folder meanwhile (`there`), or no rank shares it.
+        Return None if the program is in this folder meanwhile (`there`), or if no rank shares it.
         """
         common, now = self._common, time.monotonic()
         end, ask = now + self._patience, now if maker is None else now + AGAIN

@@ -45,7 +45,7 @@ class BrokenControl:
         return f"{group} is broken"
 
     def stuck(self, *collective: object) -> None:
-        """Do nothing: no rank is asked."""
+        """Do nothing instead of polling ranks."""
 
 
 def _launched(watch: Watch, group: str = "group", number: int = 0) -> Entry:

@@ -20,8 +20,7 @@ from lazytpu.trace.value import Layout
 
 
 def grown(parent: State, key: tuple[Any, ...]) -> State | None:
-    """Return the derived child of a state for a record that was not seen there; None if it is unknown except for its
-    sizes."""
+    """Return the derived child of a state for a record of new sizes; None if no child can be derived."""
     if options.buckets == "off":
         return None
     if parent.grown:
