@@ -1,7 +1,10 @@
-"""Process groups of the device: `torch.distributed` on "tpu".
+"""Process groups for the device: `torch.distributed` with the backend "tpu".
 
-Nothing of it is imported before a process group is made. `group` is what torch calls, `ops` what it records, `world`
-starts the job, `control` and `helper` are the control plane, `watch` and `flight` say what hangs.
+The room is imported when the first process group is created.
+
+- `group` implements torch's `ProcessGroup`; `ops` defines the ops that it records.
+- `world` joins a job; `control` and `helper` are the client and the server of the control plane.
+- `watch` detects collectives that hang, and `flight` keeps the history of collectives that reports show.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ __all__ = ["report"]
 
 
 def report() -> str:
-    """The last 64 collectives of each process group, and how far they came on this rank: a line for each, with its
-    number, its state (recorded, posted to the other ranks, agreed by them, launched, done, failed), op, reduction,
-    dtype and shape, the user's line, and times.
+    """Return the history of this rank's collectives: the last 64 of each process group, one line each.
+
+    A line has the collective's number, its state (recorded, posted to the other ranks, agreed by them, launched, done
+    or failed), op, reduction, dtype, shape, the user's source line, and times.
 
     Raises RuntimeError in a process without process groups on "tpu".
     """

@@ -1,4 +1,4 @@
-"""Makes the process groups that `torch.distributed` asks the backend "tpu" for."""
+"""Create the process groups that `torch.distributed` requests from the backend "tpu"."""
 
 from __future__ import annotations
 
@@ -25,36 +25,39 @@ from lazytpu.frontend.torch_private import DTENSOR, PIPELINE_GROUPS
 from lazytpu.interrupts import interruptible
 
 
-def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
-    """A group of processes. `asked` has the store, the ranks and the timeout, and `start` gives the engine; the first
-    group joins the job, and waits for all of it.
+def create(request: Any, start: Callable[[], Engine]) -> TpuGroup:
+    """Create a process group, as torch's extended backend API requests it.
 
-    Raises RuntimeError when this process cannot join, or a member does not come within the timeout, and
+    `asked` is torch's `DistributedBackendOptions`: store, ranks and timeout. `start` returns the engine. The first
+    group of a process joins the job, and waits until all ranks have joined it.
+
+    Raises RuntimeError when this process cannot join, or a member does not arrive within the timeout, and
     NotImplementedError on platforms other than CPUs and TPUs.
     """
-    members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
-    seconds = asked.timeout.total_seconds()
+    members = list(request.global_ranks_in_group) or list(range(request.group_size))
+    seconds = request.timeout.total_seconds()
     default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
-    rank, size = default or (asked.group_rank, asked.group_size)
-    job = world(asked.store, rank, size, seconds, start)
+    rank, size = default or (request.group_rank, request.group_size)
+    job = world(request.store, rank, size, seconds, start)
     _adapt_torch()
-    name = job.name_of(str(asked.group_id), is_default=default is None)
+    name = job.name_of(str(request.group_id), is_default=default is None)
     if default is None:
         job.patience = seconds
-    # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are. Torch
-    # gives half an hour to a group without a timeout: how far ranks may be apart is what the default group says.
+    # Check that all members are here before gloo connects: gloo ignores the timeout, waits for minutes, and does not
+    # name the missing ranks. A group without a timeout gets half an hour from torch, so the default group's timeout
+    # bounds how far ranks may be apart.
     job.seconds[name] = min(seconds, job.patience)
     job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     job.seconds[name] = seconds
-    host = _gloo(asked, f"host/{job.token}/{name}", min(seconds, job.patience))
-    made = TpuGroup(job, name, members, asked.group_rank, host)
-    made.store, made.make = asked.store, partial(create, start=start)
-    return made
+    host = _gloo(request, f"host/{job.token}/{name}", min(seconds, job.patience))
+    group = TpuGroup(job, name, members, request.group_rank, host)
+    group.store, group.make = request.store, partial(create, start=start)
+    return group
 
 
 @cache
 def _adapt_torch() -> None:
-    """Change what torch does for devices that it knows alone, in modules that are imported and those that will be."""
+    """Install the patches of torch modules, both the imported ones and those that will be imported later."""
     fsdp.install()
     data_parallel.install()
     splitting.install()
@@ -63,35 +66,38 @@ def _adapt_torch() -> None:
 
 
 @interruptible
-def _made(backend: Future[Any], seconds: float) -> Any:
-    """The connected group, after at most so many seconds: gloo has no timeout for what it waits for in a store."""
+def _connected(backend: Future[Any], seconds: float) -> Any:
+    """Return the connected gloo backend. Raises CollectiveError after `seconds`, since gloo's store reads have no
+    timeout."""
     try:
         return backend.result(seconds)
     except TimeoutError as error:
         raise CollectiveError(
             f"the store of this job has not given gloo the addresses of all ranks within {seconds:g} s, though they "
-            "are all here: it does not answer, or has lost what it was told"
+            "are all here: it does not answer, or has lost data"
         ) from error
 
 
-def _gloo(asked: Any, prefix: str, seconds: float) -> Any:
-    """The group of CPU tensors, which listens on the address by which the job is reached, and on no other. It has to be
-    connected after so many seconds."""
+def _gloo(request: Any, prefix: str, seconds: float) -> Any:
+    """Create the gloo process group for CPU tensors, and wait at most `seconds` until it has connected.
+
+    It listens only on the address by which the other machines of the job reach this one.
+    """
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
-    options._timeout = asked.timeout
-    # The store may still have the addresses of groups that were destroyed, and of processes before a restart: no other
-    # job has this one's token, and no other group of it this name.
-    store = PrefixStore(prefix, asked.store)
-    group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
+    options._timeout = request.timeout
+    # The prefix is unique to this job (its token) and to this group (its name). Otherwise gloo might read the addresses
+    # of groups that were destroyed, or of processes before a restart.
+    store = PrefixStore(prefix, request.store)
+    group = dist.ProcessGroup(store, request.group_rank, request.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
-    made = Future[Any]()
-    connect = partial(gloo, store, asked.group_rank, asked.group_size, options)
-    threading.Thread(target=answered, args=(made, connect), name="lazytpu gloo", daemon=True).start()
-    backend = _made(made, seconds + SETTLING)
+    connected = Future[Any]()
+    connect = partial(gloo, store, request.group_rank, request.group_size, options)
+    threading.Thread(target=answered, args=(connected, connect), name="lazytpu gloo", daemon=True).start()
+    backend = _connected(connected, seconds + SETTLING)
     backend._set_sequence_number_for_group()
     group._register_backend(torch.device("cpu"), kind, backend)
     return group

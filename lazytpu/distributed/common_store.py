@@ -1,5 +1,5 @@
-"""The store of a job, of which nothing waits for ever: torch's client has no timeout for a server that has stopped, as
-with the launcher that it is part of."""
+"""A torch store with a timeout for every call. torch's own client waits forever for a server that has stopped, for
+example because the launcher that hosts it was stopped."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from typing import Any
 
 from lazytpu.interrupts import interruptible
 
-SECONDS = 20.0  # for one answer, with all that is waited for before
+SECONDS = 20.0  # the limit for one answer, queueing included
 
 
 class CommonStore:
-    """The methods of a torch store that is nobody else's. A thread calls them, one at a time. Each raises RuntimeError
-    when there is no answer; after one that did not come in time the store is not asked again."""
+    """A wrapper of the torch store `common`, of which it must be the only user.
 
-    def __init__(self, common: Any, seconds: float = SECONDS):
-        common.set_timeout(timedelta(seconds=seconds / 2))
-        self._store = common
+    One thread makes the calls, one at a time. A call raises RuntimeError when no answer comes in time; all later calls
+    then fail at once.
+    """
+
+    def __init__(self, torch_store: Any, seconds: float = SECONDS):
+        torch_store.set_timeout(timedelta(seconds=seconds / 2))
+        self._store = torch_store
         self._seconds = seconds
-        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_silent = False
@@ -40,7 +43,7 @@ class CommonStore:
                 self._thread = threading.Thread(target=self._work, name="lazytpu store", daemon=True)
                 self._thread.start()
         answer = Future[Any]()
-        self._asked.put((answer, call))
+        self._calls.put((answer, call))
         return self._waited(answer)
 
     @interruptible
@@ -53,12 +56,12 @@ class CommonStore:
 
     def _work(self) -> None:
         while True:
-            answered(*self._asked.get())
+            answered(*self._calls.get())
 
 
 def answered(answer: Future[Any], call: Callable[[], Any]) -> None:
-    """Note what a call gives, or raises."""
+    """Resolve `answer` with the result of `call`, or with the exception that it raises."""
     try:
         answer.set_result(call())
-    except BaseException as error:  # noqa: BLE001  (whoever asked raises it)
+    except BaseException as error:  # noqa: BLE001 (re-raised by whoever reads the future)
         answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""This rank's side of the control plane (see `helper`): what it posts, and what it is told."""
+"""The client side of the control plane (see `helper`): the messages that this rank sends and receives."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible, wait_for
 
-SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
+SETTLING = 1.0  # seconds that the helper needs to notice a lost rank and report it
 
 
 class CollectiveError(RuntimeError):
-    """The ranks of a group cannot go on together: one is gone, came too late, or called something else."""
+    """Raised when the ranks of a group cannot continue together: one is lost, is late, or called another collective."""
 
 
 class Listener(Protocol):
-    """What a rank does when the helper tells it something, on the thread of its `Control`."""
+    """Callbacks for the helper's messages. They run on the thread of the rank's `Control`."""
 
     def wanted(self, group: str, number: int) -> None:
-        """Others have waited for this rank in the next collective of a group."""
+        """Other members have waited for this rank in collective `number` of a group."""
         ...
 
     def agreed(self, group: str, count: int) -> None:
-        """All members of a group have come to so many of its collectives."""
+        """All members of a group have posted its first `count` collectives, with equal signatures."""
         ...
 
     def broken(self, group: str, text: str, cut: bool) -> None:
-        """A group cannot go on, for that reason; `cut` says that what runs in it may never end."""
+        """A group cannot continue, for the reason `text`. `cut` says that its running collectives may never end."""
         ...
 
     def state(self, group: str, number: int) -> str:
-        """How far this rank is with a collective."""
+        """Return how far this rank has come with collective `number` of a group."""
         ...
 
     def has(self, name: str) -> bool:
-        """Whether this rank gives the others a program that one of them lacks: it has it, or is at it."""
+        """Return whether this rank will share the program `name`, which another rank lacks: it has it, or is compiling
+        it."""
         ...
 
 
 class Control:
-    """The connection to the helper, which tells things to `listener`."""
+    """The connection of one rank to the helper. Messages from the helper are passed on to `listener`."""
 
     def __init__(self, host: str, port: int, rank: int, token: str, folder: str, listener: Listener):
         self.rank = rank
@@ -67,7 +68,8 @@ class Control:
         self._mails: dict[int, Callable[[int, str], None]] = {}
         self._lost: str | None = None
         self._listener = listener
-        os.register_at_fork(after_in_child=self._let_go)  # a worker of a DataLoader would keep it after a crash
+        # Otherwise a DataLoader worker would keep the connection open after its parent has crashed.
+        os.register_at_fork(after_in_child=self._let_go)
         self._send({"hello": rank, "token": token, "folder": folder})
         threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
 
@@ -83,9 +85,9 @@ class Control:
         try:
             with self._socket.makefile("rb") as lines:
                 for line in lines:
-                    self._told(json.loads(line))
+                    self._receive(json.loads(line))
         except OSError:
-            pass  # closed, by either side: what waits is told below
+            pass  # closed, by either side; the waiting callers get the error below
         finally:
             with self._changed:
                 self._lost = "the helper process of this job is gone: start the job again"
@@ -93,19 +95,19 @@ class Control:
             for number in list(self._mails):
                 self._mails.pop(number)(-1, self._lost)
 
-    def _told(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if "wanted" in message:
             self._listener.wanted(message["wanted"], message["number"])
             return
         if "state" in message:
             text = self._listener.state(message["state"], message["number"])
-            with suppress(CollectiveError):  # nobody is left who asks
+            with suppress(CollectiveError):  # whoever requested it is gone
                 self._send({"answer": {"group": message["state"], "number": message["number"], "text": text}})
             return
         if "seek" in message:
-            name, there = message["seek"], self._listener.has(message["seek"])
+            name, has_program = message["seek"], self._listener.has(message["seek"])
             with suppress(CollectiveError):
-                self._send({"has": {"name": name, "by": message["by"], "there": there}})
+                self._send({"has": {"name": name, "by": message["by"], "there": has_program}})
             return
         if "mail" in message:
             self._mails.pop(message["mail"])(message["with"], message["text"])
@@ -124,49 +126,60 @@ class Control:
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(self, calls: Sequence[tuple[str, str, str, bool]], members: Mapping[str, Sequence[int]]) -> None:
-        """Say which collectives this rank launches next: the (group, signature, source line, whether anything is
-        launched) of each. The helper is told once who the members of a group are."""
-        told = {group: list(each) for group, each in members.items() if group not in self._groups}
-        self._send({"post": {"members": told, "calls": calls}})
-        self._groups.update(told)
+        """Announce the collectives that this rank launches next.
+
+        Each call is (group, signature, source line, whether anything is launched). The members of a group are sent
+        along only the first time.
+        """
+        new_groups = {group: list(ranks) for group, ranks in members.items() if group not in self._groups}
+        self._send({"post": {"members": new_groups, "calls": calls}})
+        self._groups.update(new_groups)
 
     def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
-        """Say that this rank sends a message, or expects one: its `number` of all of them. When the other end is there,
-        too, `then` is called with its rank, and why they cannot go on, if they cannot; on the thread that listens."""
+        """Announce that this rank sends or expects a message. `number` counts the messages of this rank.
+
+        When the other end has been announced too, `then(rank, text)` runs on the listening thread. `text` is empty, or
+        says why the message cannot be transferred.
+        """
         self._mails[number] = then
         self._send({"mail": {"number": number, **end}})
 
     def withdraw(self, number: int, seconds: float) -> None:
-        """The other end of a message has not come within so many seconds. Unless it comes now, `then` is told why."""
-        with suppress(CollectiveError):  # then the helper is gone, which is told to all
+        """Give up a message whose other end has not been announced within `seconds`. Unless it arrives meanwhile,
+        `then` gets the reason."""
+        with suppress(CollectiveError):  # the helper is gone, and every waiting caller gets that error
             self._send({"withdraw": {"number": number, "seconds": seconds}})
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
-        """Say that a collective that was launched did not end within so many seconds."""
-        with suppress(CollectiveError):  # then the caller does without the helper
+        """Report that a launched collective has not ended within `seconds`."""
+        with suppress(CollectiveError):  # the watchdog breaks the group itself
             self._send({"stuck": {"group": group, "number": number, "seconds": seconds, "call": call}})
 
     def fail(self, group: str, members: Sequence[int], text: str) -> None:
-        """Say that this rank cannot go on in a group."""
-        with suppress(CollectiveError):  # nobody is left who could be told
+        """Report that this rank cannot continue in a group."""
+        with suppress(CollectiveError):  # no other rank can receive it
             self._send({"fail": {"group": group, "members": list(members), "text": text}})
 
     @interruptible
     def seek(self, name: str, seconds: float, of: int | None) -> bool:
-        """Whether the rank `of`, or with None one with another cache folder, has a program or is at it, and will give
-        it to the others; whoever does not answer within so many seconds will not."""
+        """Return whether another rank will share the program `name`: it has it, or is compiling it.
+
+        `of` is the rank to ask; with None, the helper asks one rank per other cache folder. A rank that does not answer
+        within `seconds` counts as no.
+        """
         with suppress(CollectiveError):
-            self._sought.pop(name, None)  # an answer to an earlier question that came too late
+            self._sought.pop(name, None)  # drop a late answer to an earlier query
             self._send({"seek": {"name": name, "of": of}})
             with self._changed:
                 wait_for(self._changed, lambda: name in self._sought or self._lost, seconds)
         return self._sought.pop(name, False)
 
     def wait(self, group: str, number: int, seconds: float, before: float = 0) -> None:
-        """Wait until all members have posted the same collective of that number; this rank has waited for it `before`,
-        too.
+        """Wait until all members have posted collective `number` of a group with equal signatures.
 
-        Raises CollectiveError when they have not, or not within so many seconds.
+        `before` is the time, in seconds, that this rank has waited for it already.
+
+        Raises CollectiveError when the members disagree, or one does not arrive within `seconds`.
         """
         end = time.monotonic() + seconds
         gave_up = False
@@ -181,7 +194,7 @@ class Control:
 
     @interruptible
     def _is_agreed(self, group: str, number: int, seconds: float) -> bool:
-        """Whether it is, after waiting for that at most so many seconds."""
+        """Return whether the collective is agreed, after waiting for that at most `seconds`."""
         with self._changed:
             wait_for(
                 self._changed,
@@ -196,30 +209,30 @@ class Control:
         return False
 
     def why_broken(self, group: str) -> str | None:
-        """What is known to have broken a group."""
+        """Return why a group is broken, or None if it is not known to be."""
         with self._changed:
             return self._broken.get(group) or self._lost
 
     @interruptible
     def why_soon(self, group: str, seconds: float) -> str | None:
-        """The same, which may come to be known within so many seconds."""
+        """Return why a group is broken, after waiting for the helper's message at most `seconds`."""
         with self._changed:
             wait_for(self._changed, lambda: group in self._broken or self._lost, seconds)
         return self.why_broken(group)
 
     def is_connected(self) -> bool:
-        """Whether the helper is still there."""
+        """Return whether the helper is still connected."""
         return self._lost is None
 
     def stop(self) -> None:
-        """End all waits: the process ends, or goes on in another job."""
+        """Make all waits fail, because this process ends or joins another job."""
         with self._changed:
             self._lost = self._lost or "this process has left the job"
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """End the connection: this process goes on in another job."""
-        with suppress(CollectiveError, OSError):  # it has ended
+        """Close the connection, because this process joins another job."""
+        with suppress(CollectiveError, OSError):  # the helper has ended already
             self._send({"bye": self.rank})
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -228,8 +241,10 @@ class Control:
             os.close(self._socket.detach())
 
     def close(self) -> None:
-        """Say, at the end of the process, that this is no crash. The connection ends with the process, and not before:
-        the helper takes it for the life of this rank."""
+        """Report a regular end of the process.
+
+        The socket stays open until the process ends, because the helper takes its end for the end of this rank.
+        """
         os.dup(self._socket.fileno())
-        with suppress(CollectiveError):  # then the helper is gone, and nobody is left to be told
+        with suppress(CollectiveError):  # the helper is gone, and so are the other ranks
             self._send({"bye": self.rank})

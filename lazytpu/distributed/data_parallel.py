@@ -1,10 +1,10 @@
 """DistributedDataParallel with unused parameters or a static graph, and its communication hooks in bfloat16.
 
-Its reducer, in C++, copies a table of what was used through pinned memory, of which torch asks an allocator that a
-device in Python cannot have (torch 2.13). So in a process with such a model, memory of the CPU that is to be pinned is
-plain memory, which is as good here: copies to the device take a snapshot at once.
+Its C++ reducer copies a table of the used parameters through pinned memory (torch 2.13). Pinned memory needs an
+allocator that a device in Python cannot register. So a process with such a model allocates ordinary CPU memory when
+pinned memory is requested. Nothing is lost: copies to the device take a snapshot at once.
 
-It takes `bf16_compress_hook` for devices of CUDA and XPU alone, though nothing in it is theirs.
+DistributedDataParallel accepts `bf16_compress_hook` only on CUDA and XPU, though nothing in it is specific to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lazytpu.frontend.device import pinned
 from lazytpu.frontend.library import replace_kernel
 from lazytpu.frontend.tensors import extent
 
-_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_libraries: list[torch.library.Library] = []  # kept alive: the registrations of a torch library end with it
 
 
 def _empty_strided(
@@ -31,9 +31,9 @@ def _empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
-    """aten::empty_strided on the CPU."""
-    made = torch.empty(extent(tuple(size), tuple(stride)), dtype=dtype, device="cpu").as_strided(size, stride)
-    return pinned.mark(made) if pin_memory else made
+    """The kernel of aten::empty_strided on the CPU; "pinned" memory is ordinary memory with a mark."""
+    tensor = torch.empty(extent(tuple(size), tuple(stride)), dtype=dtype, device="cpu").as_strided(size, stride)
+    return pinned.mark(tensor) if pin_memory else tensor
 
 
 def _pin() -> None:
@@ -44,7 +44,7 @@ def _pin() -> None:
 
 
 def _unnamed(hook: Any) -> Any:
-    """The same hook without its name, by which it is refused."""
+    """Return `hook` under another name, because DistributedDataParallel rejects it by its name."""
 
     @wraps(hook)
     def communication_hook(state: Any, bucket: Any) -> Any:
@@ -59,7 +59,7 @@ def _is_on_device(model: Any) -> bool:
 
 
 def install() -> None:
-    """Look at each DistributedDataParallel that is made."""
+    """Patch DistributedDataParallel, so that each model that is wrapped from now on is checked."""
     wrapper: Any = DistributedDataParallel
     init, set_static, check = wrapper._ddp_init_helper, wrapper._set_static_graph, wrapper._check_comm_hook
 

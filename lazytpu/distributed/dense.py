@@ -1,4 +1,4 @@
-"""Tensors as collectives take them: as they lie in memory, row-major, complex numbers as pairs."""
+"""Convert tensors to and from the form that collectives take: dense, row-major, complex numbers as pairs of reals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from lazytpu.trace.value import EMPTY
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements as one that covers its storage, row-major: itself, if it does.
+    """Return the elements as a tensor that is row-major and covers its storage; the tensor itself, if it is one.
 
-    Memory that nothing has written is written first. It would be a constant of the collective's program, on this rank
-    alone, and XLA computes an all_reduce of a constant without the other ranks.
+    A complex tensor becomes a real one of shape [..., 2]. Memory that nothing has written is filled with zeros first.
+    Otherwise it would be a constant of this rank's program alone, and XLA computes an all_reduce of a constant without
+    the other ranks.
     """
     tensor = tensor.detach()
     if tensor.is_complex():
@@ -25,15 +26,17 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def put(target: torch.Tensor, made: torch.Tensor) -> None:
-    """Write what a collective made into a tensor of as many elements. If the tensor covers its storage, that takes over
-    the value; nothing is copied."""
+def put(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Write the result of a collective into `target`, which has as many elements.
+
+    If both tensors cover their storages in the same layout, the storage takes over the value without a copy.
+    """
     target = target.detach()
-    if target.is_complex() and not made.is_complex():
+    if target.is_complex() and not result.is_complex():
         target = torch.view_as_real(target)
-    value = value_of(made)
-    if is_natural(target, value_of(target).layout) and is_natural(made, value.layout):
+    value = value_of(result)
+    if is_natural(target, value_of(target).layout) and is_natural(result, value.layout):
         if value.layout is value_of(target).layout:
             assign(target, value)
             return
-    target.copy_(made.reshape(target.shape))
+    target.copy_(result.reshape(target.shape))

@@ -1,5 +1,5 @@
-"""FSDP on the device: the op whose way of saving memory costs a program per rank, how modules on the CPU move, and
-the names of a rank's device."""
+"""Patches of FSDP: the kernel of `all_gather_copy_in`, moves of modules from the CPU, and the index of a rank's
+device."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from lazytpu.frontend.torch_private import (
     swap_tensor_impl,
 )
 
-_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_libraries: list[torch.library.Library] = []  # kept alive: the registrations of a torch library end with it
 
 
 def _copy_in(
     inputs: list[torch.Tensor], output: torch.Tensor, sizes: list[int], numel: int, rank: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """fsdp::all_gather_copy_in: what this rank sends, in memory of its own. torch's own writes it into this rank's part
-    of `output`, whose place is another on each rank; here the gather makes its own output."""
+    """The kernel of fsdp::all_gather_copy_in: return this rank's shard in memory of its own.
+
+    torch's kernel writes the shard into `output` at an offset that differs by rank, and so would need a program per
+    rank. Here the all_gather creates its output.
+    """
     with torch.no_grad():
-        return torch.cat([each.reshape(-1) for each in inputs]), output
+        return torch.cat([shard.reshape(-1) for shard in inputs]), output
 
 
 def _become(tensor: torch.Tensor, device: torch.device) -> None:
-    """Move a parameter or buffer of the CPU; the object stays."""
+    """Move a parameter or buffer from the CPU to `device`, keeping the Python object."""
     moved = tensor.detach().to(device)
     if isinstance(tensor, torch.nn.Parameter):
         moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
@@ -41,10 +44,13 @@ def _become(tensor: torch.Tensor, device: torch.device) -> None:
 
 
 def _named(native: Any) -> Any:
-    """torch's own compares the `device_id` of a rank with the device of its parameters, which has one name alone."""
+    """Wrap torch's choice of a rank's device, so that it returns the device index of the parameters.
 
-    def device_of(*given: Any) -> torch.device | None:
-        device = native(*given)
+    torch compares it with the parameters' device, for which every rank uses one index.
+    """
+
+    def device_of(*arguments: Any) -> torch.device | None:
+        device = native(*arguments)
         if device is None or device.type != "tpu":
             return device
         return torch.device("tpu", index_of(device))
@@ -53,7 +59,7 @@ def _named(native: Any) -> Any:
 
 
 def _moving(native: Any) -> Any:
-    """torch's own assigns to `.data`, which refuses a tensor of another kind of device."""
+    """Wrap torch's move of parameters: it assigns to `.data`, which rejects a tensor of another device type."""
 
     def move(params: list[torch.Tensor], buffers: list[torch.Tensor], device: torch.device | None) -> None:
         if device is not None and device.type == "tpu":
@@ -74,7 +80,7 @@ def _replace(native: Any) -> None:
 
 
 def install() -> None:
-    """Hook FSDP when it is imported, since it registers its own kernel then."""
+    """Patch FSDP's modules when they are imported; FSDP registers its own kernel at that time."""
     for place in (FSDP_MOVE, FSDP2_MOVE):
         replace_when_imported(place, _moving)
     replace_when_imported(FSDP_DEVICE, _named)

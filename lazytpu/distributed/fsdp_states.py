@@ -1,8 +1,8 @@
-"""FSDP1's parameters on the CPU for a while: what a full state dict with `offload_to_cpu` collects, and what
-`summon_full_params(offload_to_cpu=True)` shows.
+"""FSDP1's temporary copies of parameters on the CPU: for a full state dict with `offload_to_cpu`, and for
+`summon_full_params(offload_to_cpu=True)`.
 
-FSDP1 assigns tensors of the CPU to the `.data` of parameters on the device, which torch refuses for a device in Python.
-What a parameter is made of is swapped here, and swapped back afterwards.
+FSDP1 assigns CPU tensors to the `.data` of device parameters, which torch rejects for a device in Python. Here the
+tensor implementations are swapped, and swapped back afterwards.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lazytpu.frontend.torch_private import swap_tensor_impl
 
 
 def _swapped(parameter: torch.Tensor, data: torch.Tensor) -> torch.nn.Parameter:
-    """Give a parameter other contents: what it had, which it gets back by another swap."""
+    """Give a parameter the contents `data`. Returns a parameter with the old contents, for swapping back."""
     contents = torch.nn.Parameter(data, requires_grad=parameter.requires_grad)
     swap_tensor_impl(parameter, contents)
     return contents
 
 
 def adapt(handle: Any) -> None:
-    """Change the class that has the parameters of a module."""
+    """Patch the class `FlatParamHandle`, which holds the parameters of a module."""
     native_to, native_to_cpu = handle.flat_param_to, handle.to_cpu
 
     def flat_param_to(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -43,20 +43,20 @@ def adapt(handle: Any) -> None:
                 yield
             return
         copy = flat.detach().cpu()
-        # With use_orig_params; of tied ones the object is there twice.
-        originals = {id(each): each for each in (*(flat._params or ()), *(flat._shared_params or ()))}
-        held = [(each, _swapped(each, copy[:0])) for each in originals.values()]
-        held.append((flat, _swapped(flat, copy)))
+        # These exist with use_orig_params. Tied parameters appear twice, hence the dictionary by identity.
+        originals = {id(parameter): parameter for parameter in (*(flat._params or ()), *(flat._shared_params or ()))}
+        saved = [(parameter, _swapped(parameter, copy[:0])) for parameter in originals.values()]
+        saved.append((flat, _swapped(flat, copy)))
         if self._use_orig_params:
             self._use_unsharded_views(as_params=True)
         self._free_unsharded_flat_param()
         try:
             yield
         finally:
-            whole = self._alloc_padded_unsharded_flat_param()
-            whole[: flat.numel()].copy_(flat.detach())
-            for each, contents in held:
-                swap_tensor_impl(each, contents)
-            self._use_unsharded_flat_param(whole)
+            unsharded = self._alloc_padded_unsharded_flat_param()
+            unsharded[: flat.numel()].copy_(flat.detach())
+            for parameter, contents in saved:
+                swap_tensor_impl(parameter, contents)
+            self._use_unsharded_flat_param(unsharded)
 
     handle.flat_param_to, handle.to_cpu = flat_param_to, to_cpu

@@ -1,7 +1,7 @@
-"""The process group "tpu": collectives of device tensors are recorded, and CPU tensors go to a gloo group inside it.
+"""The process group "tpu": collectives of device tensors are recorded; CPU tensors go to a gloo group inside it.
 
-Nothing runs at a call: a collective is a record like any op, its handle needs no waiting, and what is between two
-collectives stays one program. Tensors may have any layout; what is sent is dense.
+A call launches nothing: a collective is a record like any op, and its handle is complete at once. So the ops between
+two collectives form one program. Tensors may have any layout; they are made dense before they are sent.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ def _on_device(tensors: Any) -> bool:
 
 
 def _check_devices(name: str, tensors: Any) -> None:
-    """Raises ValueError for tensors of another device beside those of this one."""
-    for each in tensors:
-        if isinstance(each, list | tuple):
-            _check_devices(name, each)
-        elif each.device.type != "tpu":
-            raise ValueError(f"{name} expected all of its tensors on 'tpu'; one is on {str(each.device)!r}")
+    """Raise ValueError if a tensor is on another device than "tpu"."""
+    for nested in tensors:
+        if isinstance(nested, list | tuple):
+            _check_devices(name, nested)
+        elif nested.device.type != "tpu":
+            raise ValueError(f"{name} expected all of its tensors on 'tpu'; one is on {str(nested.device)!r}")
 
 
 def collective(method: F) -> F:
-    """A method for device tensors; calls with tensors of the CPU go to gloo's method of that name."""
+    """Decorate a method for device tensors: calls with CPU tensors go to gloo's method of the same name."""
 
     @wraps(method)
     @torch.no_grad()
     def call(self: TpuGroup, *args: Any, **kwargs: Any) -> Any:
-        given = [argument for argument in args[:2] if isinstance(argument, list | torch.Tensor)]
-        if any(map(_on_device, given)):
-            _check_devices(method.__name__, given)
+        tensors = [argument for argument in args[:2] if isinstance(argument, list | torch.Tensor)]
+        if any(map(_on_device, tensors)):
+            _check_devices(method.__name__, tensors)
             if method.__name__ not in ("allreduce", "allreduce_coalesced"):
-                refuse(method.__name__, given)
+                refuse(method.__name__, tensors)
             return method(self, *args, **kwargs)
         return self.on_host(method.__name__, *args, **kwargs)
 
@@ -62,8 +62,8 @@ def collective(method: F) -> F:
 
 
 class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting, dist.ProcessGroup):
-    """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
-    them."""
+    """The process group of the global ranks `members`. `rank` is this process's index in it; `name` is equal on all
+    members."""
 
     def __init__(self, world: World, name: str, members: Sequence[int], rank: int, host: Any):
         dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
@@ -75,7 +75,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         self.works: list[Any] | None = None
 
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
-        entry = self.world.note(self.key)  # first: in strict mode it is launched while it is recorded
+        entry = self.world.note(self.key)  # before recording: strict mode launches the collective while it is recorded
         try:
             return op(*arguments, self.key, self.members)
         except BaseException:
@@ -83,12 +83,14 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
             raise
 
     def _handle(self, result: Any) -> Recorded:
-        """The handle of what was recorded last."""
+        """Return the handle of the collective that was recorded last."""
         return Recorded(result, self.world.last(self.key), self.world)
 
     # -- reductions
 
     def _reduced(self, tensor: torch.Tensor, options: Any) -> torch.Tensor:
+        """Record the all_reduce of `tensor`; XLA has no bitwise reductions across processes, so these are gathered and
+        combined."""
         kind, factor = reductions.reduce_op(options)
         if reductions.is_bitwise(kind):
             return reductions.combined(kind, self._gathered(tensor))
@@ -118,15 +120,15 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         return self._handle(tensors)
 
     def _scattered(self, parts: torch.Tensor, shape: Sequence[int], options: Any) -> torch.Tensor:
-        """This member's part, of that shape, of the reduction of `parts`."""
+        """Record the reduce_scatter of `parts`, and return this member's part, of shape `shape`."""
         kind, factor = reductions.reduce_op(options)
         if reductions.is_bitwise(kind):
             return self._reduced(parts, options).reshape(self.size(), -1)[self.rank()].reshape(shape)
         of_dtype = reductions.kind_of(kind, parts.dtype)
-        real = [*shape, 2] if parts.is_complex() else list(shape)
+        sizes = [*shape, 2] if parts.is_complex() else list(shape)
         x = dense(reductions.before(kind, factor, parts))
-        made = self._record(OPS.reduce_scatter, x, of_dtype, real)
-        return reductions.after(kind, made, self.size())
+        scattered = self._record(OPS.reduce_scatter, x, of_dtype, sizes)
+        return reductions.after(kind, scattered, self.size())
 
     @collective
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
@@ -138,29 +140,30 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
 
     @collective
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        for output, each in zip(outputs, inputs, strict=True):
-            self.reduce_scatter_single(output, each, opts)
+        for output, input in zip(outputs, inputs, strict=True):
+            self.reduce_scatter_single(output, input, opts)
         return self._handle(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # pyright: ignore[reportAssignmentType]
 
     @collective
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        for output, parts in zip(outputs, inputs, strict=True):
-            if len({part.shape for part in parts}) == 1:
-                put(output, self._scattered(torch.stack(list(parts)), output.shape, opts))
-            else:  # each member's part has a size of its own
-                reduced = [self._reduced(part, opts) for part in parts]
+        for output, slots in zip(outputs, inputs, strict=True):
+            if len({slot.shape for slot in slots}) == 1:
+                put(output, self._scattered(torch.stack(list(slots)), output.shape, opts))
+            else:  # the members' parts have different shapes
+                reduced = [self._reduced(slot, opts) for slot in slots]
                 put(output, reduced[self.rank()])
         return self._handle(outputs)
 
     # -- copies
 
     def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """[n, ...]: the tensor of each member; a complex one as pairs of real numbers."""
+        """Record the all_gather of a tensor: shape [n, ...], by member; complex numbers as pairs of reals."""
         return self._record(OPS.all_gather, dense(tensor))
 
     def _sent(self, tensor: torch.Tensor, root: int) -> torch.Tensor:
+        """Record the broadcast of a tensor from member `root`."""
         return self._record(OPS.broadcast, dense(tensor), root)
 
     @collective
@@ -180,63 +183,67 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
 
     @collective
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        for output, each in zip(outputs, inputs, strict=True):
-            self.all_gather_single(output, each, opts)
+        for output, input in zip(outputs, inputs, strict=True):
+            self.all_gather_single(output, input, opts)
         return self._handle(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced  # pyright: ignore[reportAssignmentType]
 
     @collective
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Its future has all parts of an input in one tensor, as NCCL's: torch's quantization hooks need them so."""
-        made: list[Any] = []
-        for parts, each in zip(outputs, inputs, strict=True):
-            self._check_count("all_gather", parts)
-            if len({part.shape for part in parts}) == 1:
-                if parts[0].numel() != each.numel():
+        """Gather the tensors of all members.
+
+        The future of its handle has the parts stacked in one tensor per input, as NCCL's has: torch's quantization
+        hooks rely on it.
+        """
+        results: list[Any] = []
+        for slots, input in zip(outputs, inputs, strict=True):
+            self._check_count("all_gather", slots)
+            if len({slot.shape for slot in slots}) == 1:
+                if slots[0].numel() != input.numel():
                     raise ValueError(
-                        f"all_gather expected tensors of the input's shape {list(each.shape)}; they have "
-                        f"{list(parts[0].shape)}"
+                        f"all_gather expected tensors of the input's shape {list(input.shape)}; they have "
+                        f"{list(slots[0].shape)}"
                     )
-                gathered = self._gathered(each)
-                for part, one in zip(parts, gathered, strict=True):
-                    put(part, one)
-                made.append(torch.view_as_complex(gathered) if each.is_complex() else gathered)
-            else:  # each member's part has a size of its own
-                for root, part in enumerate(parts):
-                    put(part, self._sent(each if root == self.rank() else part, root))
-                made.append(list(parts))
-        return self._handle(made)
+                gathered = self._gathered(input)
+                for slot, row in zip(slots, gathered, strict=True):
+                    put(slot, row)
+                results.append(torch.view_as_complex(gathered) if input.is_complex() else gathered)
+            else:  # the members' parts have different shapes
+                for root, slot in enumerate(slots):
+                    put(slot, self._sent(input if root == self.rank() else slot, root))
+                results.append(list(slots))
+        return self._handle(results)
 
     @collective
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        for i, each in enumerate(inputs):
-            self.allgather([[parts[i] for parts in outputs]], [each], opts)
-        return self._handle([part for parts in outputs for part in parts])
+        for i, input in enumerate(inputs):
+            self.allgather([[slots[i] for slots in outputs]], [input], opts)
+        return self._handle([slot for slots in outputs for slot in slots])
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """All members get the tensors, and the root keeps them."""
+        """Gather the tensors on all members; only the root writes them to `outputs`."""
         if not _on_device(inputs):
             return self.on_host("gather", outputs, inputs, opts)
-        for parts in outputs if self.rank() == opts.rootRank else ():
-            self._check_count("gather", parts)
+        for slots in outputs if self.rank() == opts.rootRank else ():
+            self._check_count("gather", slots)
         with torch.no_grad():
             gathered = self._gathered(inputs[0])
-            for parts in outputs if self.rank() == opts.rootRank else ():
-                for part, made in zip(parts, gathered, strict=True):
-                    put(part, made)
-        return self._handle([part for parts in outputs for part in parts])
+            for slots in outputs if self.rank() == opts.rootRank else ():
+                for slot, row in zip(slots, gathered, strict=True):
+                    put(slot, row)
+        return self._handle([slot for slots in outputs for slot in slots])
 
     @collective
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         output, root = outputs[0], opts.rootRank
         if self.rank() == root:
             self._check_count("scatter", inputs[0])
-            parts = torch.stack(list(inputs[0]))
+            stacked = torch.stack(list(inputs[0]))
         else:
-            parts = output.new_zeros((self.size(), *output.shape))
+            stacked = output.new_zeros((self.size(), *output.shape))
         size = [*output.shape, 2] if output.is_complex() else list(output.shape)
-        put(output, self._record(OPS.scatter, dense(parts), root, size))
+        put(output, self._record(OPS.scatter, dense(stacked), root, size))
         return self._handle(outputs)
 
     @collective
@@ -248,7 +255,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         input_sizes: list[int],
         opts: Any = None,
     ) -> Any:
-        if output_sizes or input_sizes:  # how others split theirs cannot be known here
+        if output_sizes or input_sizes:  # each member knows only its own split sizes
             return self.exchange(output, input, output_sizes, input_sizes)
         if input.shape[0] % self.size() or output.numel() != input.numel():
             raise ValueError(
@@ -277,7 +284,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
                 f"{list(whole.shape)} and {list(part.shape)}"
             )
 
-    # -- what torch asks of a group
+    # -- the interface that torch expects of a process group
 
     def getBackendName(self) -> str:
         return "tpu"
@@ -307,7 +314,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         return True
 
     def _set_sequence_number_for_group(self) -> None:
-        """The control plane counts."""
+        """Do nothing: the control plane numbers the collectives."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self.world.posted(self.key)
@@ -326,4 +333,4 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
         finish()
 
     def abort(self) -> None:
-        """Nothing is in flight that could be stopped."""
+        """Do nothing: a running collective cannot be stopped from here."""

@@ -1,9 +1,11 @@
-"""Collectives of tensors of the CPU, which gloo runs.
+"""Collectives of CPU tensors, which gloo runs.
 
-Gloo ends a process that gets more than it expects, and its other errors name no rank. So the ranks compare what they
-call, as they do for the device, and what fails is explained by what the control plane knows. A call starts when all
-members are there. One that returns a handle then does so on the thread that hears of it, since its caller may be doing
-something else that others wait for.
+Gloo aborts a process that receives more data than it expects, and its other errors name no rank. So the ranks compare
+their calls over the control plane before gloo starts, as for device tensors, and errors are explained by the control
+plane.
+
+A call starts when all members have posted it. An asynchronous call starts on the thread that receives this message,
+since its caller may be busy with something that other ranks wait for.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import World, flush
 from lazytpu.options import options
 
-# By the name of a method: which argument has tensors of equal sizes on all members.
+# Method name -> index of the argument whose tensors must have equal sizes on all members.
 EQUAL: dict[str, int] = {"allgather": 1, "gather": 1}
 EQUAL |= dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 0)
 
 
 class HostTensors:
-    """The part of a process group that does this. `host` is the gloo group of the same `members`."""
+    """The methods of a process group for CPU tensors. `host` is the gloo group of the same `members`."""
 
     world: World
     key: str
@@ -39,33 +41,34 @@ class HostTensors:
     host: Any
 
     def on_host(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Gloo's method of that name. Raises CollectiveError when a member is gone, does not come, or calls something
-        else."""
+        """Run gloo's method `name`. Raises CollectiveError when a member is lost, is late, or calls something else."""
         flush()
         run = getattr(self.host, name)
         if options.collectives == "trusted":
             return run(*args, **kwargs)
-        how = next((each for each in (*args, *kwargs.values()) if hasattr(each, "asyncOp")), None)
+        call_options = next((argument for argument in (*args, *kwargs.values()) if hasattr(argument, "asyncOp")), None)
         order = self.world.host_order(self.key, HostOrder)
         with order.lock:
-            called = self.world.meeting("CPU tensors", self.key, self.members, _signature(name, args, how))
+            called = self.world.meeting("CPU tensors", self.key, self.members, _signature(name, args, call_options))
             work = HostWork(order, called, lambda: run(*args, **kwargs))
             order.waiting.append(work)
-        if how is None or not how.asyncOp:
+        if call_options is None or not call_options.asyncOp:
             work.started()
         return work
 
 
 class HostOrder:
-    """What of one group is `waiting` for its members, in the order of the calls, in which gloo has to start it. The
-    `lock` is held while a call says what it is, and until it is the last."""
+    """The queue of one group's calls that wait for other members, in call order: gloo must start them in this order.
+
+    `lock` is held from the announcement of a call until it is in the queue.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.waiting: deque[HostWork] = deque()
 
     def agreed(self, count: int) -> None:
-        """All members have come to so many calls: start those."""
+        """Start the first `count` calls of the group: all members have posted them."""
         with self.lock:
             while self.waiting and self.waiting[0].number < count:
                 self.waiting.popleft().start()
@@ -73,7 +76,7 @@ class HostOrder:
 
 @contextmanager
 def explained(called: Collective) -> Iterator[None]:
-    """Gloo's errors with the call, and with what is known of it, after a report."""
+    """Re-raise gloo's errors with the call and the control plane's reason, after the report is written."""
     try:
         yield
     except RuntimeError as error:
@@ -85,7 +88,7 @@ def explained(called: Collective) -> Iterator[None]:
 
 
 def _why(called: Collective) -> str | None:
-    """Why it failed, as far as the control plane knows: who is gone, or has not come."""
+    """Return the control plane's reason for a failure: which rank is lost or late. None if it knows of none."""
     control, group = called.world.control, called.entry.group
     if (text := control.why_soon(group, SETTLING)) is not None:
         return text
@@ -98,7 +101,7 @@ def _why(called: Collective) -> str | None:
 
 
 class HostWork(dist.Work):
-    """The handle of gloo's work, which `begin` starts when all members have come; its errors say more."""
+    """The handle of gloo's work. `begin` starts the work, once all members have posted the call."""
 
     def __init__(self, order: HostOrder, called: Collective, begin: Callable[[], Any]):
         super().__init__()
@@ -116,12 +119,15 @@ class HostWork(dist.Work):
         self._called.met()
         try:
             self._work = self._begin()
-        except Exception as error:  # noqa: BLE001  (raised where it is waited for)
+        except Exception as error:  # noqa: BLE001 (re-raised by wait)
             self._error = error
-        self._begin = None  # it holds the tensors
+        self._begin = None  # frees the tensors that it refers to
 
     def started(self, seconds: float | None = None) -> Any:
-        """Gloo's work, once all members have come; after so many seconds they have not. Raises CollectiveError."""
+        """Return gloo's work once all members have posted the call.
+
+        Raises CollectiveError if they have not after `seconds` (None: the group's timeout), or if the start failed.
+        """
         if self._begin is not None:
             self._called.meet(seconds)
             self._order.agreed(self.number + 1)
@@ -131,21 +137,21 @@ class HostWork(dist.Work):
         return self._work
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait until it is done. Raises CollectiveError."""
+        """Wait until the work is done. Raises CollectiveError."""
         work = self.started(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
         with explained(self._called):
             return work.wait(timeout) if timeout > NO_TIMEOUT else work.wait()
 
     def get_future(self) -> Any:
-        """Gloo's own, with its errors, once all members have come."""
+        """Wait for the members, and return gloo's future, which reports gloo's own errors."""
         return self.started().get_future()
 
     def result(self) -> Any:
-        """The tensors, when it is done."""
+        """Return the tensors of the finished work."""
         return self.started().result()
 
     def is_completed(self) -> bool:
-        """Whether it is done, or has failed."""
+        """Return whether the work is done or has failed."""
         called = self._called
         late = time.monotonic() - called.entry.times[0] > called.world.seconds[called.entry.group]
         if self._begin is not None and (late or called.world.control.why_broken(called.entry.group)):
@@ -156,26 +162,28 @@ class HostWork(dist.Work):
         return self._error is not None or (self._work is not None and self._work.is_completed())
 
     def is_success(self) -> bool:
-        """Whether it is done."""
+        """Return whether the work is done without an error."""
         return self._work is not None and self._work.is_success()
 
     def exception(self) -> Any:
-        """Why it has failed."""
+        """Return the error of the work, or None."""
         return self._error if self._work is None else self._work.exception()
 
     def synchronize(self) -> None:
-        """There is no stream that has to wait for it."""
+        """Wait for the start; no stream has to be synchronized."""
         self.started().synchronize()
 
 
-def _signature(name: str, args: tuple[Any, ...], how: Any) -> str:
-    """What has to be equal on all members: `broadcast(root 0) of CPU tensors float32[4]`; gloo looks at the number of
-    elements alone."""
-    root = f"(root {how.rootRank})" if hasattr(how, "rootRank") else ""
+def _signature(name: str, args: tuple[Any, ...], call_options: Any) -> str:
+    """Return the text that must be equal on all members: `broadcast(root 0) of CPU tensors float32[4]`.
+
+    It has element counts in place of shapes, since gloo compares nothing else.
+    """
+    root = f"(root {call_options.rootRank})" if hasattr(call_options, "rootRank") else ""
     tensors = _flat(args[EQUAL[name]]) if name in EQUAL else []
-    sizes = ", ".join(f"{str(each.dtype).removeprefix('torch.')}[{each.numel()}]" for each in tensors)
+    sizes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')}[{tensor.numel()}]" for tensor in tensors)
     return f"{name}{root} of CPU tensors {sizes}".strip()
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else [part for each in tensors for part in _flat(each)]
+    return [tensors] if isinstance(tensors, torch.Tensor) else [leaf for nested in tensors for leaf in _flat(nested)]

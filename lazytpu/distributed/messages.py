@@ -1,8 +1,8 @@
-"""One end of a message between two ranks, which gloo carries when both are there.
+"""One end of a message between two ranks, which gloo transfers once both ends are announced.
 
-Gloo compares nothing: it takes a smaller message, or one of another dtype, for what was expected, and a larger one ends
-the process. So each end tells the helper what it sends or expects, and gloo starts when the helper knows of both: on
-the thread that listens to it, since the caller may be doing something else that others wait for.
+Gloo compares nothing: it accepts a smaller message or another dtype, and a larger message aborts the process. So each
+end is announced to the helper. Gloo starts when the helper has matched both, on the thread that listens to the helper,
+since the caller may be busy with something that other ranks wait for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from lazytpu.frontend.lines import call_site
 from lazytpu.interrupts import interruptible
 from lazytpu.options import options
 
-ANSWER = 5.0  # seconds in which the helper has to say that the other end did not come, and where it is
+ANSWER = 5.0  # seconds in which the helper has to answer a `withdraw`
 
 
 class Message:
-    """A message of a member of the group `key` of ranks `members`. Its other end is a member's number, or None for
-    anyone who sends; `begin` starts gloo's work with that."""
+    """A message of the group `key` with the ranks `members`.
+
+    `other` is the member index of the other end; None accepts any sender. `begin` starts gloo's work with this index.
+    """
 
     def __init__(self, world: World, key: str, members: list[int], other: int | None, begin: Callable[[Any], Any]):
         self.world = world
@@ -36,21 +38,21 @@ class Message:
         self._begin = begin
         self._work: Any = None
         self._error: Exception | None = None
-        self._known = threading.Event()  # that the other end is there, or that it will never be
+        self._known = threading.Event()  # the other end is announced, or will never be
 
     def start(self, tensors: list[torch.Tensor], tag: int, sends: bool) -> Message:
-        """Tell the helper of it; without comparison, begin."""
+        """Announce this end to the helper. With `collectives="trusted"`, start at once."""
         peer = "anyone" if self.other is None else f"rank {self.members[self.other]}"
-        shapes, sizes = (", ".join(map(how, tensors)) for how in (_shape, _size))
-        what = f"send {shapes} to {peer}" if sends else f"recv {shapes} from {peer}"
+        shapes, sizes = (", ".join(map(format, tensors)) for format in (_shape, _size))
+        call = f"send {shapes} to {peer}" if sends else f"recv {shapes} from {peer}"
         flight, number = self.world.flight, next(self.world.messages)
-        self.entry = flight.post(f"messages of {self.key}", str(call_site()), number, what, ())
+        self.entry = flight.post(f"messages of {self.key}", str(call_site()), number, call, ())
         if options.collectives == "trusted":
             self._begun(self.other)
             return self
         self.world.control.mail(
             number,
-            self._told,
+            self._matched,
             group=self.key,
             tag=tag,
             other=None if self.other is None else self.members[self.other],
@@ -60,7 +62,7 @@ class Message:
         )
         return self
 
-    def _told(self, rank: int, text: str) -> None:
+    def _matched(self, rank: int, text: str) -> None:
         if text:
             self._error = CollectiveError(text)
             self._known.set()
@@ -71,15 +73,15 @@ class Message:
         self.entry.reached()
         try:
             self._work = self._begin(other)
-        except Exception as error:  # noqa: BLE001  (raised where it is waited for)
+        except Exception as error:  # noqa: BLE001 (re-raised by wait)
             self._error = error
         self.entry.reached()
         self._known.set()
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Wait until it has been sent or received.
+        """Wait until the message has been sent or received.
 
-        Raises CollectiveError when the other end is something else, is gone, or does not come in time.
+        Raises CollectiveError when the other end does not match, is lost, or does not arrive in time.
         """
         seconds = timeout.total_seconds() or self.world.seconds[self.key]
         try:
@@ -94,8 +96,8 @@ class Message:
             self.entry.failed = True
             self.world.watch.dump(self.entry.group, str(error))
             text = str(error)
-            if "gloo" in text.lower() and (gone := self.world.control.why_soon(f"start of {self.key}", SETTLING)):
-                text = f"{gone}\n({text})"
+            if "gloo" in text.lower() and (lost := self.world.control.why_soon(f"start of {self.key}", SETTLING)):
+                text = f"{lost}\n({text})"
             raise CollectiveError(f"{self.entry.signature} at {self.entry.line}: {text}") from error
         self.entry.reached()
         return True
@@ -113,5 +115,5 @@ def _shape(tensor: torch.Tensor) -> str:
 
 
 def _size(tensor: torch.Tensor) -> str:
-    """What gloo needs to be equal."""
+    """Return the properties that gloo needs to be equal: dtype and element count."""
     return f"{tensor.dtype} {tensor.numel()}"

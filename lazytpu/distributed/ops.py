@@ -1,7 +1,7 @@
-"""The ops that process groups record; `lazytpu.aten.collectives` says what they mean.
+"""The ops that process groups record; `lazytpu.aten.collectives` has their rules.
 
-`members` are the global ranks of the `group`, in its order: the program runs on their devices. Tensors are sent as they
-lie in memory, so an operand must cover its whole storage.
+`members` are the global ranks of the `group`, in its order; the program runs on their devices. An operand must cover
+its whole storage, because it is sent in memory order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _gathered(self: torch.Tensor, group: str, members: Sequence[int]) -> torch.T
     return self.new_empty((len(members), *self.shape))
 
 
-def _part(self: torch.Tensor, how: Any, size: Sequence[int], group: str, members: Sequence[int]) -> torch.Tensor:
+def _part(self: torch.Tensor, kind: Any, size: Sequence[int], group: str, members: Sequence[int]) -> torch.Tensor:
     return self.new_empty(size)
 
 

@@ -1,7 +1,7 @@
-"""Zero-bubble schedules of pipelines, which compute the gradients of weights apart from those of inputs.
+"""Zero-bubble pipeline schedules, which compute the gradients of weights separately from the gradients of inputs.
 
-torch collects what belongs together there in sets of nodes, whose order is that of their addresses: another one in each
-step, and so another program. Here it is the order of the parameters and of the graph.
+torch collects parameter groups in sets of graph nodes, whose order depends on addresses. So each step would have
+another order, and compile another program. Here the groups are sorted by the order of the parameters and the graph.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def ordered(native: Any) -> Any:
-    """`native`, which makes these groups, with the order that repeats."""
+    """Wrap torch's `get_param_groups` (`native`), so that its result has the same order in every step."""
 
     @wraps(native)
     def get_param_groups(inputs: list[Any], params: list[Any], reverse_edges: dict[Any, list[Any]]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""What goes through the host, over gloo: messages between two ranks, and barriers.
+"""Messages between two ranks, and barriers. They go through the host, over gloo.
 
-Ranks call these in orders of their own: a ring of ranks that send first and receive then would wait for ever, if each
-message were a program of two devices, which run their programs in the order of the launches.
+Devices run programs in launch order, and ranks call sends and receives in different orders. If each message were a
+program of two devices, a ring of ranks that send first and then receive would deadlock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lazytpu.frontend.torch_private import CallbackWork
 
 
 class PointToPoint:
-    """The part of a process group that does this. `host` is the gloo group of the same members."""
+    """The methods of a process group for messages and barriers. `host` is the gloo group of the same members."""
 
     world: World
     key: str
@@ -27,28 +27,30 @@ class PointToPoint:
     works: list[Any] | None
 
     def _later(self, work: Any) -> Any:
-        """A handle; one that is being coalesced is also waited for with the others."""
+        """Return the handle, which also joins the group of calls that are being coalesced."""
         if self.works is not None:
             self.works.append(work)
         return work
 
     @torch.no_grad()
     def send(self, tensors: list[torch.Tensor], destination: int, tag: int = 0) -> Any:
-        """Start to send the tensors to a member. Waits until they are computed, and for nothing else: they are read
-        before what is pending is cut, so that what they do not need stays behind."""
+        """Start to send the tensors to a member. Waits only until the tensors are computed.
+
+        They are read before pending collectives are cut, so that only the ops that they need run here.
+        """
         copies = [tensor.detach().cpu().contiguous() for tensor in tensors]
         flush()
         return self._later(on_wait(self._message(copies, destination, tag, sends=True), partial(_keep, copies)))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
-        """Start to receive from a member; the tensors have the values after the handle's `wait()`."""
+        """Start to receive from a member. The tensors have the received values after the handle's `wait()`."""
         flush()
         copies = _host_copies(tensors)
         message = self._message(copies, source, tag, sends=False)
         return self._later(on_wait(message, partial(_fill, tensors, copies)))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Any:
-        """The same from whoever sends first."""
+        """Start to receive from any member, whichever sends first."""
         flush()
         copies = _host_copies(tensors)
         message = self._message(copies, None, tag, sends=False)
@@ -63,13 +65,15 @@ class PointToPoint:
         return Message(self.world, self.key, self.members, other, begin).start(copies, tag, sends)
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until all members are here, who then have posted their collectives of this group. Who does not come is
-        named, and so is what failed in the group."""
+        """Wait until all members have called it; they have posted their earlier collectives of this group then.
+
+        Raises CollectiveError, naming late members, and any failure in the group.
+        """
         flush()
-        coming = self.world.meeting("barriers", self.key, self.members, "barrier")
+        meeting = self.world.meeting("barriers", self.key, self.members, "barrier")
 
         def wait(timeout: Any) -> bool:
-            coming.meet()
+            meeting.meet()
             if self.world.control.why_broken(self.key) is not None:
                 finish()
             return True
@@ -77,7 +81,7 @@ class PointToPoint:
         return CallbackWork(wait)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """The same, naming the members that do not come."""
+        """Wait until all members have called it; the error names the members that have not."""
         flush()
         self.host.monitored_barrier(timeout, wait_all_ranks)
 
@@ -90,15 +94,15 @@ class PointToPoint:
 
 
 def _host_copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """CPU tensors of the same shapes, whose contents do not matter."""
+    """Return uninitialized CPU tensors of the same shapes and dtypes."""
     return [torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for tensor in tensors]
 
 
-def _keep(*held: Any) -> None:
-    """Nothing: what is sent has to live until it is sent."""
+def _keep(*tensors: Any) -> None:
+    """Do nothing. Holding the arguments keeps the sent tensors alive until they are sent."""
 
 
 @torch.no_grad()
-def _fill(tensors: list[torch.Tensor], copies: list[torch.Tensor], *held: Any) -> None:
+def _fill(tensors: list[torch.Tensor], copies: list[torch.Tensor], *unused: Any) -> None:
     for tensor, copy in zip(tensors, copies, strict=True):
         tensor.detach().copy_(copy)

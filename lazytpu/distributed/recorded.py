@@ -1,4 +1,4 @@
-"""The collectives that are recorded, and not cut."""
+"""The collectives that are recorded, and not cut yet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lazytpu.trace.recorder import Recorder
 
 
 def pending() -> list[Recorder]:
-    """The recorders that have some."""
-    return [each for each in recorders() if each.state.collective]
+    """Return the recorders whose pending traces have collectives."""
+    return [recorder for recorder in recorders() if recorder.state.collective]
 
 
 def cut_collectives() -> None:
-    """Cut them, which launches them when the others have come."""
+    """Cut these traces. Their collectives are launched when the other ranks have posted them too."""
     place = call_site()
-    for each in pending():
-        each.cut(PEER, place)
+    for recorder in pending():
+        recorder.cut(PEER, place)

@@ -1,4 +1,4 @@
-"""Reductions of process groups as what the dialect has: sums, products, minima and maxima, and what is around them."""
+"""Map torch's reductions to those of the dialect (sum, product, min, max), with the ops needed before and after."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BITWISE: dict[Any, Callable[..., torch.Tensor]] = {
     dist.ReduceOp.BXOR: torch.bitwise_xor,
 }
 _KINDS = {SUM: "add", AVG: "add", PRODUCT: "mul", MIN: "min", MAX: "max", dist.ReduceOp.PREMUL_SUM: "add"}
-_LOGICAL = {SUM: "or", MAX: "or", PRODUCT: "and", MIN: "and"}  # of booleans, as NCCL has them
+_LOGICAL = {SUM: "or", MAX: "or", PRODUCT: "and", MIN: "and"}  # for booleans, as in NCCL
 
 
 def reduce_op(options: Any) -> tuple[Kind, Any]:
-    """The operation of a call's options, and the factor of PREMUL_SUM."""
+    """Return the reduction of a call's options, and the factor if it is PREMUL_SUM (else None)."""
     op = getattr(options, "reduceOp", options)
     if op is None:
         return SUM, None
@@ -31,12 +31,12 @@ def reduce_op(options: Any) -> tuple[Kind, Any]:
 
 
 def is_bitwise(kind: Kind) -> bool:
-    """Whether XLA has no such reduction between processes, so that everything is gathered."""
+    """Return whether a reduction is bitwise. XLA has none across processes, so all operands are gathered for it."""
     return kind in BITWISE
 
 
 def kind_of(kind: Kind, dtype: torch.dtype) -> str:
-    """The reduction of the dialect. Raises RuntimeError for one that the dtype has not."""
+    """Return the dialect's reduction for a dtype. Raises RuntimeError for a pair that torch does not support."""
     if dtype is torch.bool and kind in _LOGICAL:
         return _LOGICAL[kind]
     if kind not in _KINDS or dtype is torch.bool or (dtype.is_complex and kind in (PRODUCT, MIN, MAX)):
@@ -45,12 +45,12 @@ def kind_of(kind: Kind, dtype: torch.dtype) -> str:
 
 
 def before(kind: Kind, factor: Any, x: torch.Tensor) -> torch.Tensor:
-    """What is reduced in place of `x`."""
+    """Return the operand of the dialect's reduction: `x`, scaled for PREMUL_SUM."""
     return x * factor if kind == dist.ReduceOp.PREMUL_SUM else x
 
 
 def after(kind: Kind, reduced: torch.Tensor, size: int) -> torch.Tensor:
-    """The result, from what was reduced over `size` members."""
+    """Return the final result from the dialect's reduction over `size` members: divided for AVG."""
     if kind != AVG:
         return reduced
     floating = reduced.is_floating_point() or reduced.is_complex()
@@ -58,10 +58,10 @@ def after(kind: Kind, reduced: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def combined(kind: Kind, gathered: torch.Tensor) -> torch.Tensor:
-    """The bitwise reduction of [n, ...] over its first dimension."""
+    """Reduce [n, ...] bitwise over its first dimension. Raises RuntimeError for floating-point and complex dtypes."""
     if gathered.dtype.is_floating_point or gathered.dtype.is_complex:
         raise RuntimeError(f"Cannot use ReduceOp.{kind.name} with {gathered.dtype}")
     result = gathered[0]
-    for part in gathered[1:]:
-        result = BITWISE[kind](result, part)
+    for row in gathered[1:]:
+        result = BITWISE[kind](result, row)
     return result

@@ -1,8 +1,8 @@
-"""`all_reduce` of sparse tensors, as of the gradients of `Embedding(sparse=True)`: indices and values of all members,
-one after the other.
+"""`all_reduce` of sparse tensors, such as the gradients of `Embedding(sparse=True)`: the indices and values of all
+members are concatenated and coalesced.
 
-Each member has as many as it has. They tell each other over gloo, and fill theirs up to about the largest number, so
-that what is sent has one shape.
+Members have different numbers of elements. They exchange their counts over gloo, and pad to about the largest count, so
+that the gathered tensors have equal shapes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from lazytpu.frontend.torch_private import AllgatherOptions
 
 
 def refuse(name: str, tensors: Any) -> None:
-    """Raises NotImplementedError for sparse tensors."""
-    for each in tensors:
-        if isinstance(each, list | tuple):
-            refuse(name, each)
-        elif each.layout is not torch.strided:
+    """Raise NotImplementedError if a tensor is sparse."""
+    for tensor in tensors:
+        if isinstance(tensor, list | tuple):
+            refuse(name, tensor)
+        elif tensor.layout is not torch.strided:
             raise NotImplementedError(
-                f"{name} of tensors of layout {each.layout} is not supported on 'tpu': make them dense first, with "
+                f"{name} of tensors of layout {tensor.layout} is not supported on 'tpu': make them dense first, with "
                 ".to_dense(). all_reduce takes tensors of layout torch.sparse_coo"
             )
 
 
 class SparseTensors:
-    """The part of a process group of the ranks `members` that does this."""
+    """The methods of a process group for sparse tensors. `members` are its global ranks."""
 
     members: list[int]
 
@@ -44,9 +44,9 @@ class SparseTensors:
         raise NotImplementedError
 
     def reduce_sparse(self, tensor: torch.Tensor, options: Any) -> None:
-        """Give a sparse tensor the sum, or the average, of those of all members; it is coalesced then.
+        """Replace a sparse tensor by the sum, or average, over all members. The result is coalesced.
 
-        Raises RuntimeError for another reduction, and ValueError, on all members, when the shapes differ.
+        Raises RuntimeError for other reductions, and ValueError on all members when the shapes differ.
         """
         kind, _ = reductions.reduce_op(options)
         if kind not in (reductions.SUM, reductions.AVG):
@@ -57,8 +57,8 @@ class SparseTensors:
             length = rounded(length)
         indices, values = indices_of(tensor), values_of(tensor)
         if length:
-            every = self._gathered_parts(indices.t(), counts, length), self._gathered_parts(values, counts, length)
-            indices, values = every[0].t(), every[1]
+            gathered = self._gathered_parts(indices.t(), counts, length), self._gathered_parts(values, counts, length)
+            indices, values = gathered[0].t(), gathered[1]
         summed = make(indices, values, tensor.shape).coalesce()
         if kind == reductions.AVG:
             summed = make(
@@ -66,27 +66,28 @@ class SparseTensors:
             )
         tensor.copy_(summed)
 
-    def _gathered_parts(self, part: torch.Tensor, counts: Sequence[int], length: int) -> torch.Tensor:
-        """[sum(counts), ...]: the rows of all members, of which this one has `part`."""
-        missing = length - part.shape[0]
-        filled = torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) if missing else part
+    def _gathered_parts(self, mine: torch.Tensor, counts: Sequence[int], length: int) -> torch.Tensor:
+        """Gather the rows of all members: [sum(counts), ...]. `part` has this member's rows, padded to `length` for
+        sending."""
+        missing = length - mine.shape[0]
+        filled = torch.cat([mine, mine.new_zeros((missing, *mine.shape[1:]))]) if missing else mine
         gathered = self._record(OPS.all_gather, dense(filled))
-        if part.is_complex():
+        if mine.is_complex():
             gathered = torch.view_as_complex(gathered)
-        return torch.cat([each[:count] for each, count in zip(gathered, counts, strict=True)])
+        return torch.cat([rows[:count] for rows, count in zip(gathered, counts, strict=True)])
 
     def _counts(self, tensor: torch.Tensor) -> list[int]:
-        """How many elements each member has."""
-        own = torch.tensor([tensor._nnz(), tensor.sparse_dim(), *tensor.shape], dtype=torch.int64, device="cpu")
-        told = [torch.empty_like(own) for _ in self.members]
+        """Exchange the numbers of stored elements: one for each member. Raises ValueError if shapes differ."""
+        header = torch.tensor([tensor._nnz(), tensor.sparse_dim(), *tensor.shape], dtype=torch.int64, device="cpu")
+        headers = [torch.empty_like(header) for _ in self.members]
         options = AllgatherOptions()
         options.asyncOp = False
-        self.on_host("allgather", [told], [own], options).wait()
-        counts, shapes = zip(*((each[0].item(), each[1:].tolist()) for each in told), strict=True)
+        self.on_host("allgather", [headers], [header], options).wait()
+        counts, shapes = zip(*((header_of[0].item(), header_of[1:].tolist()) for header_of in headers), strict=True)
         if any(shape != shapes[0] for shape in shapes):
-            what = "; ".join(
+            listed = "; ".join(
                 f"rank {rank}: {shape[1:]}, {shape[0]} of them sparse"
                 for rank, shape in zip(self.members, shapes, strict=True)
             )
-            raise ValueError(f"all_reduce: the ranks have sparse tensors of other shapes: {what}. Nothing was sent.")
+            raise ValueError(f"all_reduce: the ranks have sparse tensors of other shapes: {listed}. Nothing was sent.")
         return list(counts)

@@ -1,7 +1,8 @@
-"""`torch.distributed.split_group`: groups that are made of another one, without a call for each of them on all ranks.
+"""`torch.distributed.split_group`: groups that are split off another one, without a call per group on all ranks.
 
-It works for a default group that is bound to a device. Here that is bound while it is split alone: torch would ask a
-group of another backend, as by `new_group(backend="gloo")`, for that of the device.
+torch supports it for a default group that is bound to a device. Here the group is bound only during the split. A
+permanent binding would make torch request the device's backend from groups of other backends, as of
+`new_group(backend="gloo")`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 
 class Splitting:
-    """The part of a process group that does this. `make` gives the group of what torch's backends are asked for."""
+    """The methods of a process group for splitting. `make` creates a group from torch's `DistributedBackendOptions`."""
 
     members: list[int]
     rank: Callable[[], int]
@@ -34,16 +35,16 @@ class Splitting:
 
     @property
     def options(self) -> None:
-        """Of the backend, which the new group inherits: there are none."""
+        """Return None: the backend has no options that a new group could inherit."""
 
     def get_group_store(self) -> Any:
         return self.store
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """The members connect in their first collective."""
+        """Do nothing: the members connect in their first collective."""
 
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """Who is not in a group has no part in making it."""
+        """Do nothing: a rank outside all new groups takes no part in creating them."""
 
     def split_group(
         self,
@@ -54,31 +55,31 @@ class Splitting:
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> Any:
-        """The group of the members with these numbers in this one; None if this process is none of them.
+        """Return the group of these member indices, or None if this process is not among them.
 
-        All members call it, for disjoint groups. torch's name of the group has in it how many groups this process is
-        in, which is another number on another member, so it is not the one that they meet under.
+        All members call it, for disjoint groups. The members meet under a name of their own: torch's `group_name`
+        counts the groups of a process, and so differs between members.
         """
         self.splits += 1
         if self.rank() not in ranks:
             return None
         name = f"{self.key}:{self.splits}:{ranks[0]}"
-        asked = SimpleNamespace(
+        request = SimpleNamespace(
             store=PrefixStore(f"{name}/", self.store),
             group_rank=list(ranks).index(self.rank()),
             group_size=len(ranks),
             timeout=timeout,
             group_id=name,
-            global_ranks_in_group=[self.members[each] for each in ranks],
+            global_ranks_in_group=[self.members[index] for index in ranks],
         )
-        made = self.make(asked)
-        made._set_group_name(group_name)
-        made._set_group_desc(group_desc or "undefined")
-        return made
+        group = self.make(request)
+        group._set_group_name(group_name)
+        group._set_group_desc(group_desc or "undefined")
+        return group
 
 
 def install() -> None:
-    """Bind the default group to the device while a group is split."""
+    """Bind the default group to the device during each `split_group`."""
     native = dist.split_group
 
     @wraps(native)

@@ -1,4 +1,4 @@
-"""Starts the helper of a job."""
+"""Start the helper of a job."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from typing import Any
 
 
 def own_address(master: str) -> str:
-    """The address of this machine by which it reaches the machine `master`: the loopback for itself."""
+    """Return the address of this machine on the route to the machine `master`; the loopback address if it is the same
+    machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing
         probe.connect((master, 9))
         return str(probe.getsockname()[0])
 
 
 def start_helper(host: str, size: int) -> dict[str, Any]:
-    """Start the helper, and read from it where it listens. It is in a session of its own: what ends the ranks of this
-    machine all together does not end it before them."""
+    """Start the helper for `size` ranks, and return its addresses and token.
+
+    It runs in its own session, so that a signal to all ranks of this machine does not end it first.
+    """
     token = secrets.token_hex(16)
     helper = subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
@@ -37,5 +40,5 @@ def start_helper(host: str, size: int) -> dict[str, Any]:
     line = helper.stdout.readline()
     if not line:
         raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
-    helper.returncode = 0  # it outlives this process, which Popen would warn about
+    helper.returncode = 0  # avoids Popen's warning: the helper outlives this process
     return {"host": host, "token": token, **json.loads(line)}

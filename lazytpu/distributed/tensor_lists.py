@@ -1,7 +1,7 @@
-"""Optimizers and gradient clipping of modules of which a part alone is in DTensors, or in those of several meshes.
+"""Optimizers and gradient clipping for modules that mix tensors with DTensors, or DTensors of several meshes.
 
-They take the parameters of a device and dtype as one list, which is torch's default for devices, and not for the CPU.
-Its ops refuse lists that mix tensors with DTensors, or meshes; so those are lists of their own here.
+On devices, torch by default passes all parameters of one device and dtype as one list to the foreach ops, which reject
+such mixtures. Here each mesh, and the plain tensors, get a list of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lazytpu.frontend.torch_private import GROUPINGS
 
 
 class _Kind(tuple[Any, ...]):
-    """A device and a dtype, of which a dictionary may have several."""
+    """A (device, dtype) key that equals only itself, so that a dictionary can hold several equal pairs."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -27,28 +27,30 @@ class _Kind(tuple[Any, ...]):
 
 
 def _by_kind(native: Callable[..., Any], kind_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Wrap torch's grouping of tensor lists, so that each value of `kind_of` forms its own group."""
+
     @wraps(native)
     def grouped(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
         groups = native(lists, with_indices)
         if torch.compiler.is_compiling():
             return groups
-        made: dict[Any, Any] = {}
+        split: dict[Any, Any] = {}
         for key, (tensors, indices) in groups.items():
-            kinds = [kind_of(each) for each in tensors[0]]
+            kinds = [kind_of(tensor) for tensor in tensors[0]]
             if len(set(kinds)) <= 1:
-                made[key] = tensors, indices
+                split[key] = tensors, indices
                 continue
             for kind in dict.fromkeys(kinds):
-                chosen = [each == kind for each in kinds]
-                parts = [list(compress(each, chosen)) for each in tensors]
-                made[_Kind(key)] = parts, list(compress(indices, chosen))
-        return made
+                chosen = [tensor == kind for tensor in kinds]
+                selected = [list(compress(tensor, chosen)) for tensor in tensors]
+                split[_Kind(key)] = selected, list(compress(indices, chosen))
+        return split
 
     return grouped
 
 
 def adapt(kind: Any) -> None:
-    """Change how torch groups tensors; `kind` is the class DTensor."""
+    """Patch torch's grouping of tensor lists, once DTensor (`kind`) is imported."""
 
     def kind_of(tensor: Any) -> int:
         return id(tensor._spec.mesh) if type(tensor) is kind else 0

@@ -1,4 +1,5 @@
-"""The turn of a collective: it waits until the other ranks are at the same one, and is told when it was launched."""
+"""The tickets of collectives: each waits until all ranks have posted the same collective, and is notified of its
+launch."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from lazytpu.engine.cutting.pieces import Turn
 
 
 class Job(Protocol):
-    """The job of a collective. `seconds` has the timeout of each group."""
+    """The job of a collective, as its ticket uses it. `seconds` has the timeout of each group."""
 
     control: Control
     flight: Flight
@@ -21,12 +22,15 @@ class Job(Protocol):
     seconds: dict[str, float]
 
     def is_left(self) -> bool:
-        """Whether this process ends, or goes on in another job."""
+        """Return whether this process ends or joins another job."""
         ...
 
 
 class Collective(Turn):
-    """The turn of a collective of a job. `number` counts those of its group that ranks compare; None if they trust."""
+    """A handle for launching one collective in order.
+
+    `number` is its index among the compared collectives of its group, or None when comparison is off.
+    """
 
     def __init__(self, world: Job, entry: Entry, number: int | None):
         self.world = world
@@ -35,12 +39,13 @@ class Collective(Turn):
         self.first = False
 
     def wait(self) -> None:
-        """As `Turn` says. Raises CollectiveError."""
+        """Implement `Turn.wait`. Raises CollectiveError."""
         with self.named():
             broken = self.world.watch.why_cut(self.entry.group, self.entry.members)
             if self.number is None:
                 broken = broken or self.world.control.why_broken(self.entry.group)
-            if broken is None and self.entry.failed:  # all may have posted it, but one before it has failed here
+            # All ranks may have posted it, while an earlier collective has failed here.
+            if broken is None and self.entry.failed:
                 broken = self.world.control.why_broken(self.entry.group) or "an earlier collective has failed here"
             if broken is not None:
                 raise CollectiveError(broken)
@@ -50,26 +55,28 @@ class Collective(Turn):
             self.first = self.world.watch.begin(self.entry)
 
     def meet(self, seconds: float | None = None) -> None:
-        """Wait for the others, where nothing is launched; as long as the timeout of the group says, or so many seconds.
-        Raises CollectiveError."""
+        """Wait for the other members in a call that launches nothing, at most `seconds` (None: the group's timeout).
+
+        Raises CollectiveError.
+        """
         with self.named():
             self.agree(seconds)
         self.met()
 
     def met(self) -> None:
-        """All have come, where nothing is launched."""
+        """Mark a call that launches nothing as done."""
         if self.entry.state == "posted":
             self.entry.ended()
 
     def agree(self, seconds: float | None = None) -> None:
-        """Wait until all have posted this. Raises CollectiveError."""
+        """Wait until all members have posted this collective. Raises CollectiveError."""
         assert self.number is not None
         seconds = self.world.seconds[self.entry.group] if seconds is None else seconds
         self.world.control.wait(self.entry.group, self.number, seconds)
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Errors with the call, after a report."""
+        """Re-raise errors with the call's signature and line, after the report is written."""
         entry, world = self.entry, self.world
         try:
             yield
@@ -79,9 +86,9 @@ class Collective(Turn):
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
 
     def is_awaited(self) -> bool:
-        """As `Turn` says."""
+        """Implement `Turn.is_awaited`."""
         return self.world.flight.is_awaited(self.entry)
 
     def launched(self, status: Any) -> None:
-        """As `Turn` says."""
+        """Implement `Turn.launched`."""
         self.world.watch.launched(self.entry, status, self.first)

@@ -1,9 +1,12 @@
-"""The watchdog: a collective that was launched and does not end, because another rank has stopped inside it, say.
+"""The watchdog: it detects launched collectives that do not end, for example because another rank has stopped inside
+one.
 
-A thread looks at what was launched. What takes longer than the timeout of its group is told to the helper, which asks
-all members how far they are, and breaks the group. When a group is broken while one of its collectives runs, its
-connections are cut, so that it fails here at once; XLA itself would wait for ever. On a TPU nothing takes a collective
-back, so the process ends, as it does by NCCL's watchdog; and so it does where XLA goes on to wait (see `links`).
+A thread polls the launched collectives. It reports one that exceeds the timeout of its group to the helper. The helper
+asks all members for their states, and breaks the group.
+
+When a group is broken while one of its collectives runs, the group's connections are cut, so that the collective fails
+here at once; XLA itself would wait forever. On a TPU a launched collective cannot be cancelled, so the process exits,
+as with NCCL's watchdog. It also exits where XLA keeps waiting after the cut (see `links`).
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from lazytpu.runtime.jobs.links import Links
 from lazytpu.runtime.xla import client
 
 TICK = 0.2  # seconds
-ANSWER = 3.0  # seconds in which the helper has to say why a group is broken
-LOOKS = 50  # after so many, each a TICK, a collective without connections that the device is at will not end
+ANSWER = 3.0  # seconds in which the helper has to send the reason why a group is broken
+MAX_POLLS = 50  # polls (every TICK) after which a collective without connections that runs on the device counts as hung
 
 
 class Watch:
-    """Watches the collectives of `flight`. `seconds` has the timeout of each group, `text` makes the report."""
+    """The watchdog of the collectives in `flight`. `seconds` has the timeout of each group; `text` returns the
+    report."""
 
     def __init__(self, flight: Flight, seconds: dict[str, float], text: Callable[[], str], rank: int):
         self.flight = flight
@@ -38,25 +42,25 @@ class Watch:
         self.text = text
         self.rank = rank
         self.control: Control | None = None
-        self.oldest: Callable[[], Any] = object  # the status of the run that the device is at: of none yet
-        self._looks = 0
+        self.oldest: Callable[[], Any] = object  # returns the status array of the run that the device executes
+        self._polls = 0
         self._links: dict[frozenset[int], Links] = {}
-        self._cut: dict[frozenset[int], tuple[str, str]] = {}  # the group that was broken, and why
-        self._has_failed = False  # a collective that was launched
-        self._broken: dict[str, str] = {}  # of groups: why what runs in them may never end
-        self._asked: dict[Entry, float] = {}
+        self._cut: dict[frozenset[int], tuple[str, str]] = {}  # the broken group, and the reason
+        self._has_failed = False  # whether a launched collective has failed
+        self._broken: dict[str, str] = {}  # group name -> reason why its running collectives may never end
+        self._reported: dict[Entry, float] = {}
         self._dumped: set[str] = set()
-        self._launching = threading.local()  # its `entry`: what this thread is launching
+        self._launching = threading.local()  # its `entry`: the collective that this thread is launching
         self._settling = threading.Lock()
         self._busy = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="lazytpu watchdog", daemon=True)
         self._thread.start()
 
     def begin(self, entry: Entry) -> bool:
-        """A collective is about to be launched. Returns whether it is the first of these members.
+        """Note that a collective is about to be launched. Returns whether it is the first one of its members.
 
-        Raises CollectiveError when the group was broken since all agreed on it: `broken` may have missed it.
+        Raises CollectiveError when the group was broken after all had agreed: `broken` may have missed this entry.
         """
         members = frozenset(entry.members)
         first = members not in self._links and len(members) > 1
@@ -73,30 +77,33 @@ class Watch:
         return first
 
     def launched(self, entry: Entry, status: Any, first: bool) -> None:
-        """It was launched, and is done when `status` is there."""
+        """Note that a collective was launched; it is done when `status` is ready. `first`: it opens the connections of
+        its members."""
         entry.status = status
         if first:
             try:
                 client.wait([status])
-            finally:  # what is opened later is not its own, even if it failed
+            finally:  # connections opened from now on belong to another group, even if this run failed
                 self._links[frozenset(entry.members)].complete()
         self._launching.entry = None
         if client.is_ready(status):
             self._settle(entry)
 
     def give_up(self, group: str) -> list[Entry]:
-        """Mark as failed, and return, what of a group was not launched, or whose launch failed on this thread."""
+        """Mark the collectives of a group as failed that are not launched, or whose launch failed on this thread.
+        Returns them."""
         launching, self._launching.entry = getattr(self._launching, "entry", None), None
-        first = [launching] if launching is not None and launching.group == group else []
+        started = [launching] if launching is not None and launching.group == group else []
         with self._settling:
             given_up: list[Entry] = []
-            for entry in dict.fromkeys((*first, *self.flight.waiting.pop(group, ()), *self.flight.last[group])):
+            for entry in dict.fromkeys((*started, *self.flight.waiting.pop(group, ()), *self.flight.last[group])):
                 is_begun = entry is launching and entry.status is None
                 if is_begun:
                     self._has_failed = True
                     self._ended(entry)
                     links = self._links.get(frozenset(entry.members))
-                    if links is not None and not links.is_complete:  # it has opened none: the next is the first
+                    # It has opened no connections, so the next collective is the first.
+                    if links is not None and not links.is_complete:
                         del self._links[frozenset(entry.members)]
                 if is_begun or entry.state in BEFORE_LAUNCH:
                     entry.failed = True
@@ -104,7 +111,7 @@ class Watch:
             return given_up
 
     def why_cut(self, group: str, members: Sequence[int]) -> str | None:
-        """Why the connections between the members of a group are cut, if they are."""
+        """Return why the connections between the members of a group are cut; None if they are not."""
         broken, text = self._cut.get(frozenset(members), (group, None))
         if text is None or broken == group:
             return text
@@ -114,12 +121,13 @@ class Watch:
         )
 
     def has_cut(self) -> bool:
-        """Whether connections between ranks are cut, or may have broken."""
+        """Return whether connections between ranks are cut, or may be broken."""
         return bool(self._cut) or self._has_failed
 
     def broken(self, group: str, text: str) -> None:
-        """A group is broken: end what waits in it."""
-        self._broken.setdefault(group, text)  # before it looks: what begins after that sees it
+        """Handle the message that a group is broken: end its running collectives."""
+        # before the check below, so that a launch that begins after it sees the reason
+        self._broken.setdefault(group, text)
         running = [entry for entry in list(self.flight.flying) if entry.group == group and not is_done(entry)]
         for members in {frozenset(entry.members) for entry in running}:
             self._cut.setdefault(members, (group, text))
@@ -127,11 +135,11 @@ class Watch:
                 self._links[members].cut()
         self.dump(group, text)
         if running and client.platform() != "cpu":
-            _tell(f"lazytpu: {running[0].signature} at {running[0].line} cannot be taken back: this process ends")
+            _print(f"lazytpu: {running[0].signature} at {running[0].line} cannot be taken back: this process ends")
             os._exit(1)
 
     def explain(self, reason: str) -> str:
-        """XLA's reason for a failure, with what is known of it if it was a collective that failed."""
+        """Return XLA's reason for a failure, extended by the control plane's if a collective failed."""
         if "Gloo" not in reason and "gloo" not in reason:
             return reason
         end = time.monotonic() + ANSWER
@@ -140,14 +148,15 @@ class Watch:
             latest = [*reversed(list(self.flight.flying)), *reversed(list(self.flight.failed))]
             for entry in latest if launching is None else [launching]:
                 text = self.why_cut(entry.group, entry.members) or self.control.why_broken(entry.group)
-                text = text or self.control.why_broken(f"start of {entry.group}")  # where ranks compare nothing
+                # With collectives="trusted" only the start of the group is compared.
+                text = text or self.control.why_broken(f"start of {entry.group}")
                 if text is not None:
                     return f"{entry.signature} at {entry.line}: {text}\n({reason})"
             time.sleep(0.02)
         return reason
 
     def close(self, end: float) -> bool:
-        """Stop to look, and wait for that until `end` (time.monotonic()). Returns whether the thread has stopped."""
+        """Stop the watchdog's thread, waiting until `end` (time.monotonic()). Returns whether it has stopped."""
         self._closed.set()
         self._busy.set()
         self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
@@ -156,24 +165,24 @@ class Watch:
         return not self._thread.is_alive()
 
     def dump(self, group: str, text: str) -> None:
-        """Write the report, once for a group: to standard error, and into the folder `lazytpu.options.dump`."""
+        """Write the report once per group: to standard error, and into the folder `lazytpu.options.dump`."""
         if group in self._dumped:
             return
         self._dumped.add(group)
         report = f"lazytpu: group {group!r} is broken on rank {self.rank}: {text}\n{self.text()}"
-        _tell(report)
+        _print(report)
         if options.dump is not None:
             path = Path(options.dump) / f"collectives-{self.rank}.txt"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f"{report}\n")
-            except (OSError, ValueError) as error:  # the error that is reported matters more
-                _tell(f"lazytpu: cannot write this report to {path}: {error}")
+            except (OSError, ValueError) as error:  # do not hide the error that is being reported
+                _print(f"lazytpu: cannot write this report to {path}: {error}")
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while True:
             self._busy.wait()
-            self._busy.clear()  # before it looks: what is launched meanwhile sets it again
+            self._busy.clear()  # before the poll: a launch meanwhile sets it again
             if self._closed.wait(TICK):
                 return
             for entry in list(self.flight.flying):
@@ -186,31 +195,35 @@ class Watch:
             self._end_if_left()
 
     def _end_if_left(self) -> None:
-        """End the process when a collective whose connections are cut goes on to wait for others. Where these are still
-        to be made, in the first one of its members, XLA's own timeout ends it."""
+        """Exit if a collective keeps waiting after its connections were cut.
+
+        A first collective, which is still connecting, ends by XLA's own timeout.
+        """
         oldest = self.oldest()
         for entry in list(self.flight.flying):
             text, links = self.why_cut(entry.group, entry.members), self._links.get(frozenset(entry.members))
             is_waiting = entry.status is oldest and not is_done(entry)
             if is_waiting and text is not None and links is not None and links.is_complete:
-                self._looks += 1  # no clock: it goes on while this process is stopped
-                if self._looks > LOOKS:
-                    _tell(f"lazytpu: {entry.signature} at {entry.line} does not end: this process ends. {text}")
+                self._polls += 1  # polls, not seconds: a clock would also run while this process is stopped
+                if self._polls > MAX_POLLS:
+                    _print(f"lazytpu: {entry.signature} at {entry.line} does not end: this process ends. {text}")
                     os._exit(1)
                 return
-        self._looks = 0
+        self._polls = 0
 
     def _too_long(self, entry: Entry) -> None:
+        """Report an overdue collective to the helper. If no answer comes within ANSWER, break its group here."""
         assert self.control is not None
         now, seconds = time.monotonic(), self.seconds[entry.group]
-        asked = self._asked.setdefault(entry, now)
-        if asked == now:
+        reported = self._reported.setdefault(entry, now)
+        if reported == now:
             self.control.stuck(entry.group, entry.number or 0, seconds, f"{entry.signature} at {entry.line}")
-        elif now - asked > ANSWER and self.why_cut(entry.group, entry.members) is None:
+        elif now - reported > ANSWER and self.why_cut(entry.group, entry.members) is None:
             self.broken(entry.group, f"{entry.signature} at {entry.line} did not end within {seconds:g} s")
 
     def _settle(self, entry: Entry) -> None:
-        """Note how a collective has ended, once: the thread that launched it and the watchdog both see that it has."""
+        """Resolve the outcome of a collective, once: the launching thread and the watchdog may both see that it has
+        ended."""
         with self._settling:
             if entry.status is None or entry.failed:
                 return
@@ -225,19 +238,19 @@ class Watch:
             self._ended(entry)
 
     def _ended(self, entry: Entry) -> None:
-        """A collective runs no more."""
-        self._asked.pop(entry, None)
-        if entry in self.flight.flying:  # else another thread is just about to add it
+        """Remove a collective that no longer runs."""
+        self._reported.pop(entry, None)
+        if entry in self.flight.flying:  # otherwise another thread is about to add it
             self.flight.flying.remove(entry)
 
 
 def is_done(entry: Entry) -> bool:
-    """Whether a collective that was launched has ended, or one will never be launched."""
+    """Return whether a launched collective has ended, or a failed one will never be launched."""
     status = entry.status
     return entry.state in ("done", "failed") or (status is not None and client.is_ready(status))
 
 
-def _tell(text: str) -> None:
-    """Write to standard error, if that is open."""
+def _print(text: str) -> None:
+    """Write to standard error, if it is open."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)

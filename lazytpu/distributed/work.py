@@ -1,4 +1,4 @@
-"""What collectives return: handles on work that is done as far as the caller is concerned, or that waits."""
+"""The handles that collectives return."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lazytpu.frontend.torch_private import CallbackWork
 from lazytpu.interrupts import interruptible
 
 NO_TIMEOUT = timedelta()
-PAUSE = 0.001  # seconds between two looks at whether a collective has run
+PAUSE = 0.001  # seconds between two polls for the end of a collective
 
 
 class Recorded(dist.Work):
-    """The handle of collectives that are recorded, the last of them as `entry`, and give the tensors `result`."""
+    """The handle of recorded collectives. `entry` is the last of them, and `result` has their tensors."""
 
     def __init__(self, result: Any, entry: Entry | None = None, world: World | None = None):
         super().__init__()
@@ -33,14 +33,19 @@ class Recorded(dist.Work):
         self._future.set_result(result)
         self._entry = entry
         self._world = world
-        self._cuts = 0 if world is None else world.launcher.count  # in strict mode these were cut already
+        # in strict mode, the cuts that this handle has to wait for
+        self._cuts = 0 if world is None else world.launcher.count
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that; in strict mode
-        this waits until they are launched, and raises what failed. With one, wait at most so long until they have run;
-        raises what failed, and RuntimeError after that time, as gloo does."""
+        """Wait as far as the caller can observe it.
+
+        - Without a `timeout`, return at once: reading a result waits for it. In strict mode, wait for the launch, and
+          raise the error of a failed cut.
+        - With a `timeout`, wait until the collectives have run. Raises their error, and RuntimeError after the timeout,
+          as gloo does.
+        """
         self._will_wait()
-        if recorder().platform is not None:  # a rehearsal, which launches nothing
+        if recorder().platform is not None:  # a rehearsal launches nothing
             return True
         if timeout > NO_TIMEOUT and self._world is not None and self._entry is not None:
             _wait(self._world, self._entry, timeout.total_seconds())
@@ -50,7 +55,7 @@ class Recorded(dist.Work):
         return True
 
     def get_future(self) -> Future[Any]:
-        """Nobody sees who waits for it."""
+        """Return a completed future, and count this as a wait: waiting for a future cannot be observed."""
         self._will_wait()
         return self._future
 
@@ -69,8 +74,7 @@ class Recorded(dist.Work):
 
 
 def _wait(world: World, entry: Entry, seconds: float) -> None:
-    """Wait until a collective has run, so many seconds after it was cut. Raises what failed, and RuntimeError when it
-    has not run by then."""
+    """Wait at most `seconds` until a collective has run. Raises its failure, or RuntimeError after that time."""
     cut_collectives()
     end = time.monotonic() + seconds
     while not is_done(entry):
@@ -89,7 +93,7 @@ def _pause() -> None:
 
 
 def on_wait(work: Any, then: Callable[[], None]) -> Any:
-    """The handle of a message, after which `then` runs, at the first `wait()`."""
+    """Return the handle of a message. `then` runs once, at the end of the first `wait()`."""
     done = False
 
     def wait(timeout: Any) -> bool:
@@ -104,7 +108,7 @@ def on_wait(work: Any, then: Callable[[], None]) -> Any:
 
 
 class _OnWait(CallbackWork):
-    """A handle that also knows who sent: `dist.recv` without a source asks for it."""
+    """A handle that also has the sender's rank, which `dist.recv` without a source needs."""
 
     def __init__(self, wait: Callable[[Any], bool], work: Any):
         super().__init__(wait)
@@ -115,7 +119,7 @@ class _OnWait(CallbackWork):
 
 
 def all_of(works: list[Any], result: list[torch.Tensor]) -> Any:
-    """One handle of several."""
+    """Combine several handles into one."""
     if not works:
         return Recorded(result)
 

@@ -1,4 +1,4 @@
-"""The job that this process belongs to: its helper, XLA's client of all processes, and what waits for other ranks."""
+"""The job of this process: its helper, XLA's client of all processes, and the work that other ranks wait for."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
-ALL = "the job"  # in place of the name of a group
-STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
+ALL = "the job"  # used in place of a group's name
+# Seconds without a record before a trace is cut for waiting ranks. On a busy core, two records may be 0.05 s apart.
+STANDSTILL = 0.1
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
-BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
+# Seconds, at most half of the group's timeout, after which a trace is cut for waiting ranks though ops are still being
+# recorded.
+BUSY = 10.0
 
 
 class World(Agreement):
-    """This process as rank `rank` of `size`, in the job that knows the `token`. `seconds` has the timeout of each
-    group."""
+    """This process as rank `rank` of `size`, in the job with this `token`. `seconds` has the timeout of each group."""
 
     def __init__(self, rank: int, size: int, host: str, port: int, token: str):
         self.rank = rank
@@ -56,16 +58,17 @@ class World(Agreement):
         self.seconds: dict[str, float] = {}
         self.patience = 0.0  # the timeout of the default group
         self._posted: Counter[str] = Counter()
-        self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
-        self._made: Counter[str] = Counter()
-        self.messages = count()  # to and from other ranks, one by one
-        self._lives = 0  # of the default group
+        self._compared: Counter[str] = Counter()  # of the posted collectives, those that the helper compares
+        self._names: Counter[str] = Counter()
+        self.messages = count()  # counts the messages from and to other ranks
+        self._lives = 0  # how often the default group was created
         self._host_orders: dict[str, Any] = {}
-        self._counting = threading.Lock()  # held while these change: what was cut is launched on a thread of its own
+        self._counting = threading.Lock()  # guards these counters: cuts are launched on another thread
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
-        self._wanted: dict[str, tuple[int, float]] = {}  # by group: the number, and when a busy rank is cut
-        self._asked = threading.Event()
+        # by group: the wanted number, and the time at which a busy recorder is cut
+        self._wanted: dict[str, tuple[int, float]] = {}
+        self._requested = threading.Event()
         self._closed = threading.Event()
         self.programs: programs.Shared | None = None
         self.launcher = Launcher()
@@ -76,13 +79,13 @@ class World(Agreement):
         self._peers.start()
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
-        """As `Agreement` says; all calls in one message."""
+        """Implement `Agreement.post`. All calls are sent in one message."""
         with self._counting:
             return self._post(calls)
 
     def _post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         turns: list[Turn] = []
-        told: list[tuple[str, str, str, bool]] = []
+        announced: list[tuple[str, str, str, bool]] = []
         checked = options.collectives != "trusted"
         for call in calls:
             number = self._posted[call.group]
@@ -92,26 +95,24 @@ class World(Agreement):
             self.flight.waiting[call.group].append(entry)
             if checked:
                 self._compared[call.group] += 1
-                told.append((call.group, entry.signature, str(entry.line), True))
-        if told:
-            self.control.post(told, {call.group: call.members for call in calls})
+                announced.append((call.group, entry.signature, str(entry.line), True))
+        if announced:
+            self.control.post(announced, {call.group: call.members for call in calls})
         return turns
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
-        """As `Agreement` says."""
+        """Implement `Agreement.is_awaited`."""
         return self.flight.are_awaited(groups)
 
     def last(self, group: str) -> Entry | None:
-        """The last collective of a group that was recorded."""
+        """Return the last recorded collective of a group, or None."""
         entries = self.flight.last[group]
         return entries[-1] if entries else None
 
     def meeting(self, kind: str, group: str, members: Sequence[int], what: str) -> Collective:
-        """Say that this process calls `what`, a call of a group by which nothing is launched: a barrier, say. `meet()`
-        of what it gives waits for the others.
-
-        Each kind of them is counted by itself, since a thread that saves a checkpoint may have its own barriers.
-        """
+        """Announce a call that launches nothing, such as a barrier; `meet()` of the result waits for the other members.
+        The text `what` must be equal on all of them. Each `kind` is counted separately, since a thread that saves a
+        checkpoint may have barriers of its own."""
         name = f"{kind} of {group}"
         self.seconds[name] = self.seconds[group]
         number = self._compared[name]
@@ -121,8 +122,8 @@ class World(Agreement):
         return Collective(self, entry, number)
 
     def gather(self, seconds: float) -> None:
-        """Wait until all ranks have come, at most so many seconds: XLA's client would end the process when one does not
-        connect. Raises CollectiveError naming those that have not; then this job is left."""
+        """Wait at most `seconds` until all ranks have joined: XLA's client would abort the process if one does not
+        connect. Raises CollectiveError, naming the missing ranks; this process has left the job then."""
         self.seconds[ALL] = seconds
         try:
             self.meeting("start", ALL, range(self.size), "init_process_group").meet()
@@ -132,16 +133,18 @@ class World(Agreement):
             raise
 
     def is_short(self) -> bool:
-        """Whether a rank is gone."""
+        """Return whether a rank is lost."""
         return self.control.why_broken(f"start of {ALL}") is not None
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
-        """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
-        if self.is_left():  # which is told in another way
+        """Implement `Agreement.lost`: break these groups, as other ranks would take the next collective for the lost
+        one."""
+        if self.is_left():  # leaving is reported separately
             return
         try:
-            self.launcher.drain()  # unless this is its thread: what was cut before is launched all the same
-        finally:  # an interrupt is no reason to let the others wait
+            # Launch the earlier cuts all the same, unless this is the launching thread itself.
+            self.launcher.drain()
+        finally:  # also after an interrupt, so that other ranks do not wait in vain
             self._give_up(groups, error)
 
     def _give_up(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
@@ -151,124 +154,126 @@ class World(Agreement):
                 self.flight.pending[group].clear()
             if given_up and self.control.why_broken(group) is None:
                 lines = str(error).splitlines() or [""]
-                what = f"{given_up[0].signature or 'a collective'} at {given_up[0].line}"
+                call = f"{given_up[0].signature or 'a collective'} at {given_up[0].line}"
                 why = f"{type(error).__name__}: {lines[0]}"
-                self.control.fail(group, members, f"rank {self.rank} failed before {what}: {why}")
+                self.control.fail(group, members, f"rank {self.rank} failed before {call}: {why}")
 
     def rehearsed(self, groups: Sequence[str]) -> None:
-        """As `Agreement` says."""
+        """Implement `Agreement.rehearsed`."""
         self.flight.withdraw_last(groups)
 
     def note(self, group: str) -> Entry:
-        """A collective of a group is recorded: remember the user's line, since its record may be shared by several."""
+        """Add a flight entry for a collective being recorded, with the user's line; several calls may share its
+        record."""
         return self.flight.record(group, user_line() or backward_line())
 
     def report(self) -> str:
-        """The last collectives of each group, and how far they came on this rank."""
+        """Return the last collectives of each group, with their states on this rank."""
         return f"collectives of rank {self.rank} of {self.size}\n{self.flight.text()}"
 
     def posted(self, group: str) -> int:
-        """How many collectives of a group this process has launched, or is about to."""
+        """Return how many collectives of a group this process has launched, or is about to."""
         return self._posted[group]
 
     def name_of(self, group: str, is_default: bool) -> str:
-        """The name of a new group, equal on all its members: a process may destroy its groups and make them again.
-
-        All processes make the default group, and so count how often. Other groups may have had other members then.
-        """
+        """Return the name of a new group, equal on all its members. A process may destroy its groups and create them
+        again. All processes create the default group, so they agree on the count of its lives. Names of other groups
+        are numbered within one life, since their members may differ."""
         if is_default:
             self._lives += 1
         name = group if self._lives == 1 else f"{group}.{self._lives}"
-        self._made[name] += 1
-        return name if self._made[name] == 1 else f"{name}-{self._made[name]}"
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
 
     def host_order(self, group: str, make: Callable[[], Any]) -> Any:
-        """What of a group's collectives of CPU tensors waits for its members."""
+        """Return the queue of a group's CPU collectives that wait for other members, created by `make`."""
         return self._host_orders.setdefault(f"CPU tensors of {group}", make())
 
-    # -- what the helper tells
+    # -- `Listener`: messages from the helper
 
     def agreed(self, group: str, count: int) -> None:
-        """All members of a group have come to so many of its collectives."""
+        """All members of a group have posted its first `count` collectives."""
         order = self._host_orders.get(group)
         if order is not None:
             order.agreed(count)
 
     def broken(self, group: str, text: str, cut: bool) -> None:
-        """A group is broken; `cut` says that what runs in it may never end."""
-        if self.is_left():  # and so do the others
+        """A group cannot continue. `cut` says that its running collectives may never end."""
+        if self.is_left():  # the other ranks see their own errors
             return
-        if group in self._posted:  # else nobody waits here, or it is a barrier, whose error says all
+        # Otherwise no collective waits here, or the call is a barrier, whose error has the reason.
+        if group in self._posted:
             self.watch.broken(group, text) if cut else self.watch.dump(group, text)
 
     def state(self, group: str, number: int) -> str:
-        """How far this rank is with a collective, for the error of another that waits in it."""
+        """Return how far this rank has come with a collective, for the error of a rank that hangs in it."""
         entry = self.flight.of(group, number)
         if entry is None:
             return "has not called it, or long ago"
         return {"done": "has done it", "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
 
     def has(self, name: str) -> bool:
-        """Whether this rank has a program that another one lacks, or is at it; then it is shared."""
+        """Return whether this rank will share a program that another one lacks."""
         return self.programs is not None and self.programs.offer(name)
 
     def wanted(self, group: str, number: int) -> None:
-        """Others wait for this rank."""
+        """Other ranks wait for this one: let the serving thread cut the pending trace."""
         patience = min(BUSY, self.seconds.get(group, BUSY) / 2)
         self._wanted[group] = number, time.monotonic() + patience
-        self._asked.set()
+        self._requested.set()
 
     def _serve_others(self) -> None:
-        """When others wait for a collective that is recorded here, and recording stands still: cut. While ops are being
-        recorded nothing is done at first, since the trace will be cut where it always is."""
+        """Cut pending collectives that other ranks wait for, once recording pauses for STANDSTILL. While ops are still
+        being recorded, wait for up to BUSY: the trace is likely to end where it always ends, and so to hit a known
+        program."""
         while True:
-            self._asked.wait()
-            self._asked.clear()  # before it looks: what others ask for meanwhile sets it again
-            seen = [(each, each.state) for each in pending()]
+            self._requested.wait()
+            self._requested.clear()  # before the check: a message meanwhile sets it again
+            seen = [(recorder_of, recorder_of.state) for recorder_of in pending()]
             if self._closed.wait(STANDSTILL):
                 return
             for group in list(self._wanted):
-                asked = self._wanted.pop(group)
-                if self._compared[group] <= asked[0]:
-                    self._wanted.setdefault(group, asked)  # unless a later one has come meanwhile
-            for each, state in seen if self._wanted else ():
-                self._cut(each, state)
+                request = self._wanted.pop(group)
+                if self._compared[group] <= request[0]:
+                    self._wanted.setdefault(group, request)  # unless a later request has arrived
+            for recorder_of, state in seen if self._wanted else ():
+                self._cut(recorder_of, state)
             if self._wanted:
-                self._asked.set()
+                self._requested.set()
 
     def is_whole(self) -> bool:
-        """Whether nothing has cut the connections to other ranks, or to the helper."""
+        """Return whether all connections to other ranks, and to the helper, work."""
         return self.control.is_connected() and not self.watch.has_cut()
 
     def raise_failed(self) -> None:
-        """Raise what has failed in cuts that waited, if nobody was told."""
+        """Raise an unreported failure of a cut that was deferred."""
         if self.cutter is not None:
             self.cutter.raise_untold()
 
     def raise_untold(self) -> None:
-        """Raise what has failed in what was launched, or was to be, if nobody was told."""
+        """Raise an unreported failure of any launch, done or deferred."""
         assert self.cutter is not None
         inflight = self.cutter.inflight
         inflight.settle()
         self.cutter.finish()
-        inflight.raise_first([each for each in inflight.errors if isinstance(each.error, RunError)])
+        inflight.raise_first([failure for failure in inflight.errors if isinstance(failure.error, RunError)])
 
     def is_left(self) -> bool:
-        """Whether this process ends, or goes on in another job."""
+        """Return whether this process ends or joins another job."""
         return self._closed.is_set()
 
     def _is_overdue(self) -> bool:
-        """Whether others have waited for too long."""
+        """Return whether other ranks have waited longer than their patience."""
         now = time.monotonic()
         return any(self._compared[group] <= number and now > end for group, (number, end) in list(self._wanted.items()))
 
     def close(self, end: float) -> bool:
-        """At the end of the process: stop the threads that wait for XLA, and wait for that until `end`
-        (time.monotonic()). Returns whether they have stopped. What was cut is still launched if the others come soon:
-        the script may have failed after that."""
+        """Stop the threads that wait for XLA, at the end of the process. Returns whether they have stopped by `end`
+        (time.monotonic()). Pending cuts are still launched if the other ranks arrive soon, since the script may have
+        failed after them."""
         self.launcher.drain(min(LEAVING, max(0.0, end - time.monotonic())))
         self._closed.set()
-        self._asked.set()
+        self._requested.set()
         self.control.stop()
         launched = self.launcher.close(end)
         self._peers.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
@@ -276,28 +281,28 @@ class World(Agreement):
         return self.watch.close(end) and launched and offered and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
-        """Cut a recorder that is still at `state`, or has been busy for too long. Not while cuts before it wait, nor
-        before the script was told of what failed there: this thread would be told in its place."""
+        """Cut a recorder for waiting ranks, if it is still at `state` or the ranks' patience is over. Do nothing while
+        earlier cuts wait, or a failure is unreported: this thread would receive the error in place of the script."""
         if self.cutter is None or self.launcher.is_busy or self.cutter.has_untold():
             return
         try:
             with recorder.cut_lock, self.cutter.serving():
                 if recorder.state is state or self._is_overdue():
                     recorder.cut(PEER)
-        except Exception:  # noqa: BLE001  (the script is told of it)
+        except Exception:  # noqa: BLE001 (the script gets the error)
             return
 
 
 def flush() -> None:
-    """Cut the recorded collectives, before something that makes other ranks wait for this one, or this one for them.
-    This does not wait for the others: they may come only after that. Raises what has failed, if nobody was told."""
+    """Cut the recorded collectives, before a call in which this rank and others wait for each other. Does not wait for
+    the other ranks, which may arrive only after that call. Raises an unreported failure."""
     cut_collectives()
     if WORLD is not None:
         WORLD.raise_failed()
 
 
 def finish() -> None:
-    """Launch the recorded collectives, and wait until they are. Raises what has failed, if nobody was told."""
+    """Launch the recorded collectives, and wait until they are launched. Raises an unreported failure."""
     cut_collectives()
     if WORLD is not None and WORLD.cutter is not None:
         WORLD.cutter.finish()
@@ -307,14 +312,13 @@ WORLD: World | None = None
 
 
 def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], Engine]) -> World:
-    """The job, which the first process group joins: rank 0 starts the helper, and publishes in torch's store where it
-    is. Waits for all ranks, at most so many seconds; `start` gives the engine.
+    """Return the job of this process, joining it for the first process group. `start` returns the engine.
 
-    After all groups were destroyed the next one joins anew. If all ranks are still in one job, with whole connections,
-    that goes on. Otherwise they leave it for a new one, in which their number may be another.
+    Rank 0 starts the helper and publishes its address in torch's store. Waits for all ranks, at most `seconds`. After
+    all groups are destroyed, the next group joins anew: the same job if all ranks are in it with working connections,
+    else a new one, in which their numbers may differ.
 
-    Raises RuntimeError when another rank or size is asked for while there are groups, or on a TPU, or the ranks do not
-    come together.
+    Raises RuntimeError when another rank or size is requested while groups exist or on a TPU, or a rank does not join.
     """
     if WORLD is not None and dist.is_initialized():
         return WORLD
@@ -327,7 +331,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
             "libtpu does not let go of its chip. Start a new process"
         )
     key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    key = f"{key}/{store.add(f'{key}/joined/{rank}', 1)}"  # a store may see several jobs of the same processes
+    key = f"{key}/{store.add(f'{key}/joined/{rank}', 1)}"  # one store may serve several jobs of the same processes
     address = _meeting(store, key, rank, size)
     if WORLD is not None and WORLD.token == address["token"]:
         return WORLD
@@ -335,11 +339,11 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     programs.announce(PrefixStore(f"{key}/programs", store))
     if takes_chip:
         store.set(f"{key}/chip/{rank}", chips.address(place.host))
-        multiprocess.take_chip(place, [store.get(f"{key}/chip/{each}").decode() for each in range(size)])
+        multiprocess.take_chip(place, [store.get(f"{key}/chip/{number}").decode() for number in range(size)])
     activation.activate()
     engine = start()
-    for each in recorders():
-        each.cut(PEER, call_site())
+    for number in recorders():
+        number.cut(PEER, call_site())
     engine.cutter.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
@@ -354,13 +358,12 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
 
 
 def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
-    """The address of the job that the ranks are in together from now on: the one that they are in, if that is whole on
-    all of them, else that of a new one."""
+    """Return the address of the ranks' next job: the current one, if it works on all of them, else a new one."""
     current = WORLD if WORLD is not None and (WORLD.rank, WORLD.size) == (rank, size) and WORLD.is_whole() else None
     mine = "" if current is None else current.token
     if rank != 0:
         store.set(f"{key}/in/{rank}", mine)
-    elif current is not None and all(store.get(f"{key}/in/{each}").decode() == mine for each in range(1, size)):
+    elif current is not None and all(store.get(f"{key}/in/{peer}").decode() == mine for peer in range(1, size)):
         store.set(key, json.dumps({"token": mine}))
     else:
         store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
@@ -368,7 +371,7 @@ def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
 
 
 def _enter(joined: World, engine: Engine) -> None:
-    """Be in this job, and no more in the one before."""
+    """Make `joined` the current job, and leave the previous one."""
     global WORLD
     before, WORLD = WORLD, joined
     if not isinstance(engine.cutter, PromisingCutter):
@@ -381,21 +384,21 @@ def _enter(joined: World, engine: Engine) -> None:
     else:
         engine.closing.remove(before.close)
         EXPLANATIONS.remove(before.watch.explain)
-        before.control.leave()  # now that all are here: the others would take it for a fault
-    engine.closing.insert(0, joined.close)  # first: the thread that serves others may cut something
+        before.control.leave()  # only now that all ranks have joined: before, the others would take it for a fault
+    engine.closing.insert(0, joined.close)  # first, because the serving thread may still cut a trace
     EXPLANATIONS.append(joined.watch.explain)
 
 
 def _leave(process: int, engine: Engine) -> None:
-    """At the end of the process: others may wait for what is recorded or runs here. After an error nothing is launched,
-    and the others are told of a crash. If something fails, or has and nobody has seen it, the exit status says so."""
+    """Finish the pending collectives at the end of the process, since other ranks may wait for them. After an error
+    nothing is launched, and the other ranks see a crash. An unreported failure makes the exit status 1."""
     if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
         return
     try:
         finish()
         WORLD.raise_untold()
         WORLD.control.close()
-    except BaseException:  # noqa: BLE001  (an error of a function at exit would leave the status 0, and so an interrupt)
+    except BaseException:  # noqa: BLE001 (an exception or interrupt of an exit handler would leave the status 0)
         traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""The backend of torch.compile: forward and backward graphs by AOTAutograd, each of which is one record.
+"""The backend of torch.compile: AOTAutograd's forward and backward graphs, each recorded as one record.
 
-The forward graph keeps the activations that eager code keeps (`partition`). What a step computes twice is up to XLA,
-which sees the whole step; activation checkpointing says otherwise, and is obeyed.
+The forward graph saves the same activations as eager code (`partition`). XLA sees the whole step, and decides what to
+recompute; activation checkpointing is obeyed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from lazytpu.frontend.torch_private import aot_autograd
 
 
 def _compiled(
-    kind: str, asked: bool, tuned: bool, graph: fx.GraphModule, inputs: Sequence[Any]
+    kind: str, is_dynamic: bool, tuned: bool, graph: fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    parts = split(graph)
-    of_device = graph if parts is None else parts.rest
-    sizes = None if kind == "backward" else varying_sizes(of_device, asked)
+    """Return the callable for one of AOTAutograd's graphs; a part that runs on the host is split off."""
+    division = split(graph)
+    of_device = graph if division is None else division.rest
+    sizes = None if kind == "backward" else varying_sizes(of_device, is_dynamic)
     compiled = CompiledGraph(of_device, kind, sizes, tuned)
-    return compiled if parts is None else WithHostPart(parts, compiled)
+    return compiled if division is None else WithHostPart(division, compiled)
 
 
 def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any], tuned: bool = False) -> Callable[..., Any]:
-    """A callable for a graph that Dynamo captured: what `torch.compile` calls in place of the user's code. `tuned` says
-    whether passes are chosen for the programs that it is part of."""
+    """Compile a graph that Dynamo captured. Returns the callable that replaces the user's code.
+
+    `tuned` says whether passes are selected for the programs that contain the graph.
+    """
     note_floats(graph)
-    asked = asked_for(inputs)
+    is_dynamic = asked_for(inputs)
     backend = aot_autograd(
-        fw_compiler=partial(_compiled, "forward", asked, tuned),
-        bw_compiler=partial(_compiled, "backward", asked, tuned),
-        inference_compiler=partial(_compiled, "inference", asked, tuned),
+        fw_compiler=partial(_compiled, "forward", is_dynamic, tuned),
+        bw_compiler=partial(_compiled, "backward", is_dynamic, tuned),
+        inference_compiler=partial(_compiled, "inference", is_dynamic, tuned),
         partition_fn=partition,
         keep_inference_input_mutations=True,
     )

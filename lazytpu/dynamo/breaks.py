@@ -1,6 +1,5 @@
-"""What keeps a compiled function from being one record, or one program: Dynamo's graph breaks, graphs that run op by
-op, and what else there is to say of compiled functions.
-"""
+"""The reasons why a compiled function is not one record or one program: Dynamo's graph breaks, graphs that are recorded
+op by op, and other notes."""
 
 from __future__ import annotations
 
@@ -19,7 +18,9 @@ LIMIT = 1024
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
     """A place where compiled code is not one record: the `reason`, the user's `place` ("file:line"), and its source.
-    `what` says what it is, if it is no graph break."""
+
+    `what` names the kind of note, if it is not a graph break.
+    """
 
     reason: str
     place: str
@@ -35,13 +36,13 @@ _noted: list[GraphBreak] = []
 
 
 def note_one_by_one(reason: str, site: Any) -> None:
-    """Remember that a graph's ops are recorded one by one, called from `site`."""
+    """Note that a graph, called from `site`, is recorded op by op."""
     source = "" if site is None else site.text()
     _note(GraphBreak(f"a graph is recorded op by op: {reason}", str(site), source))
 
 
 def note(what: str, reason: str, line: SourceLine) -> None:
-    """Remember something else of a compiled function."""
+    """Note another property of a compiled function, of the kind `what`."""
     _note(GraphBreak(reason, str(line), linecache.getline(line.file, line.line).strip(), what))
 
 
@@ -51,16 +52,16 @@ def _note(item: GraphBreak) -> None:
 
 
 def graph_breaks() -> list[GraphBreak]:
-    """All of this process so far, Dynamo's first. `torch._dynamo.reset()` clears Dynamo's."""
+    """Return all notes of this process, Dynamo's first. `torch._dynamo.reset()` clears Dynamo's."""
     return [*_of_dynamo(), *_noted]
 
 
 def _of_dynamo() -> Iterator[GraphBreak]:
     seen: set[tuple[str, str]] = set()
-    for noted in GRAPH_BREAKS.get() if GRAPH_BREAKS.module in sys.modules else ():
-        frame = noted.user_stack[-1] if noted.user_stack else None
+    for graph_break in GRAPH_BREAKS.get() if GRAPH_BREAKS.module in sys.modules else ():
+        frame = graph_break.user_stack[-1] if graph_break.user_stack else None
         place = "" if frame is None else f"{frame.filename}:{frame.lineno}"
-        reason = noted.reason.strip().splitlines()[0] if noted.reason.strip() else "graph break"
+        reason = graph_break.reason.strip().splitlines()[0] if graph_break.reason.strip() else "graph break"
         if (reason, place) not in seen:
             seen.add((reason, place))
             yield GraphBreak(reason, place, "" if frame is None else frame.line or "")

@@ -1,8 +1,8 @@
-"""What the ops of a captured graph are as records: the graph runs once on placeholders, and nothing is computed.
+"""Capture: expand a graph into records, by running it once on placeholders; nothing is computed.
 
-The ops go through the same kernels as eager code, into a recorder of their own. So views, writes, random numbers,
-decompositions and checks are those of eager code, and the result is an ordinary trace. A graph whose Python needs a
-value, or computes on another device, is not one record: `NotOneRecord`.
+The ops run through the same kernels as eager code, but into a recorder of their own. So views, writes, random numbers,
+decompositions and checks behave as in eager code, and the result is an ordinary trace. A graph whose Python code needs
+a value, or which computes on another device, raises `NotOneRecord`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ def capture(
     counts: Counts | None = None,
     symbolic: bool = False,
 ) -> Capture:
-    """The records of `graph` on `args`, tensors of the device, of which only the layouts matter, numbers as 0-d tensors
-    of the CPU, and Python values.
+    """Return the records of `graph` for arguments like `args`: device tensors, of which only the layouts matter,
+    numbers as 0-d CPU tensors, and Python values.
 
-    `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
-    `states` are the indices of those that are states of generators. What is counted of `counts` is returned in the end.
-    `symbolic` asks for the expressions of what varies. Raises NotOneRecord, NewConstants, and what the graph's ops
-    raise.
+    - `constants`: tensors of the graph's nodes that are inputs, too. They follow the placeholders in `args`.
+    - `states`: the indices of arguments that are generator states.
+    - `counts`: the counts of data-dependent sizes; the graph returns their totals after its own results.
+    - `symbolic`: whether to derive expressions for sizes that vary.
+
+    Raises NotOneRecord, NewConstants, and any error of the graph's ops.
     """
     _check_ops(graph)
     outer = recorder()
@@ -72,7 +74,7 @@ def capture(
 
 @contextmanager
 def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
-    """While active, this thread records into `inner`, and torch's state is what compiled graphs expect."""
+    """Context: this thread records into `inner`, with the torch state that compiled graphs expect."""
     private.stash_in_thread(STASH, inner)
     try:
         with ExitStack() as stack:
@@ -84,7 +86,7 @@ def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a 0-d tensor of the CPU, which ops take as a number (R2)."""
+    """Return whether a value is a 0-d CPU tensor, which ops take as a run-time number (R2)."""
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0
 
 
@@ -93,7 +95,7 @@ def _is_on_device(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def _stand_ins(args: Sequence[Any], inner: CaptureRecorder) -> list[Any]:
-    """A tensor in place of each tensor, with the same layout; tensors that share a storage still do."""
+    """Return a placeholder tensor of the same layout for each device tensor; shared storages stay shared."""
     values: dict[int, torch.Tensor] = {}
     stand_ins: list[Any] = []
     for index, arg in enumerate(args):
@@ -110,7 +112,7 @@ def _stand_ins(args: Sequence[Any], inner: CaptureRecorder) -> list[Any]:
 
 
 class _Run(GraphRun):
-    """The run of a graph on placeholders. `constants` are those of its nodes that are inputs."""
+    """The run of a graph on placeholders. `constants` are the inputs that replace tensors of its nodes."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class _Run(GraphRun):
         self.inner = inner
         self.counts = counts
         self.expressions = expressions
-        self.counted: dict[Any, torch.Tensor] = {}  # by symbol
+        self.counted: dict[Any, torch.Tensor] = {}  # symbol -> the counted total, as a 0-d tensor
         self.new_constants: dict[str, torch.Tensor] = {}
         self.sources: dict[int, tuple[int, int]] = {}
         self.recomputation = ExitStack()
@@ -159,7 +161,7 @@ class _Run(GraphRun):
         return result
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
-        """As torch's. A number that is counted is a tensor where an op takes one."""
+        """Return a node's arguments as torch does; a counted number becomes its 0-d tensor where an op accepts one."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         if not self.counted or not isinstance(n.target, OpOverload):
             return args, kwargs
@@ -198,7 +200,7 @@ class _Run(GraphRun):
         return [record for record in self.inner.state.records() if record.rng is not None]
 
     def _recompute(self, wanted: bool) -> None:
-        """Let what is recorded next be a recomputation of what the forward graph has computed, or not."""
+        """Start or end a region of recomputation: it repeats computations of the forward graph."""
         if wanted != self.recomputes:
             self.recomputes = wanted
             self.recomputation.close()
@@ -207,20 +209,20 @@ class _Run(GraphRun):
 
 
 def _symbols(value: Any) -> list[Any]:
-    """The sizes of tensors that are symbols."""
+    """Return the tensor sizes in `value` that are single symbols."""
     tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     sizes = [size.node.expr for t in tensors for size in t.shape if isinstance(size, torch.SymInt)]
     return [size for size in sizes if size.is_Symbol]
 
 
 def _of_tensors(op: OpOverload) -> OpOverload:
-    """The overload of an op that takes a 0-d tensor where this one takes a number."""
+    """Return the overload of an op that takes a 0-d tensor where this one takes a number."""
     packet = op.overloadpacket
     return packet.Tensor if op._overloadname == "Scalar" and "Tensor" in packet.overloads() else op
 
 
 def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
-    """A size as the device computes it, or an integer; None if it is neither a sum nor a product of what it counts."""
+    """Return a size as a device tensor or an integer; None unless it is a sum or product of counted sizes."""
     if size.is_Integer:
         return int(size)
     if size.is_Symbol:
@@ -232,8 +234,8 @@ def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
 
 
 def _check_ops(graph: fx.GraphModule) -> None:
-    """Raise NotOneRecord for a graph with an op that has to run at each call: the Python of one of the user's, and the
-    draws of one that computes on the host."""
+    """Raise NotOneRecord for a graph with an op that has to run at each call: a user-defined Python op, or random draws
+    on the host."""
     rules = activation.engine().rules()
     for module in graph.modules():
         for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
@@ -247,7 +249,7 @@ def _check_ops(graph: fx.GraphModule) -> None:
 
 
 def _is_on_host(node: fx.Node) -> bool:
-    """Whether a node's result is on the CPU; of several the last, since a generator's state comes before."""
+    """Return whether a node's last result is on the CPU. Earlier ones may be generator states, which always are."""
     results = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
     device = results[-1].device if results else node.kwargs.get("device")
     return device is not None and torch.device(str(device)).type == "cpu"

@@ -1,4 +1,4 @@
-"""What graphs expand to, by the layouts of their arguments: one capture for each variant, bounded as the trie is."""
+"""The captures of graphs by the layouts of their arguments: one for each variant, bounded like the trie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazytpu.dynamo.results import Capture
 from lazytpu.trace.eviction import LIMIT_BYTES, STATE_BYTES
 
 LIMIT = LIMIT_BYTES // STATE_BYTES
-"The most records that all captures have together. A record takes about as much as a state of the trie."
+"The maximum number of records of all captures together. A record takes about as much memory as a state of the trie."
 
 _clock = itertools.count()
 
@@ -27,19 +27,19 @@ class _Kept:
 
 
 class Captures:
-    """The captures of the graphs of one name. Those used longest ago are forgotten first; a miss that needs one again
-    captures the graph again."""
+    """The captures of the graphs of one name, in LRU order over all graphs. A graph that was evicted is captured again
+    at its next miss."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, _Kept] = {}
 
     @staticmethod
     def of(name: str) -> Captures:
-        """Those that all graphs of this name share, as long as one of them is alive."""
+        """Return the captures of the graphs with this name, shared while one of these graphs is alive."""
         return _of_graphs.setdefault(name, Captures())
 
     def get(self, structure: Any) -> Capture | None:
-        """The capture for arguments of this structure, if it is kept."""
+        """Return the capture for arguments of this structure, or None."""
         kept = self.kept.get(structure)
         if kept is None:
             return None
@@ -47,13 +47,13 @@ class Captures:
         return kept.capture
 
     def keep(self, structure: Any, captured: Capture) -> None:
-        """Keep a capture, and forget others until those of all graphs have at most LIMIT records."""
+        """Add a capture, and evict others until all graphs together have at most LIMIT records."""
         self.kept[structure] = _Kept(captured, next(_clock))
         graphs = list(_of_graphs.values())
         everything = [(kept, key, graph) for graph in graphs for key, kept in list(graph.kept.items())]
         everything.sort(key=lambda entry: entry[0].used)
         records = sum(kept.records for kept, _, _ in everything)
-        for kept, key, graph in everything[:-1]:  # the last is the new one
+        for kept, key, graph in everything[:-1]:  # the last one is new
             if records <= LIMIT:
                 break
             graph.kept.pop(key, None)

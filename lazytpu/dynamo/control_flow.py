@@ -1,9 +1,13 @@
 """torch.cond, while_loop and scan on the device: one record each, whose branches and bodies are subtraces.
 
-torch's own implementations read the condition on the host and run a loop's body once per iteration. They stay for what
-a record cannot express: conditions and carried values that are Python numbers, bodies that read values, and the stacked
-outputs of a `while_loop`, whose number is not known before it ran. (associative_scan and flex_attention need nothing
-here: torch's implementations are ordinary ops.)
+torch's own implementations read the condition on the host and run a loop's body once per iteration. They remain in use
+where a record is impossible:
+
+- conditions and carried values that are Python numbers,
+- bodies that read values,
+- the stacked outputs of a `while_loop`, whose number is unknown before it has run.
+
+associative_scan and flex_attention need no support here, because torch implements them by ordinary ops.
 """
 
 from __future__ import annotations
@@ -36,17 +40,17 @@ OPS: Any = torch.ops.lazytpu
 
 
 @override("lazytpu.cond.default", "lazytpu.cond.random")
-def _like_branch(then: str, **rest: Any) -> list[torch.Tensor]:
+def _like_branch(then: str, **unused: Any) -> list[torch.Tensor]:
     return [_meta(out) for out in SUBTRACES[then].outs]
 
 
 @override("lazytpu.while_loop.default", "lazytpu.while_loop.random")
-def _like_carried(body: str, **rest: Any) -> list[torch.Tensor]:
+def _like_carried(body: str, **unused: Any) -> list[torch.Tensor]:
     return [_meta(out) for out in SUBTRACES[body].outs]
 
 
 @override("lazytpu.scan.default", "lazytpu.scan.random")
-def _like_scan(carried: list[torch.Tensor], xs: list[torch.Tensor], body: str, **rest: Any) -> list[torch.Tensor]:
+def _like_scan(carried: list[torch.Tensor], xs: list[torch.Tensor], body: str, **unused: Any) -> list[torch.Tensor]:
     outs = SUBTRACES[body].outs
     final, rows = outs[: len(carried)], outs[len(carried) :]
     stacked = [torch.empty((xs[0].shape[0], *row.shape), dtype=row.dtype, device="meta") for row in rows]
@@ -59,13 +63,13 @@ def _meta(out: Layout) -> torch.Tensor:
 
 @dataclass
 class _Function:
-    """A branch or body as torch gives it, with the tensors among its constants, which become arguments."""
+    """A branch or body from torch. The tensors among its constants become arguments."""
 
     function: Callable[..., Any]
     constants: dict[str, torch.Tensor]
 
     def traced(self, like: Sequence[torch.Tensor]) -> Capture:
-        """Its records on arguments like these, contiguous where they are not dense."""
+        """Return its records for arguments like these, made dense where they are not."""
         if not isinstance(self.function, fx.GraphModule):
             raise NotOneRecord("a branch or body was not captured")
         while True:
@@ -77,7 +81,7 @@ class _Function:
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape that covers a storage of its own; nothing has to be in it."""
+    """Return an uninitialized dense tensor of the same shape and dtype, in its own storage."""
     return torch.empty_strided(tensor.shape, _dense_stride(tensor), dtype=tensor.dtype, device=tensor.device)
 
 
@@ -87,32 +91,36 @@ def _dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def subtraces(functions: Sequence[Callable[..., Any]], like: Sequence[torch.Tensor]) -> tuple[list[str], list[Any]]:
-    """The digests of functions of the same arguments, and the tensors that all of them take after those.
+    """Record functions of the same arguments. Returns their digests, and the extra tensors that all of them take after
+    those.
 
-    Raises NotOneRecord when one of them cannot be recorded.
+    Raises NotOneRecord when a function cannot be recorded.
     """
-    parts = [_Function(function, {}) for function in functions]
-    captures = [part.traced(like) for part in parts]
-    own = [
-        [*part.constants.values(), *map(wrap, captured.uploads.values())]
-        for part, captured in zip(parts, captures, strict=True)
+    branches = [_Function(function, {}) for function in functions]
+    captures = [branch.traced(like) for branch in branches]
+    constants = [
+        [*branch.constants.values(), *map(wrap, captured.uploads.values())]
+        for branch, captured in zip(branches, captures, strict=True)
     ]
-    extra = [tensor for tensors in own for tensor in tensors]
+    extra = [tensor for tensors in constants for tensor in tensors]
     arguments = tuple([layout(t.dtype, tuple(t.shape), _dense_stride(t)) for t in (*like, *extra)])
     names: list[str] = []
     first = len(like)
-    for tensors, captured in zip(own, captures, strict=True):
+    for tensors, captured in zip(constants, captures, strict=True):
         names.append(_keep(captured, arguments, len(like), first, first + len(tensors)))
         first += len(tensors)
     return names, extra
 
 
-def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: int, end: int) -> str:
-    """The digest of a capture as a subtrace. Its arguments from `shared` on, and its uploads after them, are arguments
-    `own` to `end` of all functions."""
+def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, first_own: int, end: int) -> str:
+    """Register a capture as a subtrace, and return its digest.
+
+    The functions share their first `shared` arguments. The capture's further arguments and its uploads are arguments
+    `own` to `end` of all functions.
+    """
 
     def place(index: int) -> int:
-        return index if index < shared else index - shared + own
+        return index if index < shared else index - shared + first_own
 
     if captured.written:
         raise NotOneRecord("a branch or body writes to its arguments")
@@ -127,7 +135,7 @@ def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: in
                 results.append(Operand(slot, view))
                 outs.append(_layout(captured.values[slot], view))
             case _:
-                raise NotOneRecord("a branch or body returns a view of its arguments, or what is no tensor")
+                raise NotOneRecord("a branch or body returns a view of its arguments, or no tensor")
     inputs = {slot: place(index) for slot, index in captured.inputs.items()}
     inputs |= dict(zip(captured.uploads, range(end - len(captured.uploads), end), strict=True))
     function = Subtrace(
@@ -138,9 +146,9 @@ def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: in
     return name
 
 
-def _layout(whole: Layout, view: Any) -> Layout:
+def _layout(layout_of_value: Layout, view: Any) -> Layout:
     if view is None:
-        return whole
+        return layout_of_value
     size, stride, _, dtype = view
     return layout(dtype, size, stride if is_dense(size, stride) else row_major(size))
 
@@ -156,7 +164,7 @@ def _digest(function: Subtrace) -> str:
 
 
 def _drawing(op: Any, names: Sequence[str]) -> Callable[..., Any]:
-    """The overload for subtraces that draw random numbers, or the other one."""
+    """Return the kernel of the overload `random` if a subtrace draws random numbers, else of the default overload."""
     random = any(SUBTRACES[name].draws for name in names)
     return kernel(op.random if random else op.default).call
 
@@ -170,7 +178,7 @@ def _shapes(outs: Sequence[Layout]) -> list[Any]:
 
 
 def cond(predicate: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """torch.cond. Raises NotOneRecord."""
+    """Record torch.cond. Raises NotOneRecord."""
     if not _all_on_device([predicate, *operands]):
         raise NotOneRecord("the condition or an operand of torch.cond is not on the device")
     names, extra = subtraces([true_fn, false_fn], operands)
@@ -188,30 +196,30 @@ def while_loop(
     stack_output: bool = False,
     mutated_arg_indices: str = "",
 ) -> tuple[Any, ...]:
-    """torch's while_loop. Raises NotOneRecord."""
+    """Record torch's while_loop. Raises NotOneRecord."""
     if stack_output or mutated_arg_indices or not _all_on_device([*carried, *additional]):
-        raise NotOneRecord("a while_loop that stacks its outputs, writes, or carries what is not on the device")
+        raise NotOneRecord("a while_loop that stacks its outputs, writes, or carries values outside the device")
     names, extra = subtraces([cond_fn, body_fn], [*carried, *additional])
     before, after = _shapes([layout_of(t) for t in carried]), _shapes(SUBTRACES[names[1]].outs)
     if before != after:
-        raise RuntimeError(f"the body of a while_loop returns {after}, expected {before}, as what it carries")
+        raise RuntimeError(f"the body of a while_loop returns {after}, expected {before}, its carried values")
     return tuple(_drawing(OPS.while_loop, names)(list(carried), [*additional, *extra], *names))
 
 
 def scan(combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]) -> list[Any]:
-    """torch's scan over the first dimension of `xs`. Raises NotOneRecord."""
+    """Record torch's scan over the first dimension of `xs`. Raises NotOneRecord."""
     if not xs or not xs[0].shape[0] or not _all_on_device([*init, *xs, *additional]):
-        raise NotOneRecord("a scan over nothing, or over what is not on the device")
+        raise NotOneRecord("a scan over nothing, or over tensors outside the device")
     rows = [x.new_empty(x.shape[1:]) for x in xs]
     names, extra = subtraces([combine_fn], [*init, *rows, *additional])
     before, after = _shapes([layout_of(t) for t in init]), _shapes(SUBTRACES[names[0]].outs)[: len(init)]
     if before != after:
-        raise RuntimeError(f"the function of a scan returns {after}, expected {before}, as what it carries")
+        raise RuntimeError(f"the function of a scan returns {after}, expected {before}, its carried values")
     return list(_drawing(OPS.scan, names)(list(init), list(xs), [*additional, *extra], *names))
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
-    """The layout of a contiguous tensor of the same dtype and shape."""
+    """Return the layout of a contiguous tensor with the same dtype and shape."""
     return layout(tensor.dtype, tuple(tensor.shape), row_major(tuple(tensor.shape)))
 
 

@@ -1,8 +1,10 @@
-"""A graph with sizes that depend on values, as `x[mask]` has where Dynamo captures it: one record, and nothing is read.
+"""Graphs with data-dependent sizes, such as `x[mask]`: one record, without reading a count.
 
-Its records are found at assumed counts (`capture`), and the engine makes a function of them that counts on the device.
-That function is one op of another graph, which is captured in its place. What gives out a tensor of such a size cannot
-be that, as torch has to know the size: it is recorded op by op, and the count is read.
+1. The graph is captured at assumed counts (`capture`).
+2. The engine builds a function from these records that counts on the device.
+3. That function becomes the single op of another graph, which is captured in place of the original.
+
+A graph that returns a tensor of a counted size is recorded op by op, and its count is read: torch must know the size.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("counted(Tensor[] inputs, str body) -> Tensor[]")
 OPS: Any = torch.ops.lazytpu
 NAMES = ("n", "m", "k")
-"The counts of a graph; of more there is no such function."
+"The names of a graph's counts, and so their maximum number."
 
 
 @override("lazytpu.counted.default")
@@ -39,39 +41,39 @@ def _like_function(inputs: list[torch.Tensor], body: str) -> list[torch.Tensor]:
 
 
 def has_counts(graph: fx.GraphModule) -> bool:
-    """Whether ops of a graph make sizes that depend on values."""
+    """Return whether a graph has data-dependent sizes."""
     return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
 
 
 Capturing = Callable[[list[Any], Counts], Capture]
-"Captures the graph for arguments, at assumed counts."
+"A function that captures the graph for arguments at assumed counts."
 
 
 def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) -> fx.GraphModule:
-    """A graph of the same arguments that counts on the device. Raises NotOneRecord where there is none."""
+    """Return a graph of the same arguments that counts on the device. Raises NotOneRecord if it is impossible."""
     tensors = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.device.type == "tpu"]
-    own = [_alone(arg) if i in tensors else arg for i, arg in enumerate(args)]
+    placeholders = [_alone(arg) if i in tensors else arg for i, arg in enumerate(args)]
 
     def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
         counts = Counts(assumed)
         with counting(counts):
-            return capturing(list(own), counts), counts
+            return capturing(list(placeholders), counts), counts
 
     if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
         raise NotOneRecord("it says more of a count than that there are so many elements")
     try:
         bound, counts = captured({})
-    except RuntimeError as error:  # what it asserts does not hold for all counts
+    except RuntimeError as error:  # an assertion of the graph does not hold for all counts
         raise NotOneRecord(f"{error}") from error
     if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < 2:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
 
     def function(sizes: Mapping[str, int]) -> Subtrace:
-        found, again = captured(dict(enumerate(sizes.values())))
-        if len(again.bounds) != len(names) or _kinds(found) != _kinds(bound):
+        recaptured, new_counts = captured(dict(enumerate(sizes.values())))
+        if len(new_counts.bounds) != len(names) or _kinds(recaptured) != _kinds(bound):
             raise ValueError("it is another graph at other counts")
-        return _subtrace(found, own, tensors)
+        return _subtrace(recaptured, placeholders, tensors)
 
     try:
         body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), function)
@@ -80,53 +82,55 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     return _calling(graph, bound, body, len(args), tensors, len(names))
 
 
-FEW = 2
-"Smaller counts are tried one by one: what does not hold for them, or is refused, is seen."
+MAX_TRIED = 2
+"The engine tries the counts up to this one by one, so an assertion that fails for them is detected there."
 
 
 def _holds(asserted: fx.Node) -> bool:
-    """Whether an assertion of counts holds for all of them, or it is seen where it does not: for the greatest, or for
-    few."""
-    said = asserted.args[0]
-    if not isinstance(said, fx.Node):
+    """Return whether an assertion on counts holds for all counts, or fails only where it is detected: at the greatest
+    count, or at counts up to MAX_TRIED."""
+    condition = asserted.args[0]
+    if not isinstance(condition, fx.Node):
         return True
-    value = said.meta.get("val")
+    value = condition.meta.get("val")
     return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
 
 
-def _is_seen(said: Any) -> bool:
-    """The same of a comparison of sums and products of counts, or of several."""
-    if said.func.__name__ == "And":
-        return all(map(_is_seen, said.args))
-    if not said.is_Relational:
+def _is_seen(condition: Any) -> bool:
+    """Do the same for a comparison of polynomials in the counts, or a conjunction of comparisons."""
+    if condition.func.__name__ == "And":
+        return all(map(_is_seen, condition.args))
+    if not condition.is_Relational:
         return False
-    more, counts = (said.lhs - said.rhs).expand(), sorted(said.free_symbols, key=str)
-    factors = [factor for term, factor in more.as_coefficients_dict().items() if not term.is_Number]
-    if not more.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
+    difference, counts = (condition.lhs - condition.rhs).expand(), sorted(condition.free_symbols, key=str)
+    factors = [factor for term, factor in difference.as_coefficients_dict().items() if not term.is_Number]
+    if not difference.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
         return False
     grows = bool(factors) and factors[0] > 0
-    if said.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
+    if condition.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
         return True
-    # Where one of them is not among the few, it has to hold, and then does for more of them.
-    beside = [dict(zip(counts, at, strict=True)) for at in product(range(FEW + 1), repeat=len(counts)) if FEW in at]
-    if said.func.__name__ == "Unequality":
-        return all((more.xreplace(at) > 0) == grows and more.xreplace(at) != 0 for at in beside)
-    return said.func.__name__ != "Equality" and all(bool(said.xreplace(at)) for at in beside)
+    # If some count exceeds MAX_TRIED, the comparison must hold there; being monotonic, it then holds for greater
+    # counts.
+    tried = product(range(MAX_TRIED + 1), repeat=len(counts))
+    beside = [dict(zip(counts, at, strict=True)) for at in tried if MAX_TRIED in at]
+    if condition.func.__name__ == "Unequality":
+        return all((difference.xreplace(at) > 0) == grows and difference.xreplace(at) != 0 for at in beside)
+    return condition.func.__name__ != "Equality" and all(bool(condition.xreplace(at)) for at in beside)
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape that covers a storage of its own, of which nobody knows what is in it."""
+    """Return a placeholder tensor of the same shape in its own storage, with unknown contents."""
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     kind = layout(tensor.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
     return wrap(resident(kind, Placeholder()))
 
 
 COPIES = frozenset((torch.ops.aten.copy_.default, torch.ops.aten.clone.default))
-"Ops that are not recorded where there is nothing to copy."
+"Ops that are recorded only where there is something to copy."
 
 
 def _kinds(captured: Capture) -> Any:
-    """What is the same at all counts."""
+    """Return the properties of a capture that must be equal at all counts: ops, numbers, and kinds of results."""
     results = [result if isinstance(result, Static | Input) else type(result) for result in captured.results]
     return [record.op for record in captured.records if record.op not in COPIES], captured.numbers, results
 
@@ -149,13 +153,13 @@ def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) ->
 def _calling(
     graph: fx.GraphModule, captured: Capture, body: str, count: int, tensors: Sequence[int], totals: int
 ) -> fx.GraphModule:
-    """The graph that calls the function `body`, and returns what `captured` does but for its counts."""
-    made = fx.Graph()
-    arguments = [made.placeholder(f"x{i}") for i in range(count)]
-    call = made.call_function(OPS.counted.default, ([arguments[i] for i in tensors], body))
+    """Return a graph that calls the function `body`, and returns the results of `captured` without its `totals`."""
+    caller = fx.Graph()
+    arguments = [caller.placeholder(f"x{i}") for i in range(count)]
+    call = caller.call_function(OPS.counted.default, ([arguments[i] for i in tensors], body))
     lines = [n.meta for n in graph.graph.nodes if n.meta.get("unbacked_bindings")]
     results: list[Any] = []
-    made_results = 0
+    taken = 0
     for result in captured.results[: len(captured.results) - totals]:
         match result:
             case Static(value):
@@ -163,18 +167,18 @@ def _calling(
             case Input(index, _):
                 results.append(arguments[index])
             case Fresh(slot, view):
-                item = made.call_function(operator.getitem, (call, made_results))
-                made_results += 1
+                item = caller.call_function(operator.getitem, (call, taken))
+                taken += 1
                 if view is not None:
                     size, stride, offset, dtype = view
                     if dtype is not captured.values[slot].dtype:
                         raise NotOneRecord("it counts, and returns a view of another dtype")
-                    item = made.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
+                    item = caller.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
                 results.append(item)
             case _:
-                raise NotOneRecord("it counts, and returns what is no tensor")
-    made.output(tuple(results))
-    for node in made.nodes:
+                raise NotOneRecord("it counts, and returns a result that is no tensor")
+    caller.output(tuple(results))
+    for node in caller.nodes:
         if node.op == "call_function" and lines and "stack_trace" in lines[0]:
             node.meta["stack_trace"] = lines[0]["stack_trace"]
-    return fx.GraphModule({}, made)
+    return fx.GraphModule({}, caller)

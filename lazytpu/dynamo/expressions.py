@@ -1,8 +1,8 @@
-"""The expressions that Dynamo has for the sizes of a graph, in the records of its capture.
+"""Dynamo's expressions for the sizes of a graph, transferred to the records of its capture.
 
-Each node of a graph that Dynamo made symbolic has the sizes of its result as expressions over the graph's symbols,
-which are sizes of its arguments. Where a record takes or makes one of these numbers, the expression stands in its place
-as a `Size`. The engine derives all others, and compares all of them with each trace that they serve.
+Each node of a graph that Dynamo made symbolic has expressions for the sizes of its result, over the graph's symbols:
+sizes of its arguments. Where a record takes or produces such a number, the expression takes its place as a `Size`. The
+engine derives the remaining sizes, and verifies all of them for each trace that they serve.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, Value, row_major
 
 LEAST = 2
-"The least size that a symbol stands for."
+"The minimum size that a symbol stands for: Dynamo specializes on 0 and 1."
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A tensor that a node is about to take: what makes it, its value, and how it looks at that."""
+    """A tensor that a node takes: the node that produced it, its value, and its view of the value's storage."""
 
     node: fx.Node
     value: Value
@@ -40,7 +40,7 @@ class Taken:
 
 
 class Expressions:
-    """Those of one capture, into `inner`, of a graph on these arguments."""
+    """The expressions of one capture, into `inner`, of a graph on these arguments."""
 
     def __init__(self, graph: fx.GraphModule, inner: CaptureRecorder, args: Sequence[Any]):
         self._inner, self._state = inner, inner.state
@@ -63,16 +63,16 @@ class Expressions:
         self._layouts = {index: self._layout(*each) for index, each in whole.items()}
 
     def expressed(self) -> Expressed | None:
-        """The records with their expressions; None where no size is a symbol."""
+        """Return the records with their expressions; None if no size is a symbol."""
         return Expressed(tuple(self._records), self.symbols, self._layouts) if self.symbols else None
 
     def given(self, node: fx.Node, env: Mapping[fx.Node, Any]) -> list[Taken]:
-        """What a node is about to take."""
+        """Return the tensors that a node is about to take."""
         tensors = [(each, env[each]) for each in node.all_input_nodes if _is_on_device(env[each])]
         return [Taken(each, value_of(tensor), view_of(tensor)) for each, tensor in tensors]
 
     def ran(self, node: fx.Node, given: Sequence[Taken], result: Any) -> None:
-        """Note what the node recorded."""
+        """Add the records of a node that has run."""
         arguments: dict[str, Any] = dict(node.kwargs)
         if isinstance(node.target, OpOverload):
             arguments |= zip([each.name for each in node.target._schema.arguments], node.args, strict=False)
@@ -91,7 +91,7 @@ class Expressions:
             self._records.append(replace(record, arguments=taken, outs=tuple(outs)))
 
     def _recorded(self) -> list[Record]:
-        """What was recorded since the last call."""
+        """Return the records since the last call."""
         new: list[Record] = []
         state, self._state = self._state, self._inner.state
         last: Any = self._state
@@ -101,7 +101,7 @@ class Expressions:
         return new[::-1]
 
     def _argument(self, value: Any, argument: Any, given: Sequence[Taken]) -> Any:
-        """An argument of a record, which the node has as `argument`."""
+        """Return a record's argument with expressions, given the node's `argument`."""
         if isinstance(value, Operand):
             return value if value.view is None else self._operand(value, argument, given)
         if type(value) is int:
@@ -112,7 +112,7 @@ class Expressions:
         return value
 
     def _operand(self, operand: Operand, argument: Any, given: Sequence[Taken]) -> Operand:
-        """An operand whose view has expressions, if it is what a node made."""
+        """Return an operand with an expression for its view, if it is a tensor that the node takes."""
         for each in given:
             held = each.value.epoch == self._inner.epoch and each.value.slot == operand.slot
             expected = each.node.meta.get("val")
@@ -123,8 +123,10 @@ class Expressions:
         return operand
 
     def _layout(self, expected: torch.Tensor, layout: Layout) -> Layout:
-        """The layout of a value whose sizes torch expected to be these; its dimensions lie as those of `layout`. That
-        one itself where its strides do not follow from the sizes, as those of an empty tensor may."""
+        """Return a value's layout with the sizes that Dynamo expected, in the dimension order of `layout`.
+
+        Returns `layout` itself if its strides do not follow from the sizes, which may be so for an empty tensor.
+        """
         shape, order = self._numbers(expected.shape, layout.shape), layout.memory_order
         strides = dict(zip(order, row_major(tuple([shape[dim] for dim in order])), strict=True))
         found = tuple([strides[dim] for dim in range(len(shape))])
@@ -135,7 +137,7 @@ class Expressions:
         return tuple([self._number(each, number) for each, number in zip(expected, here, strict=True)])
 
     def _number(self, expected: Any, here: int) -> Any:
-        """A number which torch expected to be this one, as a size; an int where it has no form."""
+        """Return the size that torch expected to equal this number; the number itself if it has no expression."""
         if not isinstance(expected, torch.SymInt):
             return here
         try:
@@ -145,7 +147,7 @@ class Expressions:
         return size if number_at_bound(size) == here else here
 
     def _size(self, expression: Any) -> Any:
-        """An expression of Dynamo's as a size, or as an int where it is one number. Raises LostSize."""
+        """Convert a Dynamo expression to a size, or to an int if it is constant. Raises LostSize."""
         if expression not in self._known:
             compute = _OPERATIONS.get(type(expression).__name__)
             if compute is None and not expression.is_Integer:
@@ -167,11 +169,11 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "Max": lambda *sizes: max(sizes),
     "Min": lambda *sizes: min(sizes),
 }
-"What an expression computes, by the name of its class: sympy's or torch's. Of a maximum it is what it is in this call."
+"The operation of each expression class, sympy's or torch's. A maximum or minimum is resolved as in this call."
 
 
 def has_sizes(graph: fx.GraphModule) -> bool:
-    """Whether sizes of a graph's arguments are symbols."""
+    """Return whether some sizes of a graph's arguments are symbols."""
     values = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
     return any(isinstance(size, torch.SymInt) for value in values if _is_strided(value) for size in value.shape)
 

@@ -1,8 +1,8 @@
-"""Fake tensors of the device have the strides that the device gives: a graph is traced with them, and a view that fits
-one layout may not fit another.
+"""Fake tensors of the device, with the strides that the device produces: a view that is valid in one layout may be
+invalid in another, and graphs are traced with these tensors.
 
-torch's meta functions differ from kernels in a few strides (`lazytpu.frontend.inference`), and what recording infers
-counts here, too. Sizes that vary are left to torch.
+torch's meta functions differ from its kernels in a few strides (`lazytpu.frontend.inference`). Here the shape inference
+of recording applies. Symbolic sizes are left to torch.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from lazytpu.frontend.inference.strides import is_iterated
 from lazytpu.frontend.torch_private import FakeTensor, pytree
 from lazytpu.trace.value import Layout
 
-# torch's meta functions refuse what a GPU refuses: dtypes and strides that the CPU and this device compute with.
+# Ops whose meta functions reject dtypes and strides that only GPUs reject; the CPU and this device compute with them.
 _FOR_GPUS = frozenset({"aten._grouped_mm.default"})
 
 
 def _differs(op: OpOverload) -> bool:
-    """Whether torch's fake result may have other strides than the device's, or there may be none."""
+    """Return whether torch's fake result may have other strides than the device's, or may not exist."""
     return str(op) in OVERRIDES or str(op) in _FOR_GPUS or is_iterated(op)
 
 
 def fake_results(mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The fake results of an op on the device; NotImplemented where torch's own are right."""
+    """Return the fake results of an op on the device; NotImplemented if torch's own are right."""
     if op._schema.is_mutable or not _differs(op):
         return NotImplemented
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
@@ -42,7 +42,7 @@ def fake_results(mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[
 
     def of(layout: Any) -> Any:
         if isinstance(layout, tuple):
-            return [of(part) for part in layout]
+            return [of(item) for item in layout]
         if not isinstance(layout, Layout):
             return layout
         empty = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
@@ -50,7 +50,7 @@ def fake_results(mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[
 
     try:
         results = tuple(map(of, infer(op, bound)))
-    except Exception:  # noqa: BLE001  (torch's own function meets the error again, and raises it)
+    except Exception:  # noqa: BLE001 (torch's function raises it again)
         return NotImplemented
     return results[0] if len(results) == 1 else results
 

@@ -1,4 +1,4 @@
-"""A captured graph as a callable: one record, and one edge of the trie."""
+"""A captured graph as a callable, which records one edge of the trie."""
 
 from __future__ import annotations
 
@@ -42,29 +42,30 @@ from lazytpu.trace.value import EMPTY, Value, resident
 
 
 class CompiledGraph:
-    """Records a graph of ATen ops as one edge of the trie when it is called.
+    """A callable that records a graph of ATen ops as one edge of the trie.
 
-    The edge's key is the graph's name, a digest of its code, with a token per argument. Graphs with the same code share
-    their edges, as equal layers do. What such an edge expands to is found out at a miss, by `capture`, for the layouts
-    of the arguments. A graph that cannot be one record runs op by op, and `breaks` says why.
+    The edge's key is the graph's name, a digest of its code, with a token per argument. So graphs with the same code,
+    such as equal layers, share their edges. At a miss, `capture` expands the graph for the layouts of the arguments. A
+    graph that cannot be one record runs op by op, and `breaks` says why.
 
-    `kind` is "forward", "backward" or "inference"; `sizes` are those that vary, and `tuned` says whether passes are
-    chosen for its programs. Follows AOTAutograd's boxed convention: takes one list of arguments and empties it.
+    `kind` is "forward", "backward" or "inference". `sizes` are the sizes that vary. `tuned` says whether passes are
+    selected for its programs. Follows AOTAutograd's boxed convention: it takes one list of arguments, and empties it.
     """
 
     def __init__(self, graph: fx.GraphModule, kind: str, sizes: VaryingSizes | None = None, tuned: bool = False):
-        self._boxed_call = True  # of the instance, which is what torch's wrappers copy
+        self._boxed_call = True  # on the instance, since torch's wrappers copy its attributes
         self.graph = graph
         self.kind = kind
         self.sizes = sizes
         self.tuned = tuned
         self.name = name_of(graph, f"{kind}.tuned" if tuned else kind)
-        self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
+        self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are passed as arguments, too
         self.states = random_states(graph)
         self.one_by_one = False
         self.counts = has_counts(graph)
         self.captures = Captures.of(self.name)
-        self.asks = has_sizes(graph)  # whether expressions are asked for: those of one capture are those of all
+        # Whether to derive expressions. All captures share the expressions of the first one.
+        self.asks = has_sizes(graph)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         inputs = [*args, *self.constants.values()]
@@ -78,7 +79,7 @@ class CompiledGraph:
             with r.lock:
                 try:
                     plan = self._record(r, inputs, drawn, values)
-                except BaseException as error:  # noqa: BLE001  (raised below, without the lock)
+                except BaseException as error:  # noqa: BLE001 (re-raised below, without the lock)
                     r.rollback()
                     failure = error
                 else:
@@ -86,7 +87,7 @@ class CompiledGraph:
             try:
                 self._failed(r, failure, inputs, drawn)
             finally:
-                del failure  # its traceback holds this frame, which holds the user's tensors (R4)
+                del failure  # its traceback refers to this frame, which refers to the user's tensors (R4)
         for index, _ in plan.written:
             if not inputs[index].is_inference():
                 increment_version(inputs[index])
@@ -95,7 +96,7 @@ class CompiledGraph:
         return _results(plan, inputs, values, drawn)
 
     def _record(self, r: Recorder, args: list[Any], drawn: list[tuple[int, int]], values: list[Value]) -> Plan:
-        """Take the edge of the graph with these arguments. Offsets drawn are added to `drawn`, new values to
+        """Take the graph's edge for these arguments. Appends the drawn offsets to `drawn`, and the new values to
         `values`."""
         key = _key(self.name, r, args, self.states)
         parent = r.state
@@ -125,7 +126,7 @@ class CompiledGraph:
             self.asks = self.asks and not symbolic
             self.captures.keep(structure, captured)
         if not captured.records:
-            r.rollback()  # nothing is recorded, so nothing has to be admitted
+            r.rollback()  # nothing is recorded, so nothing is admitted
             return plan_of(captured)[0]
         parent = r.state
         _admit(r, captured.uploads.values())
@@ -136,17 +137,18 @@ class CompiledGraph:
         return state.outs
 
     def _captured(self, args: list[Any], symbolic: bool) -> Capture:
+        """Capture the graph; one with data-dependent sizes is first replaced by a graph that counts on the device."""
         backward = self.kind == "backward"
         if not self.counts or options.buckets == "off" or torch.are_deterministic_algorithms_enabled():
             return capture(self.graph, args, self.constants, self.states, backward, symbolic=symbolic)
 
-        def capturing(others: list[Any], counts: Counts) -> Capture:
-            return capture(self.graph, others, self.constants, self.states, backward, counts)
+        def capturing(arguments: list[Any], counts: Counts) -> Capture:
+            return capture(self.graph, arguments, self.constants, self.states, backward, counts)
 
         return capture(counted(self.graph, args, capturing), args, {}, (), backward)
 
     def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[tuple[int, int]]) -> None:
-        """Prepare another attempt after an error, or raise it. The recorder was rolled back and is not locked."""
+        """Prepare another attempt after an error, or re-raise it. The recorder was rolled back, and is not locked."""
         for _, offset in reversed(drawn):
             undraw(None, offset)
         if isinstance(error, PendingElsewhere):
@@ -171,13 +173,13 @@ class CompiledGraph:
 
 
 def _key(name: str, r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tuple[Any, ...]:
-    """The key of the edge; the loop is that of `operands` in `recording.keys`."""
+    """Return the edge's key. The loop is the same as in `operands` of `recording.keys`."""
     e = r.epoch
     tokens: list[Any] = [name]
     for t in args:
         try:
             v = t.untyped_storage()._value
-        except (AttributeError, NotImplementedError):  # no tensor of the device, or a sparse one
+        except (AttributeError, NotImplementedError):  # not a device tensor, or a sparse one
             tokens.append("state" if len(tokens) - 1 in states else _static(t))
             continue
         k = v.slot if v.epoch == e else r.admit(v)
@@ -200,34 +202,34 @@ def _static(value: Any) -> Any:
 
 
 def _structure(r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tuple[Any, ...]:
-    """What a capture depends on: the layouts of the arguments, which of them share storages, and torch's switches."""
-    parts: list[Any] = [r.platform, *(switch.read() for switch in ambient.SWITCHES)]
+    """Return the key of a capture: the arguments' layouts, which of them share storages, and torch's switches."""
+    tokens: list[Any] = [r.platform, *(switch.read() for switch in ambient.SWITCHES)]
     first: dict[int, int] = {}
     for index, arg in enumerate(args):
         if index in states:
-            parts.append("state")
+            tokens.append("state")
         elif is_number(arg):
-            parts.append(("cpu", arg.dtype))
+            tokens.append(("cpu", arg.dtype))
         elif isinstance(arg, torch.Tensor):
             if arg.is_conj() or arg.is_neg():
                 raise NotOneRecord("an input is a tensor that is conjugated or negated lazily")
             value = value_of(arg)
             kind = value.layout.empty_key if value.buffer is EMPTY else value.layout.key
-            parts.append((first.setdefault(id(value), index), kind, view_of(arg)))
+            tokens.append((first.setdefault(id(value), index), kind, view_of(arg)))
         else:
-            parts.append(exact(arg))
-    return tuple(parts)
+            tokens.append(exact(arg))
+    return tuple(tokens)
 
 
 def _admit(r: Recorder, uploads: Iterable[Value]) -> None:
-    """Admit a graph's own constants. Whether the trace has them already, its state says, so they are in no key."""
+    """Admit a graph's own constants. They are in no key, because the state determines whether the trace has them."""
     for value in uploads:
         if value.epoch != r.epoch:
             r.admit(value)
 
 
 def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], drawn: list[tuple[int, int]]) -> None:
-    """The graph's run-time numbers; what the generator gives is added to `drawn`."""
+    """Append the graph's run-time numbers; the generator's draws are appended to `drawn`."""
     start = len(r.numbers)
     r.numbers.extend(plan.numbers)
     for index, argument in plan.given:
@@ -244,8 +246,10 @@ def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], draw
 
 
 def _enter(r: Recorder, state: State, plan: Plan, args: Sequence[Any], values: list[Value]) -> None:
-    """Go on to `state`: make the graph's new values, and write those of its arguments. Raises torch's error for a write
-    to a tensor of inference mode outside of it."""
+    """Advance to `state`: create the graph's new values, and write the values of its arguments.
+
+    Raises torch's error for a write to an inference tensor outside inference mode.
+    """
     for index, _ in (*plan.written, *plan.moved):
         if args[index].is_inference() and not torch.is_inference_mode_enabled():
             raise RuntimeError(
@@ -269,13 +273,13 @@ def _enter(r: Recorder, state: State, plan: Plan, args: Sequence[Any], values: l
 
 
 def _unheld() -> None:
-    """In place of the reference to a value inside of a graph: no tensor ever holds it."""
+    """A dead reference, for values inside a graph, which no tensor ever holds."""
 
 
 def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Sequence[tuple[int, int]]) -> list[Any]:
-    """What the graph returns."""
+    """Return the results of the graph."""
     results: list[Any] = []
-    bases: dict[Any, torch.Tensor] = {}  # results that share a storage
+    bases: dict[Any, torch.Tensor] = {}  # tensors of storages that several results share
     for kind, source, view, shared in plan.results:
         if kind == "whole":
             value = values[source]
@@ -303,7 +307,7 @@ def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Se
 
 
 def _together(base: torch.Tensor, view: View) -> torch.Tensor:
-    """A view that counts in-place writes together with its base, as a view that torch makes."""
+    """Return a view that shares its version counter with its base, like torch's own views."""
     size, stride, offset, dtype = view
     with torch.no_grad():
         return viewed(base, view) if dtype is not base.dtype else base.as_strided(size, stride, offset)
@@ -318,7 +322,7 @@ def _value(kind: str, source: Any, args: Sequence[Any], values: Sequence[Value])
 
 
 def name_of(graph: fx.GraphModule, kind: str) -> str:
-    """The graph's name: equal for graphs of the same kind with the same code, and for those alone."""
+    """Return the graph's name: equal for graphs of the same kind with the same code, and only for these."""
     text = hashlib.sha256(kind.encode())
     for name, module in graph.named_modules():
         if isinstance(module, fx.GraphModule):
@@ -329,20 +333,20 @@ def name_of(graph: fx.GraphModule, kind: str) -> str:
 
 
 def _constants(graph: fx.GraphModule) -> bytes:
-    """The tensors of the host among its nodes: what they hold is part of what the graph computes."""
+    """Return the CPU tensors among the graph's nodes as bytes: their contents are part of the computation."""
     named = [(n.name, attrgetter(str(n.target))(graph)) for n in graph.graph.nodes if n.op == "get_attr"]
     constants = [(name, t) for name, t in named if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
     return b"".join([f"{name} {t.dtype} {tuple(t.shape)} ".encode() + _bytes(t) for name, t in constants])
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    with without_modes():  # of fake tensors
+    with without_modes():  # without fake tensors
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
         return plain.view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _target(node: fx.Node) -> str:
-    """What a node calls; a function of Python by its identity, since its name may be another's, too."""
+    """Return the target of a node as text. A Python function includes its identity, since names are not unique."""
     target: Any = node.target
     if node.op != "call_function" or isinstance(target, OpOverload | HigherOrderOperator):
         return str(target)

@@ -1,8 +1,9 @@
-"""What a graph computes on the host from tensors there: it runs there at each call, and the rest is one record.
+"""The part of a graph that computes on the host, from tensors there: it runs on the host at each call, and the
+remaining ops are one record.
 
-A Python float that varies comes from Dynamo as a 0-d tensor on the CPU, and what Python computes of it as ops on such
-tensors. The record takes what they give as run-time numbers, as it takes 0-d tensors of the CPU in eager code (R3);
-larger tensors that ops of the device take are copied to the device first.
+Dynamo passes a Python float that varies as a 0-d CPU tensor, and Python arithmetic on it as ops on such tensors. The
+record takes their results as run-time numbers, like 0-d CPU tensors in eager code (R3). Larger CPU tensors that device
+ops take are copied to the device first.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ _DEVICE = torch.device("tpu", 0)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A graph in two: `host` takes the `arguments` of these indices and returns what `rest` takes after the `others`,
-    and then its own results. Each of `results` says whether it is one of the host's, and which."""
+    """A graph in two parts. `host` takes the `arguments` of these indices. It returns `crossing` values for `rest`,
+    then its own results. `rest` takes the arguments `others`, then the crossing values.
+
+    `results` has, for each result of the graph, whether it is a result of the host part, and its index there.
+    """
 
     host: fx.GraphModule
     rest: fx.GraphModule
@@ -36,8 +40,11 @@ class Parts:
 
 
 class WithHostPart:
-    """A graph in two parts as a callable, in AOTAutograd's boxed convention: one list of arguments, which it empties.
-    `rest` is the callable of the part on the device."""
+    """A graph in two parts as a callable, in AOTAutograd's boxed convention: it takes one list of arguments, and
+    empties it.
+
+    `rest` is the callable of the part on the device.
+    """
 
     def __init__(self, parts: Parts, rest: Callable[[list[Any]], Sequence[Any]]):
         self._boxed_call = True
@@ -45,18 +52,20 @@ class WithHostPart:
         self.rest = rest
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
-        parts = self.parts
-        others = [args[i] for i in parts.others]
-        computed = parts.host(*[args[i] for i in parts.arguments])
+        division = self.parts
+        device_arguments = [args[i] for i in division.others]
+        computed = division.host(*[args[i] for i in division.arguments])
         args.clear()
-        others.extend(computed[: parts.crossing])
-        rest = self.rest(others)
-        return [computed[parts.crossing + i] if on_host else rest[i] for on_host, i in parts.results]
+        device_arguments.extend(computed[: division.crossing])
+        device_results = self.rest(device_arguments)
+        return [computed[division.crossing + i] if on_host else device_results[i] for on_host, i in division.results]
 
 
 def split(graph: fx.GraphModule) -> Parts | None:
-    """The parts of a graph; None when nothing in it depends on a tensor of the host and no result is one, or when the
-    host needs values of the device, or draws random numbers."""
+    """Split a graph into two parts, or return None if one record can hold all of it.
+
+    Also None when the host part needs values of the device, or draws random numbers.
+    """
     division = _Division(graph)
     needed = division.host or any(map(division.is_hosts, division.returned))
     return division.parts() if needed and not division.refused else None
@@ -75,8 +84,11 @@ def _is_mutable(node: fx.Node) -> bool:
 
 
 class _Division:
-    """Which nodes of a graph run on the host (`host`): those that depend on a tensor argument there and on none of the
-    device. `plain` are those that depend on no tensor argument, which may be in both parts."""
+    """The assignment of a graph's nodes to the two parts.
+
+    `host` are the nodes that depend on a CPU tensor argument, and on no device tensor. `plain` depend on no tensor
+    argument, and may be in both parts. `refused` says that the graph cannot be split.
+    """
 
     def __init__(self, graph: fx.GraphModule):
         self.graph = graph
@@ -104,11 +116,11 @@ class _Division:
             self.host.add(node)
             self.refused |= random
         elif isinstance(node.target, OpOverload) and _on_host(node):
-            self.refused = True  # it brings a value of the device to the host
+            self.refused = True  # it copies a device value to the host
 
     def is_hosts(self, result: Any) -> bool:
-        """Whether the host has a result of the graph: what it computes, and constants that are on the CPU."""
-        if not isinstance(result, fx.Node):  # a number, maybe a symbolic one, which has no hash
+        """Return whether a result belongs to the host part: it is computed there, or is a constant on the CPU."""
+        if not isinstance(result, fx.Node):  # a number; a symbolic one has no hash
             return False
         return result in self.host or (result in self.plain and _on_host(result))
 
@@ -116,19 +128,20 @@ class _Division:
         return node in self.host and not _tensors_of_device(node)
 
     def parts(self) -> Parts:
-        """The two graphs."""
+        """Build the two graphs."""
         rest_nodes = [n for n in self.graph.graph.nodes if n not in self.host and n.op not in ("placeholder", "output")]
         used = {n for node in rest_nodes for n in node.all_input_nodes}
         crossing = [n for n in self.graph.graph.nodes if n in self.host and n in used]
         of_host = [n for n in self.returned if self.is_hosts(n)]
         host, arguments = self._host(crossing, of_host)
-        rest, others = self._rest(rest_nodes, crossing, [n for n in self.returned if not self.is_hosts(n)])
+        of_device = [n for n in self.returned if not self.is_hosts(n)]
+        device_graph, device_arguments = self._rest(rest_nodes, crossing, of_device)
         results, counts = list[tuple[bool, int]](), [0, 0]
         for node in self.returned:
             on_host = self.is_hosts(node)
             results.append((on_host, counts[on_host]))
             counts[on_host] += 1
-        return Parts(host, rest, arguments, others, len(crossing), tuple(results))
+        return Parts(host, device_graph, arguments, device_arguments, len(crossing), tuple(results))
 
     def _host(self, crossing: list[fx.Node], of_host: list[fx.Node]) -> tuple[fx.GraphModule, tuple[int, ...]]:
         new, copies = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -140,7 +153,7 @@ class _Division:
                 continue
             copies[node] = new.node_copy(node, copies.__getitem__)
         last = copies[self.placeholders[arguments[-1]]] if arguments else new._root
-        for node in crossing:  # as soon as the value is there, before it is written
+        for node in crossing:  # directly after it is computed, before it is written
             with new.inserting_after(last if node.op == "placeholder" else copies[node]):
                 outs[node] = self._handed_over(new, node, copies[node], writes)
         new.output((*(outs[n] for n in crossing), *(copies[n] for n in of_host)))
@@ -149,7 +162,8 @@ class _Division:
 
     @staticmethod
     def _handed_over(new: fx.Graph, node: fx.Node, value: fx.Node, writes: bool) -> fx.Node:
-        """What the other part gets of a value: a copy on the device, the value, or the value before it is written."""
+        """Return the form in which a host value is passed on: a copy on the device, the value, or a clone if it is
+        written later."""
         tensors = _tensors(node)
         if tensors and tensors[0].device.type == "cpu" and tensors[0].dim():
             return new.call_function(_COPY, (value,), {"device": _DEVICE})
@@ -161,8 +175,8 @@ class _Division:
         self, nodes: list[fx.Node], crossing: list[fx.Node], returned: list[Any]
     ) -> tuple[fx.GraphModule, tuple[int, ...]]:
         new, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-        others = [i for i, n in enumerate(self.placeholders) if n not in self.host]
-        for index in others:
+        arguments = [i for i, n in enumerate(self.placeholders) if n not in self.host]
+        for index in arguments:
             copies[self.placeholders[index]] = new.node_copy(self.placeholders[index])
         for node in crossing:
             copies[node] = new.placeholder(node.name)
@@ -171,7 +185,7 @@ class _Division:
             copies[node] = new.node_copy(node, copies.__getitem__)
         new.output([copies[n] if isinstance(n, fx.Node) else n for n in returned])
         new.eliminate_dead_code()
-        return fx.GraphModule(self.graph, new), tuple(others)
+        return fx.GraphModule(self.graph, new), tuple(arguments)
 
 
 def _tensors_of_device(node: fx.Node) -> bool:

@@ -1,4 +1,4 @@
-"""`mode=` and `options=` of torch.compile on the device: inductor's names, of which one has a meaning here."""
+"""`mode=` and `options=` of torch.compile on the device. The names are inductor's; only max-autotune has an effect."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.lines import user_line
 
 MODES = {"default": False, "reduce-overhead": False, "max-autotune": True, "max-autotune-no-cudagraphs": True}
-"The modes, and whether each chooses passes for a program. A step is one launch in all of them: no overhead to reduce."
+"Mode -> whether it selects passes per program. A step is one launch in every mode, so no overhead can be reduced."
 OPTIONS = ("max_autotune", "triton.cudagraphs", "coordinate_descent_tuning")
-"The options that inductor's modes stand for. Only the first means something for the device."
+"The options that inductor's modes set. Only the first has an effect on the device."
 
 
 class TuningWarning(UserWarning):
-    """max-autotune was asked for where there is nothing to choose."""
+    """max-autotune was requested, but the device has no choice of passes."""
 
 
 _told = False
 
 
 def tunes(mode: str | None, options: Mapping[str, Any] | None) -> bool:
-    """Whether passes are to be chosen for the programs with a graph. Where that is not possible, it is said once.
+    """Return whether passes are selected for programs with a graph. Warns once if this is requested but impossible.
 
-    Raises ValueError for an unknown mode, and NotImplementedError for options that mean nothing here.
+    Raises ValueError for an unknown mode, and NotImplementedError for options without a meaning here.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(f"torch.compile has no mode {mode!r}; on 'tpu' the modes are {', '.join(MODES)}")

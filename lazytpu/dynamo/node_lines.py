@@ -1,4 +1,5 @@
-"""The user's source line of an op in a captured graph, from the stack that Dynamo noted when it traced it (R10)."""
+"""The user's source line of an op in a captured graph, from the stack that Dynamo stored when it traced the op
+(R10)."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 
 
 def line_of(meta: dict[str, Any], backward: bool) -> SourceLine | None:
-    """The innermost frame outside torch and lazytpu of the stack in the `meta` of a node; None if there is none. An op
-    of a backward graph has the stack of its forward op."""
+    """Return the innermost frame outside torch and lazytpu of a node's stack, from its `meta`; None if there is none.
+
+    An op of a backward graph has the stack of its forward op.
+    """
     stack = meta.get("stack_trace")
     return None if stack is None else _innermost(stack, backward or meta.get("partitioner_tag") == "is_backward")
 
@@ -26,7 +29,7 @@ def _innermost(stack: str, backward: bool) -> SourceLine | None:
 
 
 def _frames(stack: str) -> list[re.Match[str]]:
-    """The frames outside torch and lazytpu, the outermost first."""
+    """Return the frames outside torch and lazytpu, outermost first."""
     return [frame for frame in _FRAME.finditer(stack) if not is_library(frame["file"])]
 
 
@@ -35,7 +38,7 @@ def _line(frame: re.Match[str], backward: bool = False) -> SourceLine:
 
 
 def function_of(graph: fx.GraphModule) -> SourceLine | None:
-    """The line in the compiled function of its first op with a stack."""
+    """Return the line in the compiled function that leads to its first op with a stack."""
     for node in graph.graph.nodes:
         frames = _frames(node.meta.get("stack_trace") or "") if node.op != "placeholder" else ()
         if frames:

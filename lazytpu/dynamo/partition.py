@@ -1,9 +1,10 @@
-"""What a forward graph keeps for its backward graph: as in eager code, but never a view of what it could keep itself.
+"""Partition of a joint graph: the forward graph saves the same tensors as eager code, except views of tensors that it
+could save itself.
 
-A view of an input or of an activation is taken again in the backward graph, where it costs nothing: it is part of how a
-record's operand is read. So is each of the views that `split` and the like return together. Kept, it would be a tensor
-to create at each call, and one that does not share its base's version: autograd could not tell that the base was
-changed in place.
+The backward graph repeats a view of an input or activation, which is free: a view is part of how a record reads its
+operand. The same holds for each view that `split` and similar ops return. A saved view would be a tensor to create at
+each call. It would also not share the version counter of its base, so autograd could not detect an in-place change of
+the base.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from lazytpu.frontend.torch_private import default_partition, is_unbacked, pytre
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a joint graph."""
-    for node in reversed(list(joint.graph.nodes)):  # a view of a view, and then the one it is of
+    """Return the forward and the backward graph of a joint graph."""
+    for node in reversed(list(joint.graph.nodes)):  # a view of a view comes before its base
         if _is_view(node) or _is_counted(node):
             _take_again(joint.graph, node)
     forward, backward = default_partition(joint, inputs, **options)
@@ -29,28 +30,29 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.Gr
 
 
 def _forget_checked(forward: fx.GraphModule, backward: fx.GraphModule) -> None:
-    """Keep no size that depends on values and is only checked once more."""
+    """Do not save data-dependent sizes that the backward graph only checks again."""
     output = next(iter(reversed(forward.graph.nodes)))
     for size in [n for n in backward.graph.nodes if n.op == "placeholder" and _is_size(n.meta.get("val"))]:
         if all(checks := [_checks(user) for user in size.users]) or not checks:
-            for node in [node for found in checks for node in found or ()]:
+            for node in [node for users in checks for node in users or ()]:
                 if not node._erased:
                     backward.graph.erase_node(node)
             backward.graph.erase_node(size)
-            kept = tuple([each for each in output.args[0] if getattr(each, "name", None) != size.name])  # pyright: ignore[reportGeneralTypeIssues]
-            output.args = (kept,)
+            saved = tuple([result for result in output.args[0] if getattr(result, "name", None) != size.name])  # pyright: ignore[reportGeneralTypeIssues]
+            output.args = (saved,)
     forward.recompile()
     backward.recompile()
 
 
 def _checks(node: fx.Node) -> list[fx.Node] | None:
-    """The nodes that check a size and what `node` makes of it, the last first; None if it is used otherwise."""
+    """Return the nodes that check a size, and `node`, which uses it, in reverse order; None if it has another
+    use."""
     if node.target is torch.ops.aten._assert_scalar.default:
         return [node]
     if node.target not in (operator.ge, operator.le, operator.gt, operator.lt, operator.eq, operator.ne):
         return None
-    found = [_checks(user) for user in node.users]
-    return None if None in found else [*(each for checks in found for each in checks or ()), node]
+    nested = [_checks(user) for user in node.users]
+    return None if None in nested else [*(check for checks in nested for check in checks or ()), node]
 
 
 def _is_size(value: Any) -> bool:
@@ -61,7 +63,7 @@ def _is_view(node: fx.Node) -> bool:
     if _is_backward(node) or "recompute" in node.meta:
         return False
     op = node.target
-    if op is operator.getitem:  # one of the views of a list
+    if op is operator.getitem:  # one view out of a list
         return _is_view(node.all_input_nodes[0])
     if not isinstance(op, OpOverload):
         return False
@@ -71,8 +73,10 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _is_counted(node: fx.Node) -> bool:
-    """Whether a node has a size that depends on values, and is the same when it is computed again. Kept, it would be a
-    result of that size, which has to be read (`lazytpu.dynamo.counted`)."""
+    """Return whether a node has a data-dependent size and can be repeated with the same result.
+
+    Saved, it would be a result of that size, which has to be read (`lazytpu.dynamo.counted`).
+    """
     if _is_backward(node) or node.op != "call_function" or "recompute" in node.meta:
         return False
     if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
@@ -86,12 +90,12 @@ def _is_backward(node: fx.Node) -> bool:
 
 
 def _take_again(graph: fx.Graph, view: fx.Node) -> None:
-    """Let the backward users of a view use a copy of it, made by the backward graph."""
+    """Let the backward users of a view use a copy of its node in the backward graph."""
     users = [user for user in view.users if _is_backward(user)]
     if not users:
         return
     with graph.inserting_before(min(users)):
-        again = graph.node_copy(view)
-    again.meta["partitioner_tag"] = "is_backward"
+        copied = graph.node_copy(view)
+    copied.meta["partitioner_tag"] = "is_backward"
     for user in users:
-        user.replace_input_with(view, again)
+        user.replace_input_with(view, copied)

@@ -1,4 +1,4 @@
-"""In place of what the ops of a graph see when they run: a recorder, tensors and numbers without values."""
+"""Stand-ins without values, on which the ops of a graph run during capture: a recorder, device memory, and numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _READS = "it reads a value of the device"
 
 
 class NotOneRecord(Exception):
-    """The graph cannot be one record, for the reason given; its ops are recorded one by one."""
+    """Raised with the reason why a graph cannot be one record; its ops are then recorded one by one."""
 
 
 class NewConstants(Exception):
-    """The graph has tensors of the device as attributes: they become inputs, since they may be written."""
+    """Raised for a graph that has device tensors as attributes. They become inputs, since they may be written."""
 
     def __init__(self, constants: dict[str, torch.Tensor]):
         super().__init__("constants of a graph")
@@ -27,7 +27,7 @@ class NewConstants(Exception):
 
 
 class Placeholder:
-    """In place of the device memory of an input."""
+    """A stand-in for the device memory of an input."""
 
     __slots__ = ("error", "host", "pins")
 
@@ -40,8 +40,11 @@ class Placeholder:
 
 
 class CaptureRecorder(Recorder):
-    """Records a graph. Nothing in it can be cut, because nothing runs. `uploads` are the values on the device that are
-    no arguments, and `given` maps the index of a number to the argument that it is."""
+    """The recorder of a capture, in which no cut is possible, because nothing runs.
+
+    `uploads` are the values on the device that are no arguments. `given` maps the index of a number to the index of its
+    argument.
+    """
 
     __slots__ = ("given", "uploads")
 
@@ -49,7 +52,7 @@ class CaptureRecorder(Recorder):
         root = State(None, None, None, 0, 0, 0)
         super().__init__(root, _refuse, outer.plan_of)
         self.own_mode = "lazy"
-        self._set_mode("lazy")  # only what the size limit requires cuts there
+        self._set_mode("lazy")  # only the size limit requires cuts in this mode
         self.platform = outer.platform
         self.uploads: list[Value] = []
         self.given: dict[int, int] = {}
@@ -77,8 +80,8 @@ def _refuse(trace: Any) -> NoReturn:
 
 
 class Given(torch.Tensor):
-    """In place of argument `index`, a 0-d tensor of the CPU: a run-time number. Its value is that of the call that is
-    captured, and of no other."""
+    """A stand-in for argument `index`, a 0-d CPU tensor that becomes a run-time number. Its value belongs to the
+    captured call only."""
 
     __torch_function__: Any = private.no_torch_function
     index: int
@@ -86,12 +89,12 @@ class Given(torch.Tensor):
 
     @staticmethod
     def of(tensor: torch.Tensor, index: int, recorder: CaptureRecorder) -> Given:
-        """In place of `tensor`."""
-        given = tensor.detach().as_subclass(Given)
-        given.index, given.recorder = index, recorder
-        return given
+        """Return the stand-in for `tensor`."""
+        number = tensor.detach().as_subclass(Given)
+        number.index, number.recorder = index, recorder
+        return number
 
     def item(self) -> Any:
-        """The value, which kernels append to the recorder's numbers."""
+        """Return the value, and note that the kernel appends it to the recorder's numbers."""
         self.recorder.given[len(self.recorder.numbers)] = self.index
         return super().item()

@@ -1,4 +1,4 @@
-"""What the capture of a graph leaves behind: its records, what it writes and what it returns."""
+"""The result of a capture: the graph's records, its writes, and its results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ View = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The tensor argument `index` itself, or a view of its storage."""
+    """The tensor argument `index` itself (view None), or a view of its storage."""
 
     index: int
     view: View | None
@@ -27,7 +27,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The value of `slot`, or a view of it; results with the same slot share a storage."""
+    """The value of `slot`, or a view of it. Results with the same slot share a storage."""
 
     slot: int
     view: View | None
@@ -35,7 +35,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """Memory that nothing has written; results of one `number` share a storage."""
+    """Memory that nothing has written. Results with the same `number` share a storage."""
 
     number: int
     layout: Layout
@@ -44,15 +44,14 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """None or a number: part of the graph."""
+    """None or a number, as a constant of the graph."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """The state of the device's generator before draw `index` of a forward graph; or, in a backward graph, the state
-    that is its argument `index`."""
+    """The generator's state: before draw `index` in a forward graph, or argument `index` in a backward graph."""
 
     index: int
 
@@ -62,8 +61,10 @@ Result = Input | Fresh | Unwritten | Static | RandomState
 
 @dataclass(frozen=True, slots=True)
 class Expressed:
-    """Records with the expressions of their numbers, of a graph whose symbols are these sizes of its arguments: by
-    argument and dim. `layouts` are those of arguments that have expressions."""
+    """Records with expressions for their numbers.
+
+    `symbols` maps a symbol to its (argument, dimension). `layouts` maps an argument to its layout with expressions.
+    """
 
     records: tuple[Record, ...]
     symbols: Mapping[str, tuple[int, int]]
@@ -74,13 +75,15 @@ class Expressed:
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
-    `inputs` maps a slot to the argument that has it, and `uploads` a slot to a constant that the graph brings along.
-    `written` maps an argument to the slot of its storage's new value. `values` has the layout of each slot that a
-    storage holds afterwards and that is no input; `slots` is the number of all. `numbers` are the run-time numbers,
-    constants of the graph except for the seed and the offset of each random op. `draws` has their indices and where
-    they come from: None for the generator, or the argument that is a generator's state, and how many draws after it.
-    `given` are the indices of the numbers that are arguments, 0-d tensors of the CPU, and of these arguments. `results`
-    is what the graph returns. `expressed` are the records with the expressions of their numbers, where these are known.
+    - `inputs`: slot -> index of the argument. `uploads`: slot -> constant of the graph.
+    - `written`: argument -> slot of its storage's new value.
+    - `values`: the layout of each slot that a storage holds afterwards, inputs excepted. `slots` counts all slots.
+    - `numbers`: the run-time numbers. They are constants, except for the seed and offset of each random op.
+    - `draws`: the indices of these seeds, each with its source. None is the generator; else (argument that is a
+      generator state, number of draws after it).
+    - `given`: (index of a number, index of the 0-d CPU argument that supplies it).
+    - `results`: the results of the graph.
+    - `expressed`: the records with expressions, if known.
     """
 
     records: tuple[Record, ...]
@@ -97,12 +100,12 @@ class Capture:
 
 
 class Summary:
-    """What a capture leaves behind, in terms of the graph's arguments and of the slots of its trace."""
+    """Builds the `Capture`, in terms of the graph's arguments and the slots of its trace."""
 
     def __init__(self, inner: CaptureRecorder, stand_ins: Sequence[Any], before: Sequence[Value | None]):
         self.inner = inner
         self.stand_ins = stand_ins
-        self.storages: dict[int, int] = {}  # of the first argument with that storage
+        self.storages: dict[int, int] = {}  # storage -> the first argument with it
         self.inputs: dict[int, int] = {}
         self.values: dict[int, Layout] = {}
         self.unwritten: dict[int, int] = {}
@@ -119,7 +122,7 @@ class Summary:
         sources: dict[int, tuple[int, int]],
         expressed: Expressed | None,
     ) -> Capture:
-        """The capture of a graph that returned `results`; `before` are the values its arguments had."""
+        """Return the capture of a graph that returned `results`. `before` has the values that its arguments had."""
         written: dict[int, int] = {}
         for index in self.storages.values():
             value = value_of(self.stand_ins[index])
@@ -179,12 +182,12 @@ class Summary:
 
 
 def view_of(tensor: torch.Tensor) -> View:
-    """How a tensor looks at its storage."""
+    """Return a tensor's view of its storage."""
     return tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype
 
 
 def viewed(base: torch.Tensor, view: View) -> torch.Tensor:
-    """A new tensor on the storage of `base`."""
+    """Return a new tensor on the storage of `base`."""
     size, stride, offset, dtype = view
     return private.set_storage(
         private.META, private.empty_tensor((0,), dtype), base.untyped_storage(), offset, list(size), list(stride)

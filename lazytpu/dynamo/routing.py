@@ -1,7 +1,7 @@
-"""Which graphs of `torch.compile` come here: those that touch the device, with the default backend and with "tpu".
+"""Route graphs of `torch.compile` that touch the device to this room, for the default backend and for "tpu".
 
-The default backend, inductor, generates C++ and Triton, which cannot reach the device. Graphs elsewhere go to inductor
-as before. Nothing here imports dynamo.
+The default backend, inductor, generates C++ and Triton, which cannot reach the device. It still gets all other graphs.
+This module does not import Dynamo.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lazytpu.trace.recorder import Recorder
 
 
 def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Whether an input, a constant or a result of the captured graph is on tpu."""
-    held = [*inputs, *graph.parameters(), *graph.buffers()]
+    """Return whether an input, constant or result of the captured graph is on the device."""
+    candidates = [*inputs, *graph.parameters(), *graph.buffers()]
     for node in graph.graph.nodes:
-        held.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
-    return any(_is_on_device(value) for value in held)
+        candidates.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
+    return any(_is_on_device(value) for value in candidates)
 
 
 def _is_on_device(value: Any) -> bool:
@@ -46,7 +46,7 @@ def compiled(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The dynamo backend "tpu". `mode` and `options` are those of torch.compile."""
+    """Compile a graph: the Dynamo backend "tpu". `mode` and `options` are torch.compile's."""
     from lazytpu.dynamo.backend import compile_graph
     from lazytpu.dynamo.modes import tunes
 
@@ -55,7 +55,7 @@ def compiled(
 
 
 def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
-    """`compile(graph, inputs, …)` for graphs that do not touch the device."""
+    """Wrap `compile(graph, inputs, ...)`, so that it only gets graphs that do not touch the device."""
 
     def route(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if isinstance(graph, torch.fx.GraphModule) and touches_device(graph, inputs):
@@ -66,13 +66,13 @@ def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register_backend(register: Any) -> None:
-    """`torch.compile(backend="tpu")`, which transformers asks for on a device of this name."""
+    """Register `torch.compile(backend="tpu")`; transformers requests the backend named like the device."""
     for name in ("tpu", "lazytpu"):
         register(compiled, name=name)
 
 
 def _described(native: Any) -> Any:
-    """torch describes a TPU to dynamo as it knows one, without float64 and complex numbers."""
+    """Extend torch's description of a TPU to Dynamo, which lacks float64 and complex numbers."""
 
     class Interface(native):
         @classmethod
@@ -83,9 +83,12 @@ def _described(native: Any) -> Any:
 
 
 def _skip_lazytpu(skip: Any) -> None:
-    """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
-    calls for every module and optimizer, and what stands in for functions of torch: they would break a graph at each
-    call. Where they lead to the engine, it does not trace what is called there either."""
+    """Configure which functions of lazytpu Dynamo traces.
+
+    It calls the public ones (such as mark_step) without tracing them. It traces the hooks that torch calls for every
+    module and optimizer, and the replacements of torch functions: each would break a graph at every call. Where these
+    lead to the engine, tracing stops.
+    """
     from lazytpu.dynamo.graph import CompiledGraph
     from lazytpu.dynamo.host_part import WithHostPart
     from lazytpu.frontend.recording import kernels
@@ -98,12 +101,13 @@ def _skip_lazytpu(skip: Any) -> None:
     rules, traced = private.RULES_BY_NAME.get(), private.TRACED.get()
     encode: Any = transformer.encode
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device, encode):
-        name = f"{hook.__globals__['__name__']}.{hook.__code__.co_name}"  # a wrapper bears the names of what it wraps
+        # From the code object: a wrapper has the attributes of the function that it wraps.
+        name = f"{hook.__globals__['__name__']}.{hook.__code__.co_name}"
         rules[name] = traced
 
 
 def _register_fakes(register: Any) -> None:
-    """Fake tensors of the device ask `lazytpu.dynamo.fakes`, which is imported when the first one is computed."""
+    """Let fake tensors of the device use `lazytpu.dynamo.fakes`, which is imported at the first one."""
 
     def fake(mode: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
         from lazytpu.dynamo.fakes import fake_results
@@ -114,7 +118,7 @@ def _register_fakes(register: Any) -> None:
 
 
 def _record(op: Any) -> None:
-    """Let a branch or loop of torch on the device be recorded by `lazytpu.dynamo.control_flow`."""
+    """Let `lazytpu.dynamo.control_flow` record a branch or loop of torch on the device."""
     dense = op.py_kernels[private.Key.CompositeExplicitAutograd]
 
     def implementation(*args: Any, **kwargs: Any) -> Any:
@@ -125,11 +129,11 @@ def _record(op: Any) -> None:
     op.py_impl(private.Key.PrivateUse1)(implementation)
 
 
-_refuse_device: Any = None  # torch's own
+_refuse_device: Any = None  # torch's own function
 
 
 def _accept_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-    """In place of what raises in flex_attention for devices that inductor has no kernel for."""
+    """Replace flex_attention's check, which rejects devices without an inductor kernel."""
     if query.device.type != "tpu":
         _refuse_device(query, key, value)
 
@@ -141,8 +145,10 @@ def _open_flex_attention(native: Any) -> Any:
 
 
 def _open_generators(native: Any) -> Any:
-    """Generators of the device are for Dynamo what those of the CPU are: objects that break a graph. A subclass of
-    theirs would be an operand of the graph, which its fake ops refuse."""
+    """Let Dynamo treat the device's generators like the CPU's: as objects that break a graph.
+
+    Otherwise, as a subclass of torch's Generator, they would become operands of the graph, which fake ops reject.
+    """
 
     def is_operand(kind: type) -> bool:
         return not issubclass(kind, TpuGenerator) and native(kind)
@@ -151,13 +157,13 @@ def _open_generators(native: Any) -> Any:
 
 
 def install() -> None:
-    """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
+    """Route the device's graphs away from inductor, once Dynamo or inductor is imported."""
     for op in private.CONTROL_FLOW:
         _record(op)
     inductor: Any = private.InductorBackend
 
     def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
-        if touches_device(graph, inputs):  # decided here, inductor is not even imported
+        if touches_device(graph, inputs):  # decided here, so inductor is not even imported
             return compiled(graph, inputs, options=self.config)
         return native(self, graph, inputs, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The miss path of a captured graph: its records as part of the caller's trace, and what a hit needs of them."""
+"""The miss path of a captured graph: add its records to the caller's trace, and plan its hits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from lazytpu.trace.value import Layout, Value, row_major
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a hit makes of a graph. New slots count from the first that is free after the arguments are admitted.
+    """The actions of a hit. New slots are numbered from the first free slot after the arguments are admitted.
 
-    `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
-    layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
-    gets; in `moved` the value is that of another argument. `numbers`, `draws` and `given` are those of the capture.
-    Each of `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it,
-    and whether another one has that source, too, so that they count in-place writes together. Most are "whole": a value
-    that no other result looks at, from its first element to its last; `view` is the size then.
+    - `uploads`: constants to admit after the arguments.
+    - `slots`: the number of new slots. `values`: (slot, layout) of the slots that become values.
+    - `written`: (argument, index of the value that its storage gets). `moved`: (argument, argument whose value it
+      gets).
+    - `numbers`, `draws`, `given`: as in the capture.
+    - `results`: (kind, source, view, shared). `source` has the tensor's value, and `view` is its view of that. `shared`
+      results have a common source, and so a common version counter. The usual kind is "whole": a contiguous value of a
+      single result; `view` is its size then.
     """
 
     uploads: tuple[Value, ...]
@@ -45,7 +47,7 @@ class Plan:
 
 
 def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
-    """The plan of a capture, and the number of each of its slots that is no input."""
+    """Return the plan of a capture, and the index of each slot that is not an input."""
     ranks: dict[int, int] = {}
     for slot in range(capture.slots):
         if slot not in capture.inputs and slot not in capture.uploads:
@@ -92,7 +94,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
 
 
 def _whole(layout: Layout, view: View | None) -> tuple[int, ...] | None:
-    """The size of a view of all elements in row-major order, else None."""
+    """Return the size of a view that covers all elements in row-major order, else None."""
     if not layout.contiguous or view is None:
         return layout.shape if layout.contiguous else None
     size, stride, _, dtype = view
@@ -108,9 +110,10 @@ def splice(
     differentiated: bool,
     tuned: bool,
 ) -> State:
-    """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
-    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it, and `tuned`
-    whether passes are chosen for its program.
+    """Add the graph's records as one state to the trie under `key`, and return this state.
+
+    The arguments are admitted already, and the graph's numbers appended. `differentiated` says whether the graph has a
+    backward graph, and `tuned` whether passes are selected for its program.
 
     Raises CutRequired when a step begins with the graph.
     """
@@ -130,15 +133,15 @@ def splice(
 
     def records(of: Sequence[Record], layouts: Mapping[int, Layout]) -> tuple[Record, ...]:
         spliced = [replace(renumber.record(record, ranks), **flags) for record in of]
-        given = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in inputs])
-        spliced[0] = replace(spliced[0], admitted=(*given, *spliced[0].admitted))
+        layouts_of_inputs = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in inputs])
+        spliced[0] = replace(spliced[0], admitted=(*layouts_of_inputs, *spliced[0].admitted))
         return tuple(spliced)
 
     state = State(parent, records(capture.records, {}), plan, first + plan.slots, len(r.buffers), len(r.numbers))
-    if (known := capture.expressed) is not None:
-        layouts = {r.slot(value_of(args[index])): layout for index, layout in known.layouts.items()}
-        symbols = {name: (r.slot(value_of(args[index])), dim) for name, (index, dim) in known.symbols.items()}
-        state.symbolic = records(known.records, layouts), symbols
+    if (expressed := capture.expressed) is not None:
+        layouts = {r.slot(value_of(args[index])): layout for index, layout in expressed.layouts.items()}
+        symbols = {name: (r.slot(value_of(args[index])), dim) for name, (index, dim) in expressed.symbols.items()}
+        state.symbolic = records(expressed.records, layouts), symbols
     if fused:
         watch(state)
         note_idle(state)
@@ -147,19 +150,19 @@ def splice(
 
 
 class _Renumbering:
-    """Gives the records of a capture the slots and numbers that they have in the caller's trace."""
+    """The mapping of a capture's records to the slots and numbers of the caller's trace."""
 
     def __init__(self, slots: dict[int, int], numbers: int):
         self.slots = slots
         self.numbers = numbers
 
-    def record(self, record: Record, own: Container[int]) -> Record:
+    def record(self, record: Record, new_slots: Container[int]) -> Record:
         return replace(
             record,
             arguments={name: self._argument(value) for name, value in record.arguments.items()},
             out_slots=tuple([self.slots[slot] for slot in record.out_slots]),
             written={name: tuple([self.slots[slot] for slot in slots]) for name, slots in record.written.items()},
-            admitted=tuple([(self.slots[slot], *rest) for slot, *rest in record.admitted if slot in own]),
+            admitted=tuple([(self.slots[slot], *info) for slot, *info in record.admitted if slot in new_slots]),
             rng=None if record.rng is None else record.rng + self.numbers,
         )
 

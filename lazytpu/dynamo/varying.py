@@ -1,6 +1,7 @@
-"""What Dynamo makes symbolic, or traces again, and is a program for each value all the same, as sizes are without
-buckets: it is said once for a function, in `lazytpu.explain()`, and where the user asked for varying sizes also as a
-warning.
+"""Notes about values that Dynamo makes symbolic, or traces again, and that need a program per value all the same: sizes
+without buckets, and some floats.
+
+Each is noted once per function in `lazytpu.explain()`. If the user requested dynamic sizes, it is also a warning.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from lazytpu.options import options
 
 
 class SizeWarning(UserWarning):
-    """A function compiled for sizes that vary is compiled again for each, as `options.buckets` is off."""
+    """A function compiled for dynamic sizes is compiled again for each size, since `options.buckets` is off."""
 
 
-_sizes_told: set[SourceLine] = set()  # bounded by the program's source, as the next
+_sizes_told: set[SourceLine] = set()  # bounded by the program's source code, like the next one
 _floats_told: set[tuple[SourceLine, str]] = set()
 
 
 @dataclass(slots=True)
 class VaryingSizes:
-    """The sizes that vary of a graph of a function whose first op is at `line`.
+    """The dynamic sizes of a graph of a function whose first op is at `line`.
 
-    `places` are (argument, dim, name in the user's terms). `asked` says whether the user asked for such a graph; else
-    Dynamo made it, since it had met two sizes. `seen` are the sizes of the first call.
+    - `places`: (argument, dimension, name in the user's terms).
+    - `asked`: whether the user requested a dynamic graph; else Dynamo made it dynamic after two different sizes.
+    - `seen`: the sizes of the first call.
     """
 
     line: SourceLine
@@ -42,7 +44,7 @@ class VaryingSizes:
     seen: tuple[int, ...] = ()
 
     def note(self, args: Sequence[Any]) -> None:
-        """A program is made for these arguments; tell if it is not the first."""
+        """Note the sizes of a new program; other sizes than the first ones are reported."""
         sizes = tuple([int(args[index].shape[dim]) for index, dim, _ in self.places])
         if not self.seen:
             self.seen = sizes
@@ -61,7 +63,7 @@ class VaryingSizes:
 
 
 def varying_sizes(graph: fx.GraphModule, asked: bool) -> VaryingSizes | None:
-    """The sizes of a graph's arguments that vary; None when all are fixed."""
+    """Return the dynamic sizes of a graph's arguments; None if all are fixed."""
     places: dict[Any, tuple[int, int, str]] = {}
     for index, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
         value = node.meta.get("val")
@@ -73,12 +75,12 @@ def varying_sizes(graph: fx.GraphModule, asked: bool) -> VaryingSizes | None:
 
 
 def asked_for(inputs: Sequence[Any]) -> bool:
-    """Whether the user wants the graph that is being compiled for all sizes: by `dynamic=True` or `mark_dynamic`."""
+    """Return whether the user requested a dynamic graph, by `dynamic=True` or `mark_dynamic`."""
     return not assumes_static_sizes() or any(getattr(t, "_dynamo_dynamic_indices", None) for t in inputs)
 
 
 def note_floats(graph: fx.GraphModule) -> None:
-    """Tell of the Python floats that Dynamo could not make arguments of the graph that it gives to be compiled."""
+    """Note the Python floats that Dynamo could not turn into arguments of the graph being compiled."""
     line = function_of(graph)
     if line is None:
         return

@@ -1,1 +1,1 @@
-"""Everything that knows PyTorch's dispatcher: the device, storages and views, kernels, random numbers, autocast."""
+"""All code that knows PyTorch's dispatcher: the device, storages and views, kernels, random numbers, autocast."""

@@ -1,7 +1,7 @@
-"""Activation: the engine starts at the first use of the device, and the frontend reaches it from here.
+"""Activation: the engine starts at the first use of the device, and this module holds it for the frontend.
 
-`import torch` registers the device and leaves here what starts the engine. So any module of the frontend may start it
-without knowing how that is done.
+`import torch` registers the device and stores the start function here. So any module of the frontend can start the
+engine without importing it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _engine: EnginePort | None = None
 
 
 def at_first_use(start: Callable[[], None]) -> None:
-    """Let `start` be called at the first use of the device. It calls `install`."""
+    """Store `start`, to be called at the first use of the device. It must call `install`."""
     global _start
     _start = start
 
 
 def activate() -> None:
-    """Start the engine and register all kernels, once. Raises what the start raises; the next use tries again."""
+    """Start the engine and register all kernels, once. Raises the start's errors; the next use tries again."""
     global _activated
     with _lock:
         if _activated:
             return
         assert _start is not None, 'lazytpu has not registered the device "tpu"'
-        _activated = True  # the start makes tensors
+        _activated = True  # already now, since the start creates tensors
         try:
             with loading():
                 _start()
@@ -41,24 +41,24 @@ def activate() -> None:
 
 
 def install(engine: EnginePort) -> None:
-    """Make `engine` the one that the frontend uses."""
+    """Set the engine that the frontend uses."""
     global _engine
     _engine = engine
 
 
 def engine() -> EnginePort:
-    """The engine, which has been started."""
+    """Return the engine, which must have been started."""
     assert _engine is not None, "lazytpu is not activated"
     return _engine
 
 
 def device() -> DevicePort:
-    """The device; starts the engine if that has not happened yet."""
+    """Return the device; starts the engine if needed."""
     if _engine is None:
         activate()
     return engine().device
 
 
 def started_device() -> DevicePort | None:
-    """The device, or None before the engine starts."""
+    """Return the device, or None before the engine starts."""
     return None if _engine is None else _engine.device

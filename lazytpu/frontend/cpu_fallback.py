@@ -1,7 +1,7 @@
-"""`lazytpu.options.cpu_fallback`: ops that no rule expresses run on the CPU. Off by default.
+"""`lazytpu.options.cpu_fallback`: run ops without a rule on the CPU. Off by default.
 
-Each such op costs a cut, a wait for the device and copies both ways; it is counted in `lazytpu.metrics()`, and its
-first call warns with the user's line.
+Each such op costs a cut, a wait for the device, and copies in both directions. It is counted in `lazytpu.metrics()`,
+and its first call warns with the user's line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _warned: set[OpOverload] = set()
 
 
 def offered(op: OpOverload, missing: NotImplementedError) -> NotImplementedError:
-    """The error of an op that no rule expresses, with the way to run it on the CPU if that is possible."""
+    """Return the error of an op without a rule, extended by a hint to this option if the CPU can run the op."""
     if _returns_views(op):
         return missing
     return NotImplementedError(
@@ -37,7 +37,7 @@ def offered(op: OpOverload, missing: NotImplementedError) -> NotImplementedError
 
 
 def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `op`, computed by torch on the CPU; arguments that it writes are written back.
+    """Run `op` by torch's CPU kernel. Returns its result, and copies written arguments back.
 
     Raises NotImplementedError for an op that returns views: they would not share the argument's memory.
     """
@@ -99,7 +99,7 @@ def _to_device(value: Any) -> Any:
 
 
 def _generator(generator: torch.Generator | None) -> torch.Generator:
-    """A generator on the CPU, seeded by the device's next draw."""
+    """Return a CPU generator, seeded by the device's next draw."""
     seed, offset = draw(generator)
     return CpuGenerator("cpu").manual_seed((seed + offset * 0x9E3779B97F4A7C15) % (1 << 63))
 

@@ -1,4 +1,4 @@
-"""Registering one kernel in place of another."""
+"""Registration of a kernel in place of another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 def replace_kernel(
     library: torch.library.Library, name: str, kernel: Callable[..., Any], key: str = "PrivateUse1"
 ) -> None:
-    """Register `kernel` for an op of the device, or of another key, that has one already. torch would warn once."""
+    """Register `kernel` for an op that already has a kernel under `key`, without torch's warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         library.impl(name, kernel, key)

@@ -21,9 +21,9 @@ _OURS = tuple(
     for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
 )
 _OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
-# Modules whose decorators and context managers pass a call on: torch wraps what is deprecated in one of them.
+# Modules whose decorators and context managers forward a call: torch wraps deprecated functions in one of them.
 _PASSING_ON = ("contextlib.py", "functools.py", "typing_extensions.py", "warnings.py", "_py_warnings.py")
-_FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first
+_FORWARD_LIMIT = 100_000  # lines kept for backward records; the oldest are evicted first
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SourceLine:
 
 @cache
 def is_library(filename: str) -> bool:
-    """Whether a file belongs to torch, to lazytpu, or to no user."""
+    """Return whether a file belongs to torch, to lazytpu, or to no user."""
     return filename.startswith(("<", *_OURS)) or os.path.basename(filename) in _PASSING_ON
 
 
@@ -52,13 +52,13 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def user_place(frame: FrameType | None) -> str:
-    """Where the user's program called what runs in `frame`; empty if it did not."""
+    """Return the place in the user's program that called `frame`; empty if there is none."""
     frame = _user_frame(frame)
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class CallSite:
-    """A place in the user's program that is noted at every upload: it costs 0.3 us, a SourceLine 1.2."""
+    """A place in the user's program, cheap enough for every upload: it costs 0.3 us, a SourceLine 1.2."""
 
     __slots__ = ("code", "line")
 
@@ -70,12 +70,12 @@ class CallSite:
         return f"{self.code.co_filename}:{self.line}"
 
     def text(self) -> str:
-        """The source code there; empty if the file cannot be read."""
+        """Return the source code there; empty if the file cannot be read."""
         return linecache.getline(self.code.co_filename, self.line).strip()
 
 
 def call_site() -> CallSite | None:
-    """The innermost frame outside torch and lazytpu."""
+    """Return the innermost frame outside torch and lazytpu."""
     frame = _user_frame(sys._getframe(1))
     return None if frame is None else CallSite(frame.f_code, frame.f_lineno)
 
@@ -92,8 +92,10 @@ _replayed = _Replayed()
 
 @contextmanager
 def replaying() -> Iterator[_Replayed]:
-    """While active, what this thread records has the `line` of the object yielded: ops of a captured graph have lines
-    of their own, and the frames that run it say nothing. None means that the frames count."""
+    """Context: records of this thread have the `line` of the yielded object, or the line of their frames if it is None.
+
+    Ops of a captured graph have their own lines, unrelated to the frames that run it.
+    """
     before = _replayed.line
     try:
         yield _replayed
@@ -102,7 +104,7 @@ def replaying() -> Iterator[_Replayed]:
 
 
 def user_line() -> SourceLine | None:
-    """The innermost frame outside torch and lazytpu; in backward, the line of the forward op."""
+    """Return the innermost frame outside torch and lazytpu; in backward, the line of the forward op."""
     if _replayed.line is not None:
         return _replayed.line
     node = current_node()
@@ -117,15 +119,18 @@ def user_line() -> SourceLine | None:
 
 
 def backward_line() -> SourceLine | None:
-    """The line that called the backward which this thread of autograd works for: the hooks of a native reducer have no
-    frames. None when several threads run one."""
+    """Return the line that called the backward pass for which this autograd thread works; None when several threads run
+    one.
+
+    The hooks of a native reducer have no Python frames.
+    """
     waiting = [frame for frame in map(_backward_frame, sys._current_frames().values()) if frame is not None]
     frame = _user_frame(waiting[0]) if len(waiting) == 1 else None
     return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def _backward_frame(frame: FrameType | None) -> FrameType | None:
-    """The frame that runs a backward, if a thread waits for one in `frame`."""
+    """Return the frame that runs a backward pass, if a thread waits for one in `frame`."""
     while frame is not None and is_library(frame.f_code.co_filename):
         if frame.f_code is BACKWARD:
             return frame
@@ -134,8 +139,9 @@ def _backward_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def note_forward(line: SourceLine) -> None:
-    """Call in the kernel of an op that autograd differentiates: `line` becomes the line of its backward ops."""
+    """Store `line` as the line of the current op's backward ops; called in the kernel of an op that autograd
+    differentiates."""
     if len(_forward) >= _FORWARD_LIMIT:
         for old in list(_forward)[: _FORWARD_LIMIT // 2]:
             del _forward[old]
-    _forward[sequence_number() - 1] = line  # autograd made this op's node just before calling the kernel
+    _forward[sequence_number() - 1] = line  # autograd created this op's node just before calling the kernel

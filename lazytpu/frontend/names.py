@@ -1,8 +1,8 @@
 """Names of a trace's values, for readers of its IR: parameters and buffers of modules, states of optimizers.
 
-Values do not refer to tensors, so modules and optimizers are noted by torch's own hooks, which are called when a module
-gets a parameter, a buffer or a child, and when an optimizer steps; copies of modules when they get their state.
-Searching all of Python's objects instead would cost half a second per compile.
+Values do not refer to tensors. So modules and optimizers are registered by torch's hooks: when a module gets a
+parameter, buffer or child, when an optimizer steps, and when a copy of a module gets its state. Searching all Python
+objects instead would take half a second per compilation.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from lazytpu.frontend.tensors import parts
 from lazytpu.frontend.torch_private import undisturbed
 from lazytpu.trace.value import Value
 
-# By id: a module may define equality, and is then no key.
+# Keyed by id: a module may define equality, and then has no hash.
 _modules: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
 
 
 def install() -> None:
-    """Note every module and optimizer from now on."""
+    """Register every module and optimizer from now on."""
     register_module_parameter_registration_hook(note_module)
     register_module_module_registration_hook(note_module)
     register_module_buffer_registration_hook(note_module)
     register_optimizer_step_pre_hook(note_optimizer)
     module: Any = nn.Module
-    module.__setstate__ = _noting(module.__setstate__)  # of copies and of pickled ones no hook tells
+    module.__setstate__ = _noting(module.__setstate__)  # no hook runs for copied and unpickled modules
 
 
 def _noting(set_state: Callable[[nn.Module, Any], None]) -> Callable[[nn.Module, Any], None]:
@@ -52,20 +52,20 @@ def _noting(set_state: Callable[[nn.Module, Any], None]) -> Callable[[nn.Module,
 
 
 def note_module(module: nn.Module, name: str, member: Any) -> None:
-    """The hook of modules; dynamo traces it, and finds nothing in it."""
+    """The hook of modules; Dynamo traces it, and finds no ops in it."""
     if not torch.compiler.is_compiling():
         _modules[id(module)] = module
 
 
 def note_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """The hook of optimizers; for dynamo like that of modules."""
+    """The hook of optimizers; Dynamo traces it, and finds no ops in it."""
     if not torch.compiler.is_compiling():
         _optimizers[id(optimizer)] = optimizer
 
 
 class Named(NamedTuple):
-    """A tensor that a module or an optimizer holds. `kind` is "parameter", "buffer", "gradient" or "state"; `name` is
-    None if the parameter belongs to no module."""
+    """A tensor that a module or optimizer holds. `kind` is "parameter", "buffer", "gradient" or "state"; `name` is None
+    if the parameter belongs to no module."""
 
     kind: str
     name: str | None
@@ -73,9 +73,11 @@ class Named(NamedTuple):
 
 
 def named(epoch: int | None = None) -> Iterator[Named]:
-    """All that modules and optimizers hold. A tensor's name in the outermost module, the longest, comes last. Of
-    gradients only those of parameters that trace `epoch` uses, if it is given: other threads may be at work on the
-    others, and autograd's, which give a parameter its gradient, hold no lock that a reader could take."""
+    """Yield all tensors of modules and optimizers. A tensor's name in the outermost module, the longest, comes last.
+
+    With `epoch`, gradients are limited to parameters that this trace uses. Other threads may be using the other ones,
+    and autograd's threads, which set a parameter's gradient, hold no lock that a reader could take.
+    """
     names: dict[int, str] = {}
     for module in _outermost():
         seen: set[int] = set()
@@ -96,26 +98,27 @@ def named(epoch: int | None = None) -> Iterator[Named]:
 
 
 def holders() -> list[nn.Module | torch.optim.Optimizer]:
-    """The modules and optimizers that were noted, also those that `gc.freeze()` hides from the garbage collector."""
+    """Return the registered modules and optimizers, including the ones that `gc.freeze()` hides from the garbage
+    collector."""
     return [*_alive(_modules), *_alive(_optimizers)]
 
 
 def _alive(noted: WeakValueDictionary[int, Any]) -> list[Any]:
-    """The objects in a dictionary, to which other threads may add theirs."""
+    """Return the live objects of a dictionary to which other threads may add."""
     return [thing for reference in noted.valuerefs() if (thing := reference()) is not None]
 
 
 def _outermost() -> list[nn.Module]:
-    """The modules that are not part of another one."""
+    """Return the modules that are not part of another one."""
     modules = _alive(_modules)
     inner = {id(child) for module in modules for _, child in observed.members(module, observed.CHILDREN)}
     return [module for module in modules if id(module) not in inner]
 
 
-def _members(module: nn.Module, kind: str, held: str) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """(kind, name, tensor) of what a module and those in it hold."""
+def _members(module: nn.Module, kind: str, attribute: str) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Yield (kind, name, tensor) of a module and its submodules."""
     for prefix, inner in observed.walk(module):
-        for name, tensor in observed.members(inner, held):
+        for name, tensor in observed.members(inner, attribute):
             yield kind, prefix + name, tensor
 
 
@@ -128,8 +131,10 @@ def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor, epoch: int
 
 
 def slot_names(epoch: int) -> dict[int, str]:
-    """The names of the values that trace `epoch` uses, by slot; a value inside of a wrapper subclass or a sparse tensor
-    has the name of its part, too: "bias.a". Called on a miss only."""
+    """Return the names of the values that trace `epoch` uses, by slot. Called on a miss only.
+
+    The name of a value inside a wrapper subclass or sparse tensor includes the name of its part: "bias.a".
+    """
     names: dict[int, str] = {}
     for _, name, tensor in named(epoch):
         if name is not None:
@@ -138,18 +143,20 @@ def slot_names(epoch: int) -> dict[int, str]:
 
 
 def parameter_slots(epoch: int) -> frozenset[int]:
-    """The slots of the parameters and buffers of modules that trace `epoch` uses. Called once for a new trace: it asks
-    for no names, which takes three times as long."""
+    """Return the slots of the parameters and buffers of modules that trace `epoch` uses.
+
+    Called once for a new trace. It determines no names, which would take three times as long.
+    """
     return frozenset(slot for tensor in _held() for _, slot in _slots_in(epoch, tensor))
 
 
 def parameter_count() -> int:
-    """How many parameters and buffers of modules are on the device."""
+    """Return the number of parameters and buffers of modules on the device."""
     return sum(bool(values_of(tensor)) for tensor in _held())
 
 
 def _held() -> Iterator[torch.Tensor]:
-    """The parameters and buffers of all modules: those inside others were noted, too."""
+    """Yield the parameters and buffers of all modules; submodules are registered, too."""
     for module in _alive(_modules):
         for kind in (PARAMETERS, BUFFERS):
             for _, tensor in observed.members(module, kind):
@@ -157,27 +164,32 @@ def _held() -> Iterator[torch.Tensor]:
 
 
 def values_of(tensor: Any) -> list[tuple[str, Value]]:
-    """The values that a tensor consists of, each with its name in it: its own value, named "", or those of its parts.
-    A class that does not show its parts has none."""
+    """Return the values of a tensor by name: its own value, named "", or the values of its parts.
+
+    A class that does not expose its parts has none.
+    """
     value = value_of(tensor)
     if value is not None:
         return [("", value)]
     try:
         with undisturbed():
             inside = [(name, value_of(part)) for name, part in parts(tensor)]
-    except Exception:  # noqa: BLE001  (`__tensor_flatten__` is the user's code: it must not raise into an op)
+    except Exception:  # noqa: BLE001 (`__tensor_flatten__` is user code: it must not raise into an op)
         return []
     return [(name, value) for name, value in inside if value is not None]
 
 
 def _slots_in(epoch: int, tensor: Any) -> list[tuple[str, int]]:
-    """The slots of a tensor's values in trace `epoch`, each with its part's name; none if that does not use them."""
+    """Return the slots of a tensor's values in trace `epoch`, each with its part's name; empty if the trace does not
+    use them."""
     return [(name, value.slot) for name, value in values_of(tensor) if value.epoch == epoch]
 
 
 def model_names(epoch: int) -> list[str]:
-    """The classes of the models whose parameters or buffers trace `epoch` uses; for torch's wrappers around a model,
-    DistributedDataParallel or a compiled module, the model's class. Called on a miss only."""
+    """Return the classes of the models whose parameters or buffers trace `epoch` uses. Called on a miss only.
+
+    For torch's wrappers around a model (DistributedDataParallel or a compiled module), it is the model's class.
+    """
     classes: dict[str, None] = {}
     for module in _outermost():
         used = (*_members(module, "parameter", PARAMETERS), *_members(module, "buffer", BUFFERS))

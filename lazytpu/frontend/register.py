@@ -1,4 +1,4 @@
-"""Registration in two steps: the name of the device at import, the kernels at its first use."""
+"""Registration in two stages: the name of the device at import, the kernels at its first use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _registered = False
 
 
 def register(start_engine: Callable[[], object]) -> bool:
-    """Make "tpu" a device of torch, once; returns whether this call has. Cheap: `start_engine`, which gives the
-    frontend its engine, and the kernels wait for the first use.
+    """Register "tpu" as a device of torch, once. Returns whether this call has registered it.
+
+    This is cheap: `start_engine`, which creates the frontend's engine, and the kernels wait for the first use.
 
     If another package owns PrivateUse1, nothing is registered, and the first use raises RuntimeError naming it.
     """
@@ -34,7 +35,7 @@ def register(start_engine: Callable[[], object]) -> bool:
         activation.at_first_use(partial(_refuse, owner))
         return False
     activation.at_first_use(partial(_start, start_engine))
-    private.rename_backend(NAME)  # the modules below name their device
+    private.rename_backend(NAME)  # before the modules below, which name their device
     from lazytpu.frontend.device.device_module import MODULE
     from lazytpu.frontend.device.hook_errors import Guard
     from lazytpu.frontend.patches import install as patches
@@ -53,11 +54,11 @@ def _refuse(owner: str) -> NoReturn:
     )
 
 
-_first_use: list[torch.library.Library] = []  # a library's registrations end with it
+_first_use: list[torch.library.Library] = []  # kept alive: the registrations of a torch library end with it
 
 
 def _register_first_use() -> None:
-    """Every tensor begins with one of these kernels; they activate the device and call the real ones."""
+    """Register the kernels that create every tensor: they activate the device and call the real kernels."""
     library = torch.library.Library("aten", "IMPL")
     for name in ("empty.memory_format", "empty_strided"):
 
@@ -73,7 +74,7 @@ def _register_first_use() -> None:
 
 def _start(start_engine: Callable[[], object]) -> None:
     interrupts.install()
-    rest_at_exit()  # first: what is registered to be called at the end is called in reverse
+    rest_at_exit()  # first, since exit handlers run in reverse order
     start_engine()
     from lazytpu.frontend.libraries import without_dynamo, without_sympy
     from lazytpu.frontend.ops import transformer

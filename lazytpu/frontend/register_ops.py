@@ -1,4 +1,5 @@
-"""Gives torch the kernels of dense tensors: those written by hand, and for all other ops one that generates theirs."""
+"""Registration of the kernels of dense tensors: hand-written ones, and for all other ops a kernel that generates
+theirs."""
 
 from __future__ import annotations
 
@@ -35,17 +36,17 @@ from lazytpu.frontend.sparse.register import register as register_sparse
 from lazytpu.frontend.storage import copies
 from lazytpu.options import options
 
-_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_libraries: list[torch.library.Library] = []  # kept alive: the registrations of a torch library end with it
 
 
 def register_kernels() -> None:
-    """Register all kernels. The engine has been started."""
+    """Register all kernels. The engine must have been started."""
     fallback = torch.library.Library("_", "IMPL")
     aten = torch.library.Library("aten", "IMPL")
     _libraries.extend((fallback, aten))
 
     def record_first(op: Any, *args: Any, **kwargs: Any) -> Any:
-        """Records an op for the first time: its kernel is generated and registered, so its next calls go there."""
+        """Record an op for the first time: generate and register its kernel, which takes all further calls."""
         try:
             kernel = callable_of(op)
         except NotImplementedError as error:
@@ -57,7 +58,8 @@ def register_kernels() -> None:
         return kernel(*args, **kwargs)
 
     def record_named(name: str, *args: Any, **kwargs: Any) -> Any:
-        """The same for an op by its name in aten: torch makes an object for each op that is looked up, in 10 us."""
+        """Do the same for an op by its name in aten: torch creates an object for each op that is looked up, in 10
+        us."""
         return record_first(_op(name), *args, **kwargs)
 
     fallback.fallback(record_first, "PrivateUse1")
@@ -80,14 +82,15 @@ def register_kernels() -> None:
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
     for name, function in creation.KERNELS.items():
-        replace_kernel(aten, name, function)  # in place of the kernel of the first use
+        replace_kernel(aten, name, function)  # replaces the kernel of the first use
     for name, function in packing.OWN.items():
         packing.LIBRARY.impl(name, function, "PrivateUse1")
-    for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would pass it a copy
+    # Its schema does not declare the write, so torch would pass it a copy.
+    for key in ("Conjugate", "Negative"):
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
-    # made of ops that autograd sees
-    parts = (attention, ctc, packing, recurrent, splitting)
-    composites = {name: function for part in parts for name, function in part.COMPOSITES.items()}
+    # composed of ops that autograd sees
+    modules = (attention, ctc, packing, recurrent, splitting)
+    composites = {name: function for module in modules for name, function in module.COMPOSITES.items()}
     for name, function in composites.items():
         aten.impl(name, function, "PrivateUse1")
     differentiable = {**composites, **recurrent.DERIVATIVES}
@@ -113,16 +116,16 @@ def register_kernels() -> None:
             aten.impl(name, partial(record_named, name), "PrivateUse1")
 
 
-# torch's own kernels of these end in _copy_from and empty_strided, which are ours.
+# torch's own kernels of these call _copy_from and empty_strided, which are ours.
 _NATIVE = frozenset({"aten::copy_", "aten::new_empty_strided"})
 
 
 def recorded_explicitly(rules: Collection[str]) -> list[str]:
-    """Names of the ops of aten whose composite kernels in torch would take precedence over the fallback: x + x would
-    become empty and add.out, abs an empty tensor and abs.out, full_like an empty tensor and fill_. `rules` are the ops
-    that have a rule of their own.
+    """Return the names of the aten ops whose composite kernels in torch would take precedence over the fallback.
 
-    Ops that only change metadata (transpose_ and the like) stay with torch's native kernels.
+    Without it, x + x would become empty and add.out, abs an empty tensor and abs.out, full_like an empty tensor and
+    fill_. `rules` are the ops that have a rule of their own. Ops that only change metadata (transpose_ and similar)
+    keep torch's native kernels.
     """
     names: list[str] = []
     for full in private.op_names():
@@ -134,7 +137,7 @@ def recorded_explicitly(rules: Collection[str]) -> list[str]:
             continue
         structured = private.has_kernel(full, "CompositeExplicitAutogradNonFunctional")
         composite = private.has_kernel(full, "CompositeExplicitAutograd")
-        # math_mish_backward and the like round each of their ops to half precision, which the CPU's own kernel does not
+        # math_mish_backward and similar ones round each of their ops to half precision, unlike the CPU's own kernel
         composite = composite or (
             private.has_kernel(full, "CompositeImplicitAutograd") and private.has_kernel(full, "CPU")
         )
@@ -144,13 +147,13 @@ def recorded_explicitly(rules: Collection[str]) -> list[str]:
 
 
 def _op(name: str) -> Any:
-    """The op of aten that torch calls `name`, such as "add.Tensor"; None when Python does not know it."""
+    """Return the aten op with torch's name, such as "add.Tensor"; None when Python does not know it."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
 def _has_rule(op: Any, rules: Collection[str]) -> bool:
-    """Whether the op, or the functional form of an op that writes, has a rule."""
+    """Return whether the op, or the functional form of an op that writes, has a rule."""
     if str(op) in rules:
         return True
     functional = activation.engine().functional(op)

@@ -1,4 +1,4 @@
-"""Creating tpu tensors, and finding the value behind one."""
+"""Creation of tpu tensors, and access to their values."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ _making = threading.Lock()
 
 
 def recorders() -> list[Recorder]:
-    """Those that may have something pending: a thread's recorder lives as long as the thread and the values it
-    created."""
+    """Return the recorders that may have pending records: a thread's recorder lives as long as the thread and the
+    values that it created."""
     return [alive for reference in list(_recorders) if (alive := reference()) is not None]
 
 
 def recorder() -> Recorder:
-    """The recorder of this logical thread: autograd's threads find the one of the thread that called backward (R6)."""
+    """Return the recorder of this logical thread: autograd's threads get the recorder of the thread that called
+    backward (R6)."""
     if is_stashed(STASH):
         return thread_stash(STASH)
     interrupts.install()
@@ -56,9 +57,9 @@ def recorder() -> Recorder:
 
 @lru_cache(maxsize=4096)
 def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-    """The Layout of a tensor created with this size and stride: shared by all values of that kind.
+    """Return the Layout of a tensor created with this size and stride, shared by all values of that kind.
 
-    Raises NotImplementedError for a dtype that the device lacks, RuntimeError for a size that is far too large for it.
+    Raises NotImplementedError for a dtype that the device lacks, and RuntimeError for a size far too large for it.
     """
     engine = activation.engine()
     engine.check_dtype(dtype)
@@ -67,7 +68,7 @@ def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) 
 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the strides cover a block of memory without gaps or overlap, in some order of the dimensions."""
+    """Return whether the strides cover a block of memory without gaps or overlap, in some order of the dimensions."""
     if 0 in shape or stride == row_major(shape):
         return True
     step = 1
@@ -80,14 +81,14 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """The number of elements from the first to the last that a tensor of this size and stride touches."""
+    """Return the number of elements from the first to the last one that a tensor of this size and stride touches."""
     if 0 in shape:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
 
 
 def wrap(value: Value) -> torch.Tensor:
-    """A new tensor whose storage holds `value`, with the value's natural size and stride."""
+    """Return a new tensor whose storage holds `value`, with the value's natural size and stride."""
     kind = value.layout
     tensor = empty_tensor(kind.shape, kind.dtype)
     if not kind.contiguous:
@@ -97,26 +98,29 @@ def wrap(value: Value) -> torch.Tensor:
 
 
 def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor whose memory nothing has written yet; it takes no buffer until something is written."""
+    """Return a tensor whose memory nothing has written; it uses no buffer until it is written."""
     if is_dense(shape, stride):
         return wrap(resident(layout(dtype, shape, stride), EMPTY))
     size = extent(shape, stride)
-    whole = wrap(resident(layout(dtype, (size,), (1,)), EMPTY))
-    return as_strided(META, whole, shape, stride, 0)
+    flat = wrap(resident(layout(dtype, (size,), (1,)), EMPTY))
+    return as_strided(META, flat, shape, stride, 0)
 
 
 def value_of(tensor: torch.Tensor) -> Value:
-    """The value in the storage of a tpu tensor."""
+    """Return the value in the storage of a tpu tensor."""
     storage: Any = tensor.untyped_storage()
     return storage._value
 
 
 def parts(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors with values that `tensor` consists of, each with its name in it: a dense tensor of the device itself,
-    named ""; the tensors inside a wrapper subclass, at any depth; the indices and values of a sparse tensor.
+    """Yield the tensors with values of which `tensor` consists, each with its name in it.
 
-    Nothing for tensors elsewhere, for those that are only traced, for the wrappers of torch.func, and for all else:
-    what `__tensor_flatten__` names need not be tensors (a DTensor names its mesh).
+    - A dense tensor of the device yields itself, named "".
+    - A wrapper subclass yields the tensors inside it, at any depth.
+    - A sparse tensor yields its indices and values.
+
+    All other objects yield nothing: tensors on other devices, tensors that are only traced, and wrappers of torch.func.
+    Attributes in `__tensor_flatten__` that are not tensors are skipped (a DTensor lists its mesh).
     """
     if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
         return
@@ -134,22 +138,22 @@ def parts(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _named(name: str, inner: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for path, part in parts(inner):
-        yield f"{name}.{path}" if path else name, part
+    for path, tensor in parts(inner):
+        yield f"{name}.{path}" if path else name, tensor
 
 
 def assign(tensor: torch.Tensor, value: Value) -> None:
-    """Let the storage of a tensor hold another value. Values are immutable, so storages may share one."""
+    """Replace the value in a tensor's storage. Values are immutable, so storages may share one."""
     recorder().assign(tensor.untyped_storage(), value)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has a value of its own."""
+    """Return whether a tensor has a value of its own."""
     return next(parts(tensor), ("", None))[1] is tensor
 
 
 def is_natural(tensor: torch.Tensor, kind: Layout) -> bool:
-    """Whether the tensor covers its storage like the tensor that created the storage."""
+    """Return whether the tensor covers its storage like the tensor that created the storage."""
     return (
         tensor.shape == kind.shape
         and tensor.stride() == kind.stride

@@ -1,5 +1,5 @@
-"""The contents of memory that nothing has written: zeros that take no memory, or the fill values of the CPU under
-torch.use_deterministic_algorithms, while torch.utils.deterministic.fill_uninitialized_memory is set."""
+"""The contents of memory that nothing has written: zeros that take no memory. Under torch.use_deterministic_algorithms,
+while torch.utils.deterministic.fill_uninitialized_memory is set, the fill values of the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lazytpu.frontend.torch_private import fills_unwritten, is_deterministic
 
 
 def fill(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, whose elements nothing has written, filled where torch fills memory: with NaN, else with the largest
+    """Fill `tensor`, whose elements nothing has written, where torch fills memory: with NaN, else with the largest
     number."""
     if is_deterministic() and fills_unwritten():
         _fill(tensor)
@@ -25,7 +25,7 @@ _UNWRITTEN = frozenset({"aten::empty_like", "aten::empty_permuted", "aten::new_e
 
 
 def filling(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
-    """`record`, the recording kernel of `op`, with its result filled if that is memory which nothing has written."""
+    """Wrap `record`, the recording kernel of `op`, so that an unwritten result is filled."""
     if op._schema.name not in _UNWRITTEN:
         return record
     return lambda *args, **kwargs: fill(record(*args, **kwargs))

@@ -1,2 +1,2 @@
-"""Looking inside: what is printed (`debug.py`), dumped (`dumps.py`) and kept in memory (`graphs.py`) of every program,
-and the command-line tools `lazytpu-opt` (`opt.py`) and `lazytpu-show` (`show.py`)."""
+"""Inspection of programs: debug output (`debug.py`), dumps (`dumps.py`), programs kept in memory (`graphs.py`), and the
+command-line tools `lazytpu-opt` (`opt.py`) and `lazytpu-show` (`show.py`)."""

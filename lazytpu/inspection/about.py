@@ -1,4 +1,4 @@
-"""Where a program comes from: the script, its models, the target, and the versions of the libraries."""
+"""The origin of a program: the script, its models, the target, and the versions of the libraries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lazytpu.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a process writes about itself next to each program that it dumps.
+    """The information about a process that it writes next to each dumped program.
 
     `script` is the file that runs, empty if there is none. `models` are the classes of the modules whose parameters the
-    program takes. `target` is what the passes compiled it for: "cpu", "v6e".
+    program takes. `target` is the target of the passes: "cpu", "v6e".
     """
 
     script: str
@@ -27,20 +27,20 @@ class About:
     versions: Mapping[str, str]
 
     def text(self) -> str:
-        """`name: value` lines, as `parse` reads them."""
+        """Return `name: value` lines, as `parse` reads them."""
         fields = {"script": self.script, "models": ", ".join(self.models), "target": self.target, **self.versions}
         return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
     @classmethod
     def parse(cls, text: str) -> About:
-        """The inverse of `text`. Missing fields are empty."""
+        """Parse the result of `text`. Missing fields are empty."""
         fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
         script, models, target = (fields.pop(name, "") for name in ("script", "models", "target"))
         return cls(script, tuple(models.split(", ")) if models else (), target, fields)
 
 
 def about(models: Sequence[str], target: str) -> About:
-    """The `About` of this process for a program that takes the parameters of `models`."""
+    """Return the `About` of this process for a program that takes the parameters of `models`."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return About(Path(script).name if script else "", tuple(models), target, _versions())
 

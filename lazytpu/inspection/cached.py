@@ -1,5 +1,5 @@
-"""`lazytpu-show cache`: the contents of the cache on disk as a table, most recently used first, and what is in the
-making."""
+"""`lazytpu-show cache`: the contents of the cache on disk as a table, most recently used first, and compilations in
+progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; returns 1 if `--verify` found damaged entries."""
+    """Run the command. Returns 1 if `--verify` found damaged entries."""
     with options(cache_dir=options.cache_dir if args.dir is None else args.dir):
         cache = store()
         if cache.root is None:
@@ -61,21 +61,21 @@ def _list_making(cache: Store, now: float) -> None:
     if not making:
         return
     table = Table("in the making", "kind", "program", "ops", "since", "by process", "for", box=None, pad_edge=False)
-    for each in making:
-        about = each.about
-        since = age(now - each.since) + (f" of {age(about['estimate'])}" if "estimate" in about else "")
+    for entry in making:
+        about = entry.about
+        since = age(now - entry.since) + (f" of {age(about['estimate'])}" if "estimate" in about else "")
         ops = f"{about['ops']:,}" if "ops" in about else ""
-        table.add_row(each.key[:12], each.kind, str(about.get("name", "")), ops, since, *_processes(each))
+        table.add_row(entry.key[:12], entry.kind, str(about.get("name", "")), ops, since, *_processes(entry))
     console().print(table)
 
 
 def _processes(making: Making) -> tuple[str, str]:
-    """The process that makes something, with the machine if it is another, and of a helper process the one that asked
-    for it, and whether that has ended."""
-    elsewhere = f" on {socket.gethostname()}"
-    by, asked = making.by.removeprefix("process ").removesuffix(elsewhere), str(making.about.get("for", ""))
-    ended = asked and making.by.endswith(elsewhere) and not Path("/proc", asked).exists()
-    return by, f"{asked}, ended" if ended else asked
+    """Return the process that compiles an entry, with its machine if that is another one, and the process that it
+    compiles for, with whether that has ended."""
+    this_machine = f" on {socket.gethostname()}"
+    by, client = making.by.removeprefix("process ").removesuffix(this_machine), str(making.about.get("for", ""))
+    ended = client and making.by.endswith(this_machine) and not Path("/proc", client).exists()
+    return by, f"{client}, ended" if ended else client
 
 
 def _row(entry: Listed, now: float) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _entries(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """A time span in its largest unit: 7 s, 12 min, 3 h, 5 days."""
+    """Format a time span in its largest unit: 7 s, 12 min, 3 h, 5 days."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds / length):,} {unit}"
@@ -119,7 +119,7 @@ def age(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in a unit that needs at most four digits."""
+    """Format a number of bytes in a unit that needs at most four digits."""
     for unit in ("B", "kB", "MB"):
         if count < 10_000:
             return f"{count:,.0f} {unit}"

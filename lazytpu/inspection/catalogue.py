@@ -18,7 +18,7 @@ from lazytpu.passes.registry import RegisteredPass, passes
 def load(source: str) -> None:
     """Import a Python file, or a module by name, for the passes that it registers.
 
-    Raises ValueError if it is missing, fails, or registers none.
+    Raises ValueError if it is missing, fails, or registers no pass.
     """
     before = dict(passes())
     try:
@@ -45,19 +45,19 @@ def _import_file(path: Path) -> None:
 
 
 def catalogue() -> str:
-    """Every pass: first the pipeline's passes and phases, in order, then those that only run by name."""
-    known = passes()
+    """List every pass: first the pipeline's passes and phases, in order, then the passes that only run by name."""
+    registered = passes()
     lines: list[str] = []
     for entry in dict.fromkeys(ORDER):
         phase = entry.strip("<>")
-        if entry in known:
-            lines += _describe(known[entry])
+        if entry in registered:
+            lines += _describe(registered[entry])
         else:
             lines.append(f"{phase}: {PHASES[phase]}")
-            for pass_ in known.values():
+            for pass_ in registered.values():
                 if pass_.phase == phase:
                     lines += ("    " + line for line in _describe(pass_))
-    by_name = [pass_ for pass_ in known.values() if pass_.phase is None and pass_.name not in ORDER]
+    by_name = [pass_ for pass_ in registered.values() if pass_.phase is None and pass_.name not in ORDER]
     if by_name:
         lines.append("only if a pipeline names them:")
         lines += ("    " + line for pass_ in by_name for line in _describe(pass_))
@@ -72,9 +72,10 @@ def _describe(pass_: RegisteredPass) -> list[str]:
 
 
 def summary(cls: type[ModulePass]) -> str:
-    """The first sentence of a pass's documentation: in its module for lazytpu's own passes, else in its class."""
-    own = cls.__module__.startswith("lazytpu.")
-    text = (inspect.getdoc(sys.modules[cls.__module__]) if own else vars(cls).get("__doc__")) or "not documented"
+    """Return the first sentence of a pass's documentation: of its module for lazytpu's own passes, else of its
+    class."""
+    built_in = cls.__module__.startswith("lazytpu.")
+    text = (inspect.getdoc(sys.modules[cls.__module__]) if built_in else vars(cls).get("__doc__")) or "not documented"
     first = inspect.cleandoc(text).split("\n\n")[0].replace("\n", " ")
     sentence = re.match(r"(.*?[.:])(\s|$)", first.removeprefix(f"`{cls.name}`: "))
     return (sentence[1] if sentence else first).rstrip(".:")

@@ -1,7 +1,8 @@
-"""What LAZYTPU_DEBUG prints to standard error.
+"""The output of LAZYTPU_DEBUG on standard error.
 
 1: each compilation, and each program loaded from the cache. 2: also the time of each pass. 3: also the IR before and
-after the pipeline. 4: the IR after every pass. A process that neither prints nor compiles loads neither rich nor xDSL.
+after the pipeline. 4: the IR after every pass. A process that neither prints nor compiles imports neither rich nor
+xDSL.
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ if TYPE_CHECKING:
 
 
 def because(number: int, name: str, reason: str) -> None:
-    """Level 1: why program `number` is about to be compiled or loaded."""
+    """Level 1: print why program `number` is about to be compiled or loaded."""
     if options.debug >= 1:
         _line(f"program {number} {name} is made because: {reason}")
 
 
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
-    """Level 1: XLA compiled program `number` of a trace of `records` ops."""
+    """Level 1: print that XLA compiled program `number` of a trace of `records` ops."""
     if options.debug >= 1:
         _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
 
 
 def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
-    """Level 1: program `number` of a trace of `records` ops was loaded from the cache on disk."""
+    """Level 1: print that program `number` of a trace of `records` ops was loaded from the cache on disk."""
     if options.debug >= 1:
         _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
 
 
 def tuned(name: str, times: Sequence[tuple[str, float]]) -> None:
-    """Level 1: the seconds on a TPU by the cost report that a program takes with each of some pipelines."""
+    """Level 1: print the seconds that a program takes on a TPU under each of several pipelines, by the cost report."""
     if options.debug >= 1:
-        _line(f"tuned {name}: {', '.join(f'{what} {1e6 * seconds:,.1f} us' for what, seconds in times)}")
+        _line(f"tuned {name}: {', '.join(f'{pipeline} {1e6 * seconds:,.1f} us' for pipeline, seconds in times)}")
 
 
 def observer(name: str) -> Observer | None:
-    """A function to call after each pass over the program `name`; None below level 2."""
+    """Return a function to call after each pass over the program `name`; None below level 2."""
     if options.debug < 2:
         return None
 

@@ -1,9 +1,9 @@
-"""The difference of two modules as text, regardless of how values are numbered.
+"""The difference of two modules as text, independent of value numbering.
 
-Removing one op renumbers every value after it, so lines are aligned without the names of values: first lines that
-compute the same expression of the arguments, then, in the gaps, lines whose nearest operands are computed in the same
-way, then lines that are equal up to names. Names in aligned lines are then matched: a line is unchanged if its operands
-match the other's.
+Removing one op renumbers every later value, so lines are aligned without the names of values. First, lines that compute
+the same expression of the arguments are aligned. Then, in the gaps, lines whose nearest operands are computed in the
+same way. Then lines that are equal up to names. Names in aligned lines are then matched: a line is unchanged if its
+operands match.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from difflib import SequenceMatcher
 
 from lazytpu.inspection.textual import kind_of, names, skeleton, without_locations
 
-# Gaps of up to this many pairs of lines are aligned by frequent lines too; beyond, difflib would take seconds.
+# Maximum pairs of lines in a gap for which frequent lines are aligned, too; in larger gaps, difflib would take seconds.
 SMALL = 250_000
 
 
 @dataclass(frozen=True)
 class DiffLine:
-    """`sign` is "-" for a line only in the first module, "+" for one only in the second, and " " for one in both, with
-    the text of the second."""
+    """One line of a diff. `sign` is "-" for a line only in the first module, "+" for a line only in the second, and " "
+    for a line in both, with the text of the second."""
 
     sign: str
     text: str
 
 
 def diff(first: str, second: str) -> list[DiffLine]:
-    """All lines of both modules; source locations are ignored."""
+    """Return all lines of both modules; source locations are ignored."""
     before, after = without_locations(first), without_locations(second)
     levels = list(zip(keys(before), keys(after), strict=True))
     lines: list[DiffLine] = []
@@ -44,10 +44,10 @@ def diff(first: str, second: str) -> list[DiffLine]:
 
 
 def keys(lines: list[str]) -> tuple[list[int], ...]:
-    """Hashes of each line at four levels: with its whole expression of the arguments, with its operands and theirs,
-    with its operands, and alone. Names of arguments count, those of other values do not."""
+    """Return hashes of each line at four levels: with its whole expression of the arguments, with its operands and
+    theirs, with its operands, and alone. Names of arguments count, names of other values do not."""
     alone = [hash(skeleton(line)) for line in lines]
-    line_of: dict[str, int] = {}  # the last definition so far: functions and regions use names again
+    line_of: dict[str, int] = {}  # the last definition so far: functions and regions reuse names
     used: list[list[int | str]] = []
     for i, line in enumerate(lines):
         defined, operands = names(line)
@@ -72,14 +72,14 @@ def keys(lines: list[str]) -> tuple[list[int], ...]:
 def _blocks(
     levels: Sequence[tuple[list[int], list[int]]], a: int, b: int, c: int, d: int
 ) -> Iterator[tuple[int, int, int]]:
-    """(start in the first, start in the second, length) of aligned runs of lines a:b and c:d, level by level."""
+    """Yield (start in the first, start in the second, length) of aligned runs of lines a:b and c:d, level by level."""
     if not levels or a == b or c == d:
         return
     (before, after), finer = levels[0], levels[1:]
     frequent_too = (b - a) * (d - c) <= SMALL
     matcher = SequenceMatcher(None, before[a:b], after[c:d], autojunk=not frequent_too)
     done_a, done_c = a, c
-    for x, y, size in matcher.get_matching_blocks():  # the last is empty, at the ends
+    for x, y, size in matcher.get_matching_blocks():  # the last block is empty, at the ends
         yield from _blocks(finer, done_a, a + x, done_c, c + y)
         if size:
             yield a + x, c + y, size
@@ -89,8 +89,8 @@ def _blocks(
 def _same_expressions(
     before: list[str], after: list[str], computed_before: list[int], computed_after: list[int]
 ) -> dict[str, str]:
-    """Values of the first module -> values of the second that compute the same expression, wherever they are. Covers
-    what a merge of equal expressions left."""
+    """Map values of the first module to values of the second that compute the same expression, at any position. This
+    covers merges of equal expressions."""
     results_of = {key: names(line)[0] for key, line in zip(computed_after, after, strict=True) if " = " in line}
     became: dict[str, str] = {}
     for key, line in zip(computed_before, before, strict=True):
@@ -99,8 +99,11 @@ def _same_expressions(
 
 
 def _counterparts(before: list[str], after: list[str]) -> dict[str, str]:
-    """Match the values of differing lines by kind of op: the results of the first `exp` with those of the other first
-    `exp`, and so on; arguments of a function by name first. So a change does not spread to the users of its result."""
+    """Match the values of differing lines by kind of op, in order; arguments of a function first by name.
+
+    The results of the first `exp` match the results of the other first `exp`, and so on. So a change does not spread to
+    the users of its result.
+    """
     matched: dict[str, str] = {}
     waiting: dict[str | None, list[list[str]]] = {}
     for line in after:
@@ -128,7 +131,7 @@ def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Ite
 
 
 def with_context(lines: list[DiffLine], around: int = 3) -> Iterator[DiffLine | None]:
-    """The lines that differ and some around them; None where lines were left out."""
+    """Yield the lines that differ, with `around` lines of context; None where lines were left out."""
     near = [False] * len(lines)
     for i, line in enumerate(lines):
         if line.sign != " ":

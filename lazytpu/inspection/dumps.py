@@ -19,10 +19,11 @@ from typing import Any
 
 
 def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
-    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file in `directory`, and
-    return its path.
+    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file in `directory`.
+    Returns its path.
 
-    The directory is created if needed. The file appears at once: it is written under another name and then moved.
+    The directory is created if needed. The file appears atomically: it is written under another name and then moved.
+
     Raises OSError, which names LAZYTPU_DUMP, if the directory cannot be written.
     """
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
@@ -34,7 +35,7 @@ def write_reason(directory: str | os.PathLike[str], number: int, name: str, reas
 
 
 def write_about(directory: str | os.PathLike[str], number: int, name: str, about: str) -> Path:
-    """Write where program `number` comes from (`lazytpu.inspection.about`). Raises OSError, as `write` does."""
+    """Write the origin of program `number` (`lazytpu.inspection.about`). Raises OSError, as `write` does."""
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.about.txt", about + "\n")
 
 
@@ -57,5 +58,5 @@ def _write(path: Path, text: str) -> Path:
 
 
 def file_name(name: str) -> str:
-    """A program's name as part of a file name: letters, digits, `_`, `-` and `.`, at most 80 of them."""
+    """Convert a program's name to a part of a file name: letters, digits, `_`, `-` and `.`, at most 80 of them."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "program"

@@ -1,4 +1,4 @@
-"""The modules of a dump that a command means by a folder."""
+"""The modules of a dump that a folder stands for in a command."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ IMPORTED, COMPILED = ".imported.mlir", ".lazytpu.mlir"
 
 
 def modules(paths: Sequence[Path]) -> list[Path]:
-    """The modules that paths stand for: a folder means all of its .mlir files, in order. Raises ValueError if it has
-    none."""
+    """Return the modules that paths stand for: a folder means all of its .mlir files, in order. Raises ValueError if it
+    has none."""
     return [module for path in paths for module in (_inside(path, ".mlir") if path.is_dir() else [path])]
 
 
 def largest(path: Path, kind: str = IMPORTED) -> Path:
-    """The module that a path stands for: a folder means its largest file that ends in `kind`. Raises ValueError if it
-    has none."""
+    """Return the module that a path stands for: a folder means its largest file that ends in `kind`. Raises ValueError
+    if it has none."""
     return max(_inside(path, kind), key=lambda module: module.stat().st_size) if path.is_dir() else path
 
 

@@ -1,4 +1,4 @@
-"""The programs compiled or loaded so far, as objects to look at (`lazytpu.graphs()`)."""
+"""The programs compiled or loaded so far, as Python objects (`lazytpu.graphs()`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from lazytpu.inspection.about import About
     from lazytpu.passes.pipeline import PassRecord
 
-RECORD_BYTES = 1_000  # a record with its line, measured on the steps of a GPT
+RECORD_BYTES = 1_000  # a record with its line, measured on the training step of a GPT
 KEPT_BYTES = 64 << 20
-"Compressed text that the process keeps: about 500 training steps of 3,000 ops."
+"Maximum bytes of compressed text that the process keeps: about 500 training steps of 3,000 ops."
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A program in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did."""
+    """A program in the `lazytpu` dialect after the passes, its StableHLO, and a record of each pass."""
 
     text: str
     stablehlo: str
@@ -29,10 +29,10 @@ class Texts:
 
 
 class ProgramGraph:
-    """One program: its text in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did.
+    """One program: its text in the `lazytpu` dialect after the passes, its StableHLO, and a record of each pass.
 
-    Texts are kept compressed: a training step of 3,000 ops takes 60 kB instead of 1 MB. For a program that an earlier
-    process compiled and this one only loaded, they are computed on first use.
+    Texts are stored compressed: a training step of 3,000 ops takes 60 kB instead of 1 MB. For a program that was loaded
+    from the cache, they are computed on first use.
     """
 
     __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
@@ -53,7 +53,8 @@ class ProgramGraph:
         "The number of ops recorded for it."
         self.about = about
         "The script, its models, and the versions of the libraries."
-        self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
+        # the numbers of arguments and of aliased arguments, and the passes
+        self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())
         self._text: bytes | None = None
         self._stablehlo: bytes | None = None
         self._make = texts if callable(texts) else None
@@ -71,13 +72,13 @@ class ProgramGraph:
             try:
                 self._keep(make())
             except BaseException:
-                self._make = make  # so that the next access raises too
+                self._make = make  # the next access raises, too
                 raise
         return self._summary
 
     @property
     def arguments(self) -> int:
-        """The number of arguments that the program takes."""
+        """The number of the program's arguments."""
         return self._made()[0]
 
     @property
@@ -87,27 +88,30 @@ class ProgramGraph:
 
     @property
     def passes(self) -> tuple[PassRecord, ...]:
-        """What each pass did; `passes[0]` is the imported module."""
+        """A record of each pass; `passes[0]` is the imported module."""
         return self._made()[2]
 
     def text(self) -> str:
-        """The program in the `lazytpu` dialect, input for `lazytpu-opt`. Raises LookupError once it is dropped."""
+        """Return the program in the `lazytpu` dialect, input for `lazytpu-opt`. Raises LookupError once it is
+        dropped."""
         self._made()
         return self._read(self._text)
 
     def stablehlo(self) -> str:
-        """The program as XLA gets it. Raises LookupError once it is dropped."""
+        """Return the program as XLA gets it. Raises LookupError once it is dropped."""
         self._made()
         return self._read(self._stablehlo)
 
     def save_html(self, path: str | os.PathLike[str], generation: str = "v6e") -> None:
-        """Write the program as one HTML file that any browser opens: source lines by time, timeline, memory, graph, ops
-        (docs/inspecting.md). Times come from a model of a TPU of this generation. The file shows what the passes did if
-        their texts were kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` shows it for any dump.
+        """Write the program as one HTML file for a browser: source lines by time, timeline, memory, graph, ops
+        (docs/inspecting.md).
+
+        Times come from a model of a TPU of this generation. The file shows the changes by each pass if their texts were
+        kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` shows them for any dump.
 
         Raises LookupError once the text is dropped, and ValueError for an unknown generation.
         """
-        from lazytpu.inspection.html.page import UNKNOWN, page  # here: it loads xDSL
+        from lazytpu.inspection.html.page import UNKNOWN, page  # imported here, because it imports xDSL
         from lazytpu.inspection.step.history import of_records
         from lazytpu.inspection.step.model import Model
         from lazytpu.inspection.step.reading import read
@@ -130,20 +134,20 @@ class ProgramGraph:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the texts, or of the records that they can be computed from."""
+        """Bytes of the texts, or of the records from which they can be computed."""
         if self._make is not None:
             return self.records * RECORD_BYTES
         return len(self._text or b"") + len(self._stablehlo or b"")
 
     def drop_texts(self) -> None:
-        """Drop the texts, those of the passes, and the means to compute them; keep the rest."""
+        """Drop the program's texts, its passes' texts, and the means to compute them; keep the figures."""
         arguments, aliased, passes = self._summary
         self._text = self._stablehlo = self._make = None
         self._summary = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
 
     @property
     def ops(self) -> int:
-        """Number of ops after the passes."""
+        """The number of ops after the passes."""
         return self.passes[-1].ops_after if self.passes else 0
 
     def __repr__(self) -> str:
@@ -155,7 +159,7 @@ class ProgramGraph:
 
 
 def _count_arguments(text: str) -> tuple[int, int]:
-    """The number of arguments of `@main`, and of those that a result overwrites."""
+    """Return the number of arguments of `@main`, and the number of arguments that a result overwrites."""
     signature = next((line for line in text.splitlines() if "@main(" in line), "")
     signature = re.sub(r'"(?:[^"\\]|\\.)*"', '""', signature)
     arguments = signature.split(") -> ")[0]
@@ -163,13 +167,13 @@ def _count_arguments(text: str) -> tuple[int, int]:
 
 
 class ProgramGraphs(list[ProgramGraph]):
-    """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that keeps
-    compiling does not fill the memory."""
+    """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest programs lose their texts, so that a script that
+    keeps compiling does not fill the memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._first_with_texts = 0
-        self._counted: list[int] = []  # bytes of each when it was added: texts may be computed later
+        self._counted: list[int] = []  # bytes of each program when it was added; its texts may be computed later
         self._bytes = 0
 
     def append(self, graph: ProgramGraph, /) -> None:

@@ -23,7 +23,7 @@ THEME = Theme(
 
 
 class MlirHighlighter(RegexHighlighter):
-    """Ops, values, types, strings, and dimmed source lines."""
+    """Highlights ops, values, types and strings, and dims source lines."""
 
     base_style = "mlir."
     highlights: ClassVar = [
@@ -41,11 +41,11 @@ _HIGHLIGHTER = MlirHighlighter()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console with the colour theme. Created for each use, since a test or a notebook may replace the streams."""
+    """Create a console with the colour theme. Not cached, since a test or a notebook may replace the streams."""
     return Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
 
 
 def mlir(text: str) -> Text:
-    """Highlighted MLIR text."""
+    """Return MLIR text with highlighting."""
     lines = (_HIGHLIGHTER(Text(line)) for line in text.splitlines())
     return Text("\n").join(lines)

@@ -44,12 +44,12 @@ def _cache(args: argparse.Namespace) -> Store:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    """Returns 1 if a program could not be compiled for the topology."""
+    """Run `pack`. Returns 1 if a program could not be compiled for the topology."""
     if (args.topology is None) != (args.dump is None):
         raise ValueError("--topology NAME and --dump DUMP, a folder that LAZYTPU_DUMP=DUMP wrote, go together")
     if args.topology is None:
         return _say_packed(_cache(args), args.out)
-    from lazytpu.runtime.tpu.ahead import compile_dump  # here: it imports jax
+    from lazytpu.runtime.tpu.ahead import compile_dump  # imported here, because it imports jax
 
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -68,8 +68,9 @@ def _say_packed(cache: Store, out: Path) -> int:
 
 
 def _unpack(args: argparse.Namespace) -> int:
-    """Returns 1 if a program was refused."""
-    from lazytpu.runtime.cache.translation import environment  # here: it starts XLA's client, to know its platform
+    """Run `unpack`. Returns 1 if a program was refused."""
+    # imported here, because it starts XLA's client to determine its platform
+    from lazytpu.runtime.cache.translation import environment
 
     result = unpack(_cache(args), args.file, environment())
     print(result)

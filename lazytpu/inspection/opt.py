@@ -39,7 +39,7 @@ from lazytpu.passes.registry import passes
 
 @dataclass(frozen=True)
 class StableHloTarget(Target):
-    """The module lowered to StableHLO."""
+    """An output target: the module lowered to StableHLO."""
 
     name = "stablehlo"
 
@@ -72,7 +72,8 @@ class LazytpuOptMain(xDSLOptMain):
 
     def setup_pipeline(self) -> None:
         text = (options.target or "cpu") if self.args.passes == "default" else self.args.passes
-        parse(text)  # names the known passes when one is not
+        # For an unknown pass, its error lists the known ones.
+        parse(text)
         self.args.passes = expand(text)
         super().setup_pipeline()
 
@@ -108,7 +109,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script; returns its exit status."""
+    """Run the console script. Returns its exit status."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     _add_own(first)
     args, _ = first.parse_known_args(arguments)

@@ -41,7 +41,7 @@ from lazytpu.options import options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script; returns its exit status."""
+    """Run the console script. Returns its exit status."""
     args = _parser().parse_args(arguments)
     try:
         options.check()

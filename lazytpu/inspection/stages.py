@@ -32,7 +32,7 @@ class Stages:
                 console=Console(file=sys.stderr),
                 refresh_per_second=4,
                 transient=True,
-                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # leave output to files alone
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # do not redirect output to files
             )
             self._task = self._bar.add_task("begins")
 

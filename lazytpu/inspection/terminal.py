@@ -1,4 +1,4 @@
-"""Standard error, which a script may have closed, taken away, or replaced by an object of its own."""
+"""Output to standard error, which a script may have closed, removed, or replaced by its own object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ What was to be told is not worth an error of the script."""
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal."""
+    """Return whether standard error is a terminal."""
     try:
         return sys.stderr.isatty()
     except UNREAD:
@@ -21,7 +21,7 @@ def is_terminal() -> bool:
 
 
 def say(message: str) -> None:
-    """One line on standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
+    """Print one line to standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
     if sys.stderr is not None and (options.debug >= 1 or is_terminal()):
         with suppress(*UNREAD):
             print(f"lazytpu: {message}", file=sys.stderr, flush=True)

@@ -1,1 +1,2 @@
-"""The recorder and the trace trie: values, slots, run-time numbers, cuts. Knows no op and no compiler."""
+"""The recorder and the trace trie: values, slots, run-time numbers, cuts. This room knows neither ops nor a
+compiler."""

@@ -1,14 +1,15 @@
-"""Host reads of values that depend on constants alone: each is computed once and remembered.
+"""Host reads of constants: values that depend on nothing but constants are computed once and cached.
 
-A library may read what it computed itself, such as a mask of positions, to decide what to do next. A read of such a
-value cuts nothing, and the second time it launches nothing and waits for nothing. A constant depends only on numbers,
-on memory that nothing has written, and on constants that were read before; not on data of the device or of other
-processes, and not on random numbers. Run-time numbers are part of the key under which it is remembered, by their bits.
+A library may read a value that it computed itself, such as a mask of positions, to decide its next step. Such a read
+causes no cut. The second read of the same constant launches nothing and waits for nothing.
 
-At its first read a constant is computed beside the trace, whose program may compute it again. So only cheap values
-count as constants, and only a few per trace: a loop that computes with constants alone and reads in each iteration
-would otherwise recompute from its start in each. And in a loop that nothing else cuts, such as a loop of forward
-passes, reads of constants do cut.
+A constant depends only on numbers, on memory that nothing has written, and on constants read before. It does not depend
+on device data, other processes, or random numbers. The bits of its run-time numbers are part of its key in the cache.
+
+The first read computes a constant separately from the trace, whose program may compute it again. So only cheap values
+qualify, and only a few per trace. Otherwise a loop that computes and reads nothing but constants would restart its
+computation in each iteration. In a loop without other cuts, such as a loop of forward passes, reads of constants do
+cut.
 """
 
 from __future__ import annotations
@@ -24,57 +25,69 @@ from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import DeviceBuffer
 
-LITTLE = 1024  # elements of a constant, which is kept on the host and on the device: what code branches on is small
-RECORDS = 64  # in the computation of a constant: about 0.3 s of compiling, once
-ELEMENTS = 1 << 24  # of all its intermediate results: milliseconds
-REACH = 1024  # records of the trace that are searched, so that a read costs the same in a long trace
-WAYS = 8  # different computations of constants in one trace before a read cuts it
+# Maximum elements of a constant, which is kept on the host and on the device; values that code branches on are small.
+LITTLE = 1024
+RECORDS = 64  # maximum records in the computation of a constant: about 0.3 s of compiling, once
+ELEMENTS = 1 << 24  # maximum elements of all its intermediate results: milliseconds
+REACH = 1024  # maximum records that are searched, so that a read costs the same in a long trace
+WAYS = 8  # maximum distinct constants that are read in one trace before a read cuts it
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """How a value is computed by itself: as the slot `slot` of a part of the trace. The `part` is the same for all
-    traces with the same computation. Its inputs have to be constant, too."""
+    """A value that can be computed separately: slot `slot` of the extracted trace `part`, whose inputs must be
+    constants, too.
+
+    All traces with the same computation share the `part`.
+    """
 
     part: Extracted
     slot: int
 
     @property
     def way(self) -> tuple[State, int]:
-        """The identity of its computation."""
+        """The identity of the computation."""
         return self.part.state, self.slot
 
 
 class ConstantReads(Protocol):
-    """The constants known so far."""
+    """The cache of constants."""
 
     def answer(self, key: Any, trace: Any, slot: int) -> DeviceBuffer | None:
-        """The constant in `slot` of a trace, computed at its first read; `key` identifies it. None when it cannot be
-        computed: the read then cuts, and raises the error. Raises an earlier failure of the device."""
+        """Return the constant in `slot` of a trace; its first read computes it. `key` identifies it.
+
+        Returns None when it cannot be computed; the read then cuts, and raises the error. Raises an earlier failure of
+        the device.
+        """
         ...
 
 
 def constant(state: State, slot: int) -> Constant | None:
-    """How the value of `slot` in the trace at `state` is computed by itself, if it may be a constant; determined once
-    for a state. The caller checks that its inputs are constant."""
+    """Return the computation of `slot` in the trace at `state` if it may be a constant, else None.
+
+    The result is cached in the state. The caller checks that the inputs are constants.
+    """
     if slot not in state.constants:
         state.constants = {**state.constants, slot: _find(state, slot)}
     return state.constants[slot]
 
 
 def cuts(constant: Constant, first_reads: dict[Any, int], depth: int) -> bool:
-    """Whether a read cuts although the value may be a constant. `first_reads` has the length of the trace at the first
-    read of each computation; now the trace is `depth` records long."""
+    """Return whether a read cuts although the value may be a constant.
+
+    `first_reads` maps each computation to the length of the trace at its first read. The trace is `depth` records long
+    now.
+    """
     return depth - first_reads.setdefault(constant.way, depth) > LOOP or len(first_reads) > WAYS
 
 
 def key_of(constant: Constant, buffers: Sequence[DeviceBuffer], numbers: Sequence[Any]) -> Any:
-    """What a constant depends on: its computation, these inputs and these numbers."""
+    """Return the cache key of a constant: its computation, its inputs, and its numbers."""
     return constant.way, tuple(buffers), tuple([_bits(number) for number in numbers])
 
 
 def _bits(number: Any) -> Any:
-    """A number by its type and bits: NaN equals itself, and -0.0 is not 0.0 (R2)."""
+    """Return a number as its type and bits, so that NaN equals itself, and -0.0 differs from 0.0 (R2)."""
     if isinstance(number, float):
         return type(number), struct.pack("<d", number)
     if isinstance(number, complex):
@@ -83,14 +96,14 @@ def _bits(number: Any) -> Any:
 
 
 def _find(state: State, slot: int) -> Constant | None:
-    """Searches back from the end of the trace for everything that the value depends on."""
-    if state.checks:  # the next read reports what they find, so it has to wait for them
+    """Search backwards from the end of the trace for all records that the value depends on."""
+    if state.checks:  # the next read reports their results, so it must wait for them
         return None
-    needed, chosen, known, size = {slot}, list[Record](), Slots(()), 0
+    needed, chosen, slots, size = {slot}, list[Record](), Slots(()), 0
     at = state
     for _ in range(REACH):
         parent = at.parent
-        if len(at.recorded) != 1 or parent is None:  # a compiled graph is no constant, and nothing is read through it
+        if len(at.recorded) != 1 or parent is None:  # stop at a compiled graph: its values are not treated as constants
             return None
         (record,) = at.recorded
         produced = set(record.out_slots).union(*record.written.values())
@@ -106,7 +119,7 @@ def _find(state: State, slot: int) -> Constant | None:
             if admitted in needed:
                 needed.discard(admitted)
                 size += prod(layout.shape)
-                known.admit(admitted, layout, None if empty else index)
+                slots.admit(admitted, layout, None if empty else index)
             index += not empty
         if size > ELEMENTS:
             return None
@@ -116,5 +129,5 @@ def _find(state: State, slot: int) -> Constant | None:
     else:
         return None
     chosen.reverse()
-    part = extract(chosen, range(len(chosen)), known)
-    return Constant(part, part.slots[slot])
+    extracted = extract(chosen, range(len(chosen)), slots)
+    return Constant(extracted, extracted.slots[slot])

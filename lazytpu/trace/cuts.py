@@ -1,4 +1,4 @@
-"""Why traces are cut: a cause is one of these constants, and a place in the user's program."""
+"""The causes of cuts. A cut has a cause, which is one of these constants, and a place in the user's program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ THREAD: Final = "another thread reads"
 MODE: Final = "mode changed"
 PEER: Final = "other ranks"
 
-REMEMBERED: Final = 64  # cuts, per recorder
+REMEMBERED: Final = 64  # number of cuts kept per recorder
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut: its `cause`, the `place` in the user's program (None when none of its frames was on the stack), how many
-    ops `ran`, and how many were `left` pending."""
+    """One cut: its `cause` and its `place` in the user's program, or None if none of the program's frames was on the
+    stack.
+
+    `ran` counts the ops that ran, and `left` the ops that stayed pending.
+    """
 
     cause: str
     place: Any
@@ -34,12 +37,12 @@ class Cut:
 
     def __str__(self) -> str:
         where = "" if self.place is None else f" at {self.place}, {self.place.text()!r}"
-        left = f", {self.left} left pending" if self.left else ""
-        return f"{self.cause}{where}: {self.ran} {'op' if self.ran == 1 else 'ops'} ran{left}"
+        pending = f", {self.left} left pending" if self.left else ""
+        return f"{self.cause}{where}: {self.ran} {'op' if self.ran == 1 else 'ops'} ran{pending}"
 
 
 class Cuts(tuple[Cut, ...]):
-    """Cuts, oldest first. As text one per line, and repeated lines once with their count."""
+    """Cuts, oldest first. As text: one per line, with repeated lines folded into one with a count."""
 
     __slots__ = ()
 
@@ -49,11 +52,11 @@ class Cuts(tuple[Cut, ...]):
     __repr__ = __str__
 
 
-Row: TypeAlias = "str | tuple[int, tuple[Row, ...]]"  # a line, or a repetition: how often, and of which rows
+Row: TypeAlias = "str | tuple[int, tuple[Row, ...]]"  # a line, or (count, rows) for a repetition
 
 
 def _folded(rows: list[Row]) -> list[Row]:
-    """Rows with repetitions folded, the shortest first: a loop over layers within a loop over steps."""
+    """Fold repeated rows, shortest repetitions first: a loop over layers is folded within a loop over steps."""
     for length in range(1, len(rows) // 2 + 1):
         folded: list[Row] = []
         at = 0

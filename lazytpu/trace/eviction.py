@@ -1,4 +1,4 @@
-"""Bounds the trie: the traces cut longest ago are evicted first, with the states that only they pass through (R2)."""
+"""The memory limit of the trie: LRU eviction of traces, with the states that belong to no other trace (R2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from lazytpu.trace.trie import CutPlan, State
 
-STATE_BYTES = 2_000  # a state with its record and key, measured on the steps of a GPT
+STATE_BYTES = 2_000  # a state with its record and key, measured on the training step of a GPT
 LIMIT_BYTES = 512 << 20
 
 
@@ -17,7 +17,8 @@ def _nothing(state: State) -> None:
 
 
 class Traces:
-    """The states in which traces ended, by the time of their last cut. `learn` is told each of them once."""
+    """The states at which traces have ended, in the order of their last cut. `learn` is called once for each of
+    them."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, learn: Callable[[State], None] = _nothing):
         self.learn = learn
@@ -28,7 +29,7 @@ class Traces:
         self._evicting = threading.Lock()
 
     def ended(self, state: State) -> CutPlan:
-        """The plan of a trace that ends at `state`, which becomes the most recently used."""
+        """Return the plan of a trace that ends at `state`, and mark the trace as most recently used."""
         self._ends[state] = next(self._clock)
         plan = state.plan
         if plan is None:
@@ -41,7 +42,7 @@ class Traces:
         return plan
 
     def forget_programs(self) -> None:
-        """Forget the programs of all traces: the next cut of each compiles one."""
+        """Drop the programs of all traces, so that the next cut of each compiles one."""
         for state in list(self._ends):
             if state.plan is not None:
                 state.plan.programs.clear()
@@ -50,7 +51,7 @@ class Traces:
                 state.plan.sized = None
 
     def _evict(self, keep: State) -> None:
-        """Remove traces, oldest first, until a quarter of the limit is free. The path to `keep` stays."""
+        """Remove traces, oldest first, until a quarter of the limit is free. The states on the path to `keep` stay."""
         path = {id(s) for s in _path(keep)}
         for end in sorted(self._ends, key=self._ends.__getitem__):
             if self.states <= self.limit * 3 // 4 or end is keep:
@@ -69,18 +70,21 @@ def _path(state: State | None) -> list[State]:
 
 
 def _own_states(end: State) -> int:
-    """The number of states from `end` up to where another trace branches off or ends: what this trace adds to the
-    trie. A compiled graph counts as one for each of its records."""
+    """Return the number of states that this trace adds to the trie: from `end` to the first state where another trace
+    branches off or ends. A compiled graph counts one state per record."""
     count = 0
     for state in _path(end):
         if state.key is None or (count and (len(state.next) > 1 or state.plan is not None)):
-            break  # a state without a key is the root, or belongs to a part of a trace, which that trace's plan holds
+            # A state without a key is the root, or belongs to an extracted part, which the plan of its trace keeps
+            # alive.
+            break
         count += max(1, len(state.recorded))
     return count
 
 
 def _remove(end: State, path: set[int]) -> int:
-    """Remove the branch that ends here, as far as nothing else needs it; returns how many states were removed."""
+    """Remove the branch that ends here, up to the first state that is still in use. Returns the number of removed
+    states."""
     removed = 0
     state = end
     while state.key is not None and not state.next and state.plan is None and id(state) not in path:

@@ -1,7 +1,8 @@
-"""Parts of a trace as traces of their own: what a host read needs, what it leaves pending, or a single record.
+"""Extraction: a subset of a trace's records as a trace of its own. Used for host reads, for the records that they leave
+pending, and for single records.
 
-A part is renumbered from 0 and depends on structure alone. So the plan of a part is made once for a state, and equal
-parts of different traces are one state with one program.
+An extracted trace is renumbered from 0, and depends on structure alone. So it is planned once per state. Equal parts of
+different traces share one state, and so one program.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A part of a trace.
+    """A subset of a trace as a trace of its own.
 
-    `state` ends a chain of states of its own. `origins[new]` is the slot in the whole trace of the part's slot `new`,
-    and `slots` the inverse. Its inputs, in the order of its buffers, are the slots `inputs` of the whole trace;
-    `sources` has for each its index among the inputs of the whole trace, None if a record outside the part computes it.
-    `numbers` are the indices of its run-time numbers among those of the whole trace.
+    - `state`: the end of its own chain of states.
+    - `origins`: for each of its slots, the slot in the original trace; `slots` is the inverse.
+    - `inputs`: for each of its input buffers, the slot in the original trace.
+    - `sources`: for each input, its index among the original inputs; None if a record outside the subset computes it.
+    - `numbers`: for each run-time number, its index among the original numbers.
     """
 
     state: State
@@ -34,8 +36,11 @@ class Extracted:
 
 
 class Slots:
-    """The slots of a trace, from its records: the `layouts` of all, which were `empty` memory, the index of each input
-    (`inputs`), and the index of the record that computes each other one (`makers`)."""
+    """The slots of a trace, derived from its records.
+
+    - `layouts`: the layout of each slot. `empty`: the slots of memory that nothing has written.
+    - `inputs`: the index of each input slot. `makers`: the index of the record that computes each other slot.
+    """
 
     def __init__(self, records: Sequence[Record]):
         self.layouts: dict[int, Layout] = {}
@@ -55,7 +60,7 @@ class Slots:
                     self.makers[slot] = index
 
     def admit(self, slot: int, layout: Layout, index: int | None) -> None:
-        """Add a slot that no record computes: the input at this index, or empty memory (None)."""
+        """Add a slot that no record computes: the input with this index, or empty memory (None)."""
         self.layouts[slot] = layout
         if index is None:
             self.empty.add(slot)
@@ -64,7 +69,7 @@ class Slots:
 
 
 def operands(argument: Any) -> Iterator[Operand]:
-    """The operands in an argument of a record."""
+    """Yield the operands in a record's argument."""
     values = cast("list[Any]", argument) if isinstance(argument, list) else [argument]
     for value in values:
         if isinstance(value, Operand):
@@ -72,7 +77,7 @@ def operands(argument: Any) -> Iterator[Operand]:
 
 
 def closure(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
-    """The indices `chosen` and those of the records they depend on."""
+    """Return `chosen`, and the indices of all records that these depend on."""
     needed, pending = set(chosen), list(chosen)
     while pending:
         for argument in records[pending.pop()].arguments.values():
@@ -85,15 +90,15 @@ def closure(records: Sequence[Record], chosen: set[int], known: Slots) -> set[in
 
 
 def extract(records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None) -> Extracted:
-    """The part of a trace that consists of the records at the indices `chosen`, in ascending order.
+    """Extract the records with the indices `chosen`, in ascending order.
 
-    A value that another record computes becomes an input of the part. `known` saves a pass over all records when a
-    trace is split record by record.
+    A value that another record computes becomes an input. `known` has the trace's slots, which saves a pass over all
+    records when a trace is split record by record.
     """
     return _Extraction(Slots(records) if known is None else known).run([records[i] for i in chosen])
 
 
-# The ends of the chains that are in use, by the keys of all their records.
+# Key of all records of an extracted trace -> the last state of its chain, while it is in use.
 _known: WeakValueDictionary[tuple[Any, ...], State] = WeakValueDictionary()
 
 
@@ -122,7 +127,7 @@ class _Extraction:
         return len(self.origins), len(self.inputs), len(self.numbers)
 
     def _record(self, record: Record) -> Record:
-        """The record with its slots and numbers renumbered in the kernel's order: operands, results, writes."""
+        """Renumber a record's slots and numbers in the kernel's order: operands, results, writes."""
         self.admitted = []
         arguments = {name: self._argument(value) for name, value in record.arguments.items()}
         rng = None
@@ -149,7 +154,7 @@ class _Extraction:
         return value
 
     def _admit(self, old: int) -> int:
-        """A slot for a value that the part does not compute: an input, or memory that nothing has written."""
+        """Add a slot for a value from outside the extracted trace: an input, or memory that nothing has written."""
         slot, empty = self._slot(old), old in self.known.empty
         self.admitted.append((slot, self.known.layouts[old], empty))
         if not empty:
@@ -167,7 +172,7 @@ class _Extraction:
 
 
 def _key(record: Record) -> tuple[Any, ...]:
-    """Equal for two records that one program can serve: everything but their source lines."""
+    """Return a key that is equal for two records if one program can serve both: all fields except the source line."""
     return (
         record.op,
         tuple([(name, _exact(value)) for name, value in record.arguments.items()]),
@@ -179,7 +184,7 @@ def _key(record: Record) -> tuple[Any, ...]:
 
 
 def _exact(value: Any) -> Any:
-    """A hashable form of an argument that distinguishes types, NaNs and signs of zeros (R2)."""
+    """Return a hashable form of an argument that distinguishes types, NaNs, and the signs of zeros (R2)."""
     if isinstance(value, list | tuple):
         return (type(cast("object", value)), *[_exact(v) for v in cast("Sequence[Any]", value)])
     if isinstance(value, int | float | complex):

@@ -1,9 +1,9 @@
-"""Repeated blocks: a loop that nothing else cuts is recognized by its repeating ops and lines, and cut.
+"""Repeated blocks: detect a loop without other cuts by its repeating ops and lines, and cut it.
 
-An optimizer's step() marks the end of a step. A loop that updates parameters by hand has no such mark, nor has one that
-calls a model under `torch.no_grad()`: its trace would grow to the size limit. Once a trace is long and its last records
-repeat one block several times, it is cut at the end of a block. The next trace then starts with a block and ends in the
-same way, so it is a hit from then on.
+An optimizer's step() marks the end of a step. A loop that updates parameters by hand has no such mark, nor has a loop
+that calls a model under `torch.no_grad()`: its trace would grow to the size limit. Once a trace is long and its last
+records repeat a block several times, it is cut at the end of a block. The next trace starts with a block and ends with
+one, so the following ones are hits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 from lazytpu.trace.cuts import BLOCK
 from lazytpu.trace.trie import Record, State
 
-FIRST = 512  # records before the search starts: a short loop is one program
-PLAIN = 40_000  # the same for blocks inside a step: layers of a model and steps of a solver belong in one program
+FIRST = 512  # minimum records before the search: a short loop is one program
+# The same for blocks inside a step: the layers of a model, or the steps of a solver, belong in one program.
+PLAIN = 40_000
 REPEATS = 4
 
 
 def watch(state: State) -> None:
-    """Search for a loop that ends at the new `state`, and mark where its blocks end."""
+    """Search for a loop that ends at the new `state`, and mark the ends of its blocks."""
     depth, new = state.depth, len(state.recorded)
     if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) < new:
         state.loop = find(state.records())
@@ -27,11 +28,13 @@ def watch(state: State) -> None:
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:
-    """(first record of the repetition, records per block) when more than half of the records repeat a loop's block."""
+    """Return (first record of the repetition, records per block) if more than half of the records repeat one block."""
     numbers: dict[object, int] = {}
     names = [numbers.setdefault((r.op, r.line), len(numbers)) for r in reversed(records)]
     count, borders, border = len(names), [0], 0
-    for i in range(1, count):  # borders[i]: the longest proper prefix of names[: i + 1] that is its suffix
+    # KMP failure function: borders[i] is the length of the longest proper prefix of names[: i + 1] that is also its
+    # suffix.
+    for i in range(1, count):
         while border and names[i] != names[border]:
             border = borders[border - 1]
         border += names[i] == names[border]
@@ -46,13 +49,15 @@ def find(records: list[Record]) -> tuple[int, int] | None:
 
 
 def _are_iterations(first: list[Record], last: list[Record]) -> bool:
-    """Whether the first and the last of equal blocks are iterations of a loop, and not layers of a model.
+    """Return whether equal blocks, given the first and the last one, are iterations of a loop rather than layers of a
+    model.
 
-    The block of a training step has both records of a backward pass and others; the block of a layer, recomputed or
-    not, has one kind. A block outside of any model is not a layer. Among blocks that no backward pass will need, each
-    layer uses parameters of its own, while an iteration uses the same values as the first one, except for new data.
-
-    A block whose backward pass is itself differentiated is not a step but part of one: an inner optimisation.
+    - A block with records of a backward pass and others is a training step; a layer, recomputed or not, has only one
+      kind.
+    - Such a block is no step if its backward pass is itself differentiated: it is an inner optimization.
+    - A block outside any model is an iteration.
+    - Without a backward pass, a layer uses its own parameters. An iteration uses the values of the first one, except
+      for new data.
     """
     backward = [r for r in last if r.in_backward]
     if backward:
@@ -63,5 +68,5 @@ def _are_iterations(first: list[Record], last: list[Record]) -> bool:
 
 
 def _new_inputs(block: list[Record]) -> int:
-    """How many inputs of the trace a block is the first to use."""
+    """Return the number of inputs of the trace that a block is the first to use."""
     return sum(len(r.admitted) for r in block)

@@ -1,16 +1,14 @@
-"""Host reads of pending values: which part of a trace runs, and what stays pending.
+"""Host reads of pending values: the records that run, and the records that stay pending.
 
-- If the value belongs to a step that is over, all of that step runs: exactly the program that runs without the read.
-- Otherwise the records that the value depends on run, with those that an earlier read left pending. So nothing stays
-  pending forever, and a loop that reads once per iteration reaches the same states again.
-- The whole trace runs if a backward pass would be left pending. Otherwise the activations saved for it would be results
-  of one program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would round
-  differently.
+- If the value belongs to a finished step, that whole step runs, with the same program as without the read.
+- Otherwise the value's dependencies run, with the records that an earlier read left pending. So no record stays pending
+  forever, and a loop that reads once per iteration returns to the same states.
+- The whole trace runs if a backward pass would stay pending. Otherwise saved activations would be results of one
+  program and inputs of the next. Two passes of one graph, as `gradcheck` compares them, would then round differently.
+- Collectives run in the order of their recording, so a collective brings all earlier ones along.
 
-- Collectives run in the order in which they were recorded, so one that a value depends on brings those before it.
-
-A record without results checks values; it runs with the next read, whatever that reads. The rest becomes a trace of
-its own, on which recording continues. The read of a constant runs no part of the trace (see constants.py).
+A record without results checks values; it runs with the next read of any value. The remaining records become a trace of
+their own, and recording continues there. A read of a constant runs no part of the trace (see constants.py).
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from lazytpu.trace.value import EMPTY, Layout, Value
 class Split:
     """A trace split in two: `first` runs, `rest` stays pending.
 
-    `computed` are the inputs of the rest that `first` computes: the index among the rest's inputs, the slot in `first`,
-    and the layout. `shared` are the indices of the inputs of the whole trace that both parts use.
+    `computed` are the inputs of `rest` that `first` computes: (index among the inputs of `rest`, slot in `first`,
+    layout). `shared` are the indices of original inputs that both use.
     """
 
     first: Extracted
@@ -39,51 +37,51 @@ class Split:
 
 
 def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
-    """How a read of `slot` splits the trace that is at `state`; None when all of it runs.
+    """Split the trace at `state` for a read of `slot`; None if all of it runs.
 
-    An earlier read left the first `left` records pending; the first `boundary` records belong to steps that are over.
+    An earlier read left the first `left` records pending. The first `boundary` records belong to finished steps.
     """
     records = state.records()
-    known = Slots(records)
-    maker = known.makers.get(slot)
+    slots = Slots(records)
+    maker = slots.makers.get(slot)
     if maker is None:
         return None
     if maker < boundary:
         chosen = set(range(boundary))
     else:
         checks = {i for i, record in enumerate(records) if record.checks}
-        chosen = closure(records, {maker} | checks, known).union(range(left))
+        chosen = closure(records, {maker} | checks, slots).union(range(left))
         if state.collective:
-            chosen = _in_order(records, chosen, known)
+            chosen = _in_order(records, chosen, slots)
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None
-    others = [i for i in range(len(records)) if i not in chosen]
-    if not others:
+    remaining = [i for i in range(len(records)) if i not in chosen]
+    if not remaining:
         return None
-    before = _ancestor(state, len(chosen)) if max(chosen) < len(chosen) else None
-    if before is not None and before.depth == len(chosen):
-        first = _whole(before, known)
+    prefix = _ancestor(state, len(chosen)) if max(chosen) < len(chosen) else None
+    if prefix is not None and prefix.depth == len(chosen):
+        first = _whole(prefix, slots)
     else:
-        first = extract(records, sorted(chosen), known)
-    rest = extract(records, others, known)
+        first = extract(records, sorted(chosen), slots)
+    rest = extract(records, remaining, slots)
     computed = [
-        (index, first.slots[old], known.layouts[old])
+        (index, first.slots[old], slots.layouts[old])
         for index, (old, source) in enumerate(zip(rest.inputs, rest.sources, strict=True))
         if source is None
     ]
-    both = set(first.sources) & set(rest.sources)
-    return Split(first, rest, tuple(computed), tuple([i for i in range(state.inputs) if i in both]))
+    common = set(first.sources) & set(rest.sources)
+    return Split(first, rest, tuple(computed), tuple([i for i in range(state.inputs) if i in common]))
 
 
 def _in_order(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
-    """`chosen`, and the collectives before the last of them, with what those depend on (R8)."""
+    """Return `chosen` with all collectives before the last chosen one, and their dependencies (R8)."""
     collectives = [i for i, record in enumerate(records) if record.collective]
     last = max((i for i in collectives if i in chosen), default=-1)
     return closure(records, chosen.union(i for i in collectives if i < last), known)
 
 
 def _ancestor(state: State, depth: int) -> State:
-    """The last state with at most `depth` records: fewer if that is within a compiled graph."""
+    """Return the last state with at most `depth` records; it has fewer if `depth` is within a compiled graph."""
     while state.depth > depth:
         assert state.parent is not None
         state = state.parent
@@ -91,7 +89,8 @@ def _ancestor(state: State, depth: int) -> State:
 
 
 def _whole(state: State, known: Slots) -> Extracted:
-    """The trace up to `state` as a part: nothing is renumbered, so it shares the programs of cuts at that state."""
+    """Return the trace up to `state` as an extracted trace without renumbering, which shares the programs of cuts at
+    that state."""
     slots = range(state.slots)
     inputs = tuple([slot for slot, index in known.inputs.items() if index < state.inputs])
     return Extracted(
@@ -105,7 +104,7 @@ def _whole(state: State, known: Slots) -> Extracted:
 
 
 class Held:
-    """A strong reference, in a trace's list of weak ones, to a value that only the rest needs."""
+    """A strong reference, in a trace's list of weak references, to a value that only the pending records need."""
 
     __slots__ = ("value",)
 
@@ -117,9 +116,9 @@ class Held:
 
 
 def relabel(values: Sequence[Callable[[], Value | None]], old: int, new: int) -> None:
-    """Give the live values of trace `old` the epoch `new`, and their indices in `values` as slots.
+    """Move the live values of epoch `old` to epoch `new`, with their indices in `values` as slots.
 
-    A value that another thread uses too may have a slot of that thread's trace by now, and keeps it.
+    A value that another thread uses may have a slot of that thread's trace by now, and keeps it.
     """
     for slot, reference in enumerate(values):
         value = reference()
@@ -130,16 +129,16 @@ def relabel(values: Sequence[Callable[[], Value | None]], old: int, new: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What a read leaves pending: how it split the trace, the rest's input buffers, which only a cut changes, and the
-    values among the rest's inputs that the first part computes."""
+    """The records that a read leaves pending: the split, their input buffers (changed only by a cut), and their input
+    values that the first part computes."""
 
     parts: Split
     buffers: list[Any]
     computed: list[Value]
 
     def fill(self) -> None:
-        """Give the rest the inputs that the first part has computed. If that failed for one, it has no buffer."""
+        """Enter the inputs that the first part has computed. An input that failed has no buffer."""
         for (index, _, _), value in zip(self.parts.computed, self.computed, strict=True):
             self.buffers[index] = buffer = value.buffer
-            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it as it was
+            if buffer is not None and buffer is not EMPTY:  # EMPTY: the failed part left it unchanged
                 buffer.pins += 1

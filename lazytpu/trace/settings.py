@@ -1,4 +1,4 @@
-"""Names of the global switches whose values a record's `settings` give; `frontend/recording/ambient.py` reads them."""
+"""The names of global switches in a record's `settings`; `frontend/recording/ambient.py` reads their values."""
 
 DEFAULT_DTYPE = "default dtype"
 PRECISION = "float32 precision"

@@ -1,7 +1,7 @@
-"""Traces as functions: what a branch computes, or the body of a loop.
+"""Subtraces: traces as functions, for the branches and bodies of control flow.
 
-A record holds no other records. One that runs a subtrace names it by its digest, which is equal in every process; the
-subtraces themselves are kept here.
+A record cannot contain other records. So a record that runs a subtrace refers to it by its digest, which is equal in
+every process. The subtraces are kept here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True, slots=True)
 class Subtrace:
-    """A function of `arguments`, arrays of these layouts.
+    """A function of `arguments`: arrays of these layouts.
 
-    `inputs` maps a slot to the argument that has it. `numbers` are the run-time numbers of the records, all constants;
-    `draws` counts the random ops, whose own are not among them. Each of `results` is an operand, or the index of an
-    argument that is returned as it is; `outs` are their layouts.
+    - `inputs`: slot -> index of its argument.
+    - `numbers`: the run-time numbers of the records, all of them constants.
+    - `draws`: the number of random ops, whose numbers are not among `numbers`.
+    - `results`: operands, or indices of arguments that are returned unchanged; `outs` are their layouts.
     """
 
     arguments: tuple[Layout, ...]
@@ -32,4 +33,4 @@ class Subtrace:
 
 
 SUBTRACES: dict[str, Subtrace] = {}
-"By digest. They stay: a program of this process may be compiled again at any time."
+"Digest -> subtrace. Never evicted, because a program of this process may be compiled again at any time."

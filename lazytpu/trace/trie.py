@@ -1,4 +1,4 @@
-"""The trace trie: one State per path of records, with what a hit needs and, where traces end, their programs."""
+"""The trace trie: one State per sequence of records, with a hit's results and, at the ends of traces, a CutPlan."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument of a record: the slot of the value it reads and, unless natural, the view of it
-    (size, stride, offset, dtype), strides and offset in elements of that dtype."""
+    """A tensor argument of a record: the slot of its value and its view of that value; None for the natural view.
+
+    A view is (size, stride, offset, dtype), with stride and offset in elements of that dtype.
+    """
 
     slot: int
     view: tuple[tuple[int, ...], tuple[int, ...], int, Any] | None
@@ -21,8 +23,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A run-time number: its index in the trace's list of numbers, and its Python type. `dtype` is set if it was a 0-d
-    tensor on the CPU, whose dtype takes part in type promotion."""
+    """A run-time number: its index in the trace's list of numbers, and its Python type.
+
+    `dtype` is set for a 0-d CPU tensor, whose dtype takes part in type promotion.
+    """
 
     index: int
     kind: type
@@ -31,18 +35,19 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One recorded op: everything the miss path needs, and nothing that belongs to the user.
+    """One recorded op, with everything that the miss path needs, and no object of the user's.
 
-    `arguments` are by schema name: Operands, Numbers, lists of them, or static Python values. `outs` are the layouts of
-    new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
-    argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of the values that this record is
-    the first to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op. `settings`
-    are the global switches that affect it, with their values, read by `lazytpu.frontend.recording.ambient`.
-
-    `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
-    follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
-    it for a backward pass, and `call` the kind of model whose call recorded it. `tuned` says whether the passes for its
-    program are to be chosen for it.
+    - `arguments`: by schema name, an Operand, a Number, a list of these, or a static Python value.
+    - `outs`: the layouts of new results, flattened, with None for an absent one; `out_slots` are their slots.
+    - `written`: name of a mutated argument -> slots of its new values.
+    - `admitted`: (slot, layout, is_empty) of the values that this record is the first to use.
+    - `rng`: for a random op, the index of the first of two run-time numbers (seed, offset).
+    - `settings`: the global switches that affect it, with their values, read by `lazytpu.frontend.recording.ambient`.
+    - `in_backward`: whether a backward pass recorded it.
+    - `in_step`: whether it belongs to a step of a model or follows such a record; false for the preparation of data or
+      weights.
+    - `in_graph`: whether autograd keeps it for a backward pass. `call`: the kind of model whose call recorded it.
+    - `tuned`: whether passes are selected for its program.
     """
 
     op: Any
@@ -67,12 +72,12 @@ class Record:
 
     @property
     def collective(self) -> bool:
-        """Whether other processes take part: it names its `members`."""
+        """Whether other processes take part in it; such an op has the argument `members`."""
         return "members" in self.arguments
 
 
 class Nowhere:
-    """In place of a state's expected child when it has none: no edge leads to it."""
+    """The expected child of a state without one; no edge leads to it."""
 
     key = None
 
@@ -82,25 +87,30 @@ NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class State:
-    """A node of the trie: the trace so far. From `outs` the kernel makes its results on a hit.
+    """A node of the trie: the trace so far.
 
-    `recorded` are the records of the edge that leads here: one, except for a compiled graph, which is one edge and
-    expands to the records of its ops. `depth` counts records, `edges` what was recorded to come here.
+    Invariants:
 
-    `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
-    is one. `grows` makes children that are known but for their sizes, and `grown` says that this is one of them.
-    `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
-    the trace is cut here, as before one that begins a step, and the causes of these cuts; `branches` counts those made
-    because an evaluation goes on in another way. `in_graph` says whether autograd kept a record up to here when it was
-    made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
-    offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
-    whether a record up to here has no result, `collective` whether one is a collective. `constants` says for the slots
-    that were read here how each is computed from constants, None if it is not (see constants.py). `symbolic` are the
-    records of a compiled graph with sizes where numbers vary, and the slot and dim that each of their symbols is, if
-    that is known.
+    1. `key` is the edge from `parent` to this state; `next` has the children by key.
+    2. `expected` is the child that the last trace took, or NOWHERE. Recording compares its key before it looks in
+       `next`, since a comparison costs half as much as hashing a key.
+    3. `recorded` are the records of the edge: one, or all records of a compiled graph. Other records are in ancestors.
+    4. `slots`, `inputs`, `numbers`, `depth` (records) and `edges` count from the root. A failed record restores them.
+    5. `in_step`, `in_graph`, `in_backward`, `checks`, `collective`: whether any record from the root to this state
+       belongs to a step, is kept by autograd, was recorded by a backward pass, checks values, or is a collective.
 
-    `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
-    that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
+    Recording: `outs` are the layouts from which a kernel creates the results of a hit. `copies` are the keys of edges
+    that read views at varying offsets, and `boxed` the slots of such tensors from the root (see
+    lazytpu/frontend/recording/offsets.py). `constants` has the slots that were read at this state: how to compute each
+    from constants, or None (see constants.py). `symbolic` are the records of a compiled graph with symbolic sizes, and
+    the slot and dim of each symbol, where these are determined.
+
+    Derived states: `grows` are functions that add children for new sizes; `grown` marks a state that one has added.
+
+    Ends: `plan` has the programs of traces that were cut here. `loop` is the repeated block recognized here (see
+    loops.py), and `ends` the cause of a cut at this state, or None. `starts` maps the keys of records before which a
+    trace is cut here to the causes of these cuts. `branches` counts the cuts before evaluations that continue
+    differently.
     """
 
     __slots__ = (
@@ -152,7 +162,7 @@ class State:
         self.parent = parent
         self.recorded: tuple[Record, ...] = (record,) if isinstance(record, Record) else record or ()
         self.outs = outs
-        self.slots = slots  # values, inputs and numbers of the trace up to here: what a failed record rolls back to
+        self.slots = slots  # counts of values, inputs and numbers up to here, which a failed record restores
         self.inputs = inputs
         self.numbers = numbers
         self.depth: int = (0 if parent is None else parent.depth) + len(self.recorded)
@@ -177,13 +187,15 @@ class State:
         self.grown = False
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
-        """Let an edge with this key lead to `child`."""
+        """Add an edge with this key to `child`."""
         child.key = key
         self.next[key] = child
 
     def remove(self, child: State) -> None:
-        """Take a child out of the trie, if it is still there: another thread may have been faster, and a state that was
-        replaced by a more general one is evicted later."""
+        """Remove a child from the trie, if it is still there.
+
+        Another thread may have removed it, and a state that a more general one has replaced is evicted later.
+        """
         assert child.key is not None
         if self.next.get(child.key) is child:
             self.next.pop(child.key, None)
@@ -191,7 +203,7 @@ class State:
             self.expected = NOWHERE
 
     def records(self) -> list[Record]:
-        """The records from the root to this state, in order."""
+        """Return the records from the root to this state, in order."""
         records: list[Record] = []
         state: State | None = self
         while state is not None:
@@ -202,11 +214,11 @@ class State:
 
 
 Grow: TypeAlias = "Callable[[State, tuple[Any, ...], Any], None]"
-"""Adds states to one that a record with a key was not seen at, if it knows them; the third argument infers layouts."""
+"""Adds children to a state that lacks one for the key, if it can derive them; the third argument infers layouts."""
 
 
 class Ended(State):
-    """In place of a state at which the step is over. It has no edges, so the next record is a miss, which cuts."""
+    """The recorder's placeholder after a step's end. It has no edges, so the next record is a miss, which cuts."""
 
     __slots__ = ()
     parent: State
@@ -217,15 +229,20 @@ class Ended(State):
 
 @dataclass(slots=True)
 class CutPlan:
-    """What a cut at one state needs: the slots that are inputs with a buffer, those that are results, and the programs
-    compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
+    """The programs for cuts at one state, and the slots that they use.
 
-    `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py), `ahead` the parts that were launched before their turn, by their
-    records (see lazytpu/engine/cutting/out_of_turn.py), and `host` is how it runs on the host, once that was asked. A
-    trace with a `collective` is run in pieces, and these are its steps. `copied` are the bytes of inputs that were
-    copied for a program that takes them. `sized` is set while some of its programs are for many sizes (see
-    lazytpu/engine/compiling/hot_sizes.py)."""
+    - `inputs` and `results`: the slots of inputs with a buffer, and of possible results.
+    - `programs`: the compiled programs by (live result slots, dead inputs); `jobs`: the programs being compiled.
+    - `steps`: by the same keys, strategies to run without a complete program. A trace with a `collective` runs in
+      pieces, and these are its steps.
+    - `reads`: the splits of the trace by host reads (see reads.py).
+    - `ahead`: parts that are launched before their turn, by their records (see
+      lazytpu/engine/cutting/out_of_turn.py).
+    - `host`: how the trace runs on the host, once determined.
+    - `copied`: bytes of inputs that were copied for a program that donates them.
+    - `sized`: set while some programs serve many sizes (see lazytpu/engine/compiling/hot_sizes.py).
+    - `checks`: whether a record without results checks values.
+    """
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a storage holds: a Value, one immutable array in a dense layout, pending or on the device."""
+"""The value of a storage: one immutable array in a dense layout, pending or on the device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, Final, Protocol
 
 
 class Layout:
-    """How a storage's array is laid out: the dtype, size and stride of the tensor that created the storage (R1).
+    """The layout of a storage's array: the dtype, size and stride of the tensor that created the storage (R1).
 
-    The strides are dense in some order of the dimensions; the array is row-major in that order. An input of this layout
-    contributes `key` to the trie, uninitialised memory of this layout `empty_key`.
+    The strides are dense in some order of the dimensions; the array is row-major in that order. In the trie's keys, an
+    input of this layout is `key`, and uninitialized memory of this layout is `empty_key`.
     """
 
     __slots__ = ("contiguous", "dtype", "empty_key", "key", "shape", "stride")
@@ -18,14 +18,14 @@ class Layout:
         self.dtype = dtype
         self.shape = shape
         self.stride = stride
-        # Before a size of 0, torch's constructor for contiguous tensors gives other strides.
+        # With a size of 0 after the first dimension, torch's constructor for contiguous tensors returns other strides.
         self.contiguous = stride == row_major(shape) and 0 not in shape[1:]
         self.key = (dtype, shape, stride)
         self.empty_key = ("empty", dtype, shape, stride)
 
     @property
     def memory_order(self) -> list[int]:
-        """The dims from the largest stride to the smallest; of equal strides, the first dim first."""
+        """The dimensions from the largest stride to the smallest; equal strides in the order of the dimensions."""
         return sorted(range(len(self.shape)), key=lambda dim: -self.stride[dim])
 
     @property
@@ -38,7 +38,7 @@ class Layout:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, in elements, with torch's convention for sizes 0 and 1."""
+    """Return the strides of a contiguous tensor, in elements, with torch's convention for sizes 0 and 1."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -48,8 +48,11 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class DeviceBuffer(Protocol):
-    """Device memory as the recorder sees it: how many pending traces pin it, the error that invalidated it, and its
-    elements on the `host` if it is a constant (see constants.py), else None."""
+    """Device memory as the recorder sees it.
+
+    `pins` counts the pending traces that use it. `error` is the error that invalidated it. `host` has its elements if
+    it is a constant (see constants.py), else None.
+    """
 
     pins: int
     error: BaseException | None
@@ -57,8 +60,10 @@ class DeviceBuffer(Protocol):
 
 
 def again(error: BaseException) -> BaseException:
-    """A copy of `error` without traceback and cause, to raise in place of a stored error, or to store in place of a
-    raised one: a traceback holds the frames of all callers, and those the user's tensors (R4)."""
+    """Return a copy of `error` without traceback and cause, for raising a stored error or storing a raised one.
+
+    A traceback refers to the frames of all callers, and so to the user's tensors (R4).
+    """
     copy = type(error).__new__(type(error))
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
@@ -66,7 +71,7 @@ def again(error: BaseException) -> BaseException:
 
 
 class Empty:
-    """The buffer of memory that nothing has written: it takes no memory, and reads as zeros."""
+    """The buffer of memory that nothing has written: it takes no device memory, and reads as zeros."""
 
     pins = 0
     error = None
@@ -79,25 +84,27 @@ EMPTY: Final = Empty()
 
 
 class PendingIn(Protocol):
-    """What a value needs of its recorder: the two ways to get its buffer, and where its slot is kept while it has that
-    of another one."""
+    """A recorder as a value sees it: two methods to compute the value's buffer, and `lent`.
+
+    `lent` has the value's slot here while another recorder's slot is stored in the value.
+    """
 
     lent: dict[int, tuple[int, int]]
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
-        """Run all that is pending."""
+        """Run all pending records."""
         ...
 
     def read(self, value: Value, place: Any = None) -> None:
-        """Run what the value needs."""
+        """Run the records that the value needs."""
         ...
 
 
 class Value:
     """An immutable array: the result of a record, or an input from the device.
 
-    `buffer` is None while the value is pending in `recorder`; `slot` is its number in the trace `epoch`. Storages hold
-    values, and values never hold storages or tensors, so a value lives exactly as long as something can read it (R4).
+    `buffer` is None while the value is pending in `recorder`; `slot` is its number in the trace `epoch`. Storages refer
+    to values, and values never refer to storages or tensors. So a value lives exactly as long as it can be read (R4).
     """
 
     __slots__ = ("__weakref__", "buffer", "epoch", "layout", "recorder", "slot")
@@ -121,5 +128,5 @@ class Value:
 
 
 def resident(layout: Layout, buffer: Any) -> Value:
-    """A value that is already on the device (or EMPTY) and in no trace."""
+    """Return a value that is already on the device (or EMPTY), and in no trace."""
     return Value(layout, -1, -1, buffer, None)

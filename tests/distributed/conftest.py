@@ -25,6 +25,6 @@ def ranks() -> Iterator[Ranks]:
 @pytest.fixture(scope="module")
 def three() -> Iterator[Ranks]:
     """Three ranks."""
-    made = Ranks(3)
-    yield made
-    assert made.close() == [0] * 3
+    group = Ranks(3)
+    yield group
+    assert group.close() == [0] * 3

@@ -1,4 +1,4 @@
-"""A TPU that is not there: libtpu's client is one of the CPU, and says what it was asked for. `fake_tpu.py SCRIPT`."""
+"""A simulated TPU: libtpu's client is replaced by a CPU client, and reports its arguments. `fake_tpu.py SCRIPT`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LOADED: list[str] = []
 
 
 def load(name: str, path: str) -> None:
-    """Load libtpu: from here on it has read its variables."""
+    """Load libtpu, which reads its environment variables at this point."""
     LOADED.append(name)
-    print("loaded", name, json.dumps({each: value for each, value in os.environ.items() if "TPU_" in each}))
+    print("loaded", name, json.dumps({name_of: value for name_of, value in os.environ.items() if "TPU_" in name_of}))
 
 
 def make_client(name: str, options: Any, connection: Any) -> Any:
-    """The client, which finds the other processes by libtpu's own variables."""
+    """Return the client, which finds the other processes by libtpu's own variables."""
     assert LOADED == [name] == ["tpu"]
     processes = os.environ["TPU_PROCESS_ADDRESSES"].split(",")
     return xla_client.make_cpu_client(

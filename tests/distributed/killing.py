@@ -1,4 +1,4 @@
-"""Runs a script, and kills rank 1 in the optimizer's third step, unless torchrun has restarted the job."""
+"""Run a script, and kill rank 1 in the optimizer's third step, unless torchrun has restarted the job."""
 
 from __future__ import annotations
 

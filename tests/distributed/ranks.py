@@ -20,20 +20,20 @@ STARTING = 60  # seconds
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
+    """Return a loopback port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def environment(rank: int, size: int, port: int) -> dict[str, str]:
-    """What torchrun sets for a rank."""
+    """Return the variables that torchrun sets for a rank."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     return {**os.environ, **{name: str(value) for name, value in ranks.items()}, "MASTER_ADDR": "127.0.0.1"}
 
 
 class Ranks:
-    """As many processes as `size`, in a process group. `processes` can be killed."""
+    """`size` processes in a process group. `processes` can be killed."""
 
     def __init__(self, size: int = 2):
         self.size = size
@@ -64,14 +64,14 @@ class Ranks:
         raise AssertionError(f"the ranks have not come together within {STARTING} s")
 
     def start(self, module: str, case: str, **arguments: Any) -> None:
-        """Begin a case on all ranks: a function of a module, with arguments that JSON knows."""
+        """Begin a case on all ranks: a function of a module, with arguments that are valid JSON."""
         request = {"module": f"tests.distributed.cases.{module}", "case": case, "arguments": arguments}
         for lines in self._lines:
             lines.write(json.dumps(request) + "\n")
             lines.flush()
 
     def answer(self, rank: int) -> dict[str, Any]:
-        """What a case gave on a rank, or its error."""
+        """Return the result of a case on a rank, or its error."""
         ready, _, _ = select.select([self._connections[rank]], [], [], SECONDS)
         assert ready, f"rank {rank} gave no answer within {SECONDS} s"
         line = self._lines[rank].readline()
@@ -79,7 +79,8 @@ class Ranks:
         return json.loads(line)
 
     def run(self, module: str, case: str, **arguments: Any) -> list[Any]:
-        """Run a case on all ranks: what it gives on each. Raises AssertionError with the errors of those that fail."""
+        """Run a case on all ranks, and return its result on each. Raises AssertionError with the errors of failing
+        ranks."""
         self.start(module, case, **arguments)
         answers = [self.answer(rank) for rank in range(self.size)]
         errors = [f"rank {rank}: {a['error']}" for rank, a in enumerate(answers) if "error" in a]
@@ -90,7 +91,7 @@ class Ranks:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """End what still runs, or has stopped."""
+        """Kill processes that still run or have stopped."""
         for process in self.processes:
             process.kill()
             process.wait(60)
@@ -100,7 +101,7 @@ class Ranks:
             connection.close()
 
     def close(self) -> list[int]:
-        """End the ranks: their exit statuses."""
+        """End the ranks, and return their exit statuses."""
         for lines, connection in zip(self._lines, self._connections, strict=True):
             lines.close()
             connection.close()
@@ -108,7 +109,7 @@ class Ranks:
 
 
 def cases(module: str) -> list[str]:
-    """The public functions of a module of cases, which is not imported here."""
+    """Return the public functions of a module of cases, which is not imported here."""
     tree = ast.parse((ROOT / f"tests/distributed/cases/{module}.py").read_text())
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     return [name for name in functions if not name.startswith("_")]

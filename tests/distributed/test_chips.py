@@ -1,4 +1,4 @@
-"""Ranks that have a chip of a TPU each, with a library that only says what it was asked for."""
+"""Ranks with a TPU chip each, simulated by a library that reports its arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ dist.destroy_process_group()
 
 
 def launch(script: Path, **more: str) -> list[tuple[int, str, str]]:
-    """Exit status, output and errors of two ranks."""
+    """Return exit status, output and errors of two ranks."""
     script.write_text(TRAINS)
     port = free_port()
     ranks = [
@@ -60,18 +60,18 @@ def test_each_rank_has_a_chip(tmp_path: Path):
     ranks = launch(tmp_path / "script.py", TPU_CHIPS_PER_PROCESS_BOUNDS="1,1,1", TPU_PROCESS_BOUNDS="2,1,1")
     assert [status for status, *_ in ranks] == [0, 0], ranks
     loads = [
-        json.loads(found[1]) for _, printed, _ in ranks if (found := re.search(r"^loaded tpu (.*)", printed, re.M))
+        json.loads(match[1]) for _, printed, _ in ranks if (match := re.search(r"^loaded tpu (.*)", printed, re.M))
     ]
-    assert [each["TPU_VISIBLE_CHIPS"] for each in loads] == [each["CLOUD_TPU_TASK_ID"] for each in loads] == ["0", "1"]
-    assert {each["TPU_PROCESS_BOUNDS"] for each in loads} == {"2,1,1"}, "as the user has said"
-    (addresses,) = {each["TPU_PROCESS_ADDRESSES"] for each in loads}
+    assert [load["TPU_VISIBLE_CHIPS"] for load in loads] == [load["CLOUD_TPU_TASK_ID"] for load in loads] == ["0", "1"]
+    assert {load["TPU_PROCESS_BOUNDS"] for load in loads} == {"2,1,1"}, "as the user has said"
+    (addresses,) = {load["TPU_PROCESS_ADDRESSES"] for load in loads}
     assert [address.rpartition(":")[2] for address in addresses.split(",")] == [e["TPU_PROCESS_PORT"] for e in loads]
     for rank, (_, printed, _) in enumerate(ranks):
         assert "gradient [[3.0, 3.0, 3.0, 3.0]]" in printed  # the mean of 2 and 4
         assert f"shard {[[0.0, 1.0], [2.0, 3.0]][rank]} sum 6.0" in printed
 
 
-def test_a_group_after_the_first_tensor_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+def test_a_group_after_the_first_tensor_raises_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client, "seeks_tpu", lambda: True)
     assert client.client() and client.is_there()
     assert not multiprocess.takes_chip(1), "a process that is the only one keeps what it has"
@@ -80,7 +80,7 @@ def test_a_group_after_the_first_tensor_says_what_to_do(monkeypatch: pytest.Monk
 
 
 class Client:
-    """A client of libtpu whose process is number 1 of two."""
+    """A libtpu client whose process is number 1 of two."""
 
     def process_index(self) -> int:
         return 1
@@ -98,9 +98,9 @@ def test_ranks_in_another_order_than_the_machines(monkeypatch: pytest.MonkeyPatc
     place = multiprocess.Place("127.0.0.1:1", 1, 2, "127.0.0.1", 1.0)
     multiprocess.take_chip(place, ["a:1", "b:1"])
     assert used.pop()
-    for other in (replace(place, rank=0), replace(place, size=3)):
+    for place_of in (replace(place, rank=0), replace(place, size=3)):
         with pytest.raises(multiprocess.CannotJoin, match=r"is process 1 to libtpu, .* of processes \[0, 1\]"):
-            multiprocess.take_chip(other, ["a:1", "b:1"])
+            multiprocess.take_chip(place_of, ["a:1", "b:1"])
     assert not used
 
 

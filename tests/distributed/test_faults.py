@@ -17,7 +17,7 @@ SIGNATURES |= {f"second use: {what}": both for what, both in SIGNATURES.items()}
 
 
 @pytest.mark.parametrize("what", SIGNATURES)
-def test_a_mismatch_is_told_to_all_ranks(ranks: Ranks, what: str):
+def test_a_mismatch_is_reported_to_all_ranks(ranks: Ranks, what: str):
     texts = ranks.run("faults", "mismatched", what=what)
     for text in texts:
         assert "the ranks disagree about collective" in text
@@ -26,14 +26,14 @@ def test_a_mismatch_is_told_to_all_ranks(ranks: Ranks, what: str):
         assert text.count("cases/faults.py:") >= 3, "the lines of both ranks, and of this one"
 
 
-def test_the_line_is_that_of_this_call(ranks: Ranks):
-    """Though the record is shared with an earlier one."""
+def test_an_error_has_the_line_of_its_own_call(ranks: Ranks):
+    """Its record is shared with an earlier call at another line."""
     for text in ranks.run("faults", "two_lines"):
         lines = [int(line) for line in re.findall(r"rank \d: all_reduce.* at \S*faults.py:(\d+)", text)]
         assert lines[0] + 2 == lines[1]
 
 
-def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
+def test_a_missing_rank_is_named(ranks: Ranks):
     first, second = ranks.run("faults", "too_late")
     assert "rank 0 waited 1 s in collective 0" in first
     assert "for rank 1 (its last: none)" in first
@@ -41,7 +41,7 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
 
 
 def test_groups_of_the_same_ranks_in_other_orders(ranks: Ranks):
-    """They would take each other's values."""
+    """Without the check they would receive each other's values."""
     for (text,) in ranks.run("faults", "other_orders_of_groups"):
         assert "the ranks disagree about the order of groups with the same ranks" in text
         assert len(re.findall(r"rank \d: first all_reduce\(add\) float32\[3\] at \S*faults.py:\d+ in group", text)) == 2
@@ -56,19 +56,19 @@ MISSING = {
 
 
 @pytest.mark.parametrize("what", MISSING)
-def test_a_rank_that_does_not_come_where_nothing_is_launched_is_named(ranks: Ranks, what: str):
+def test_a_missing_rank_is_named_where_nothing_is_launched(ranks: Ranks, what: str):
     text = ranks.run("faults", "missing", what=what)[0]
     assert re.search(
         rf"{MISSING[what]} at .*faults.py:\d+: rank 0 waited [\d.]+ s .* for rank 1 \(its last: none", text
     )
 
 
-def test_a_message_that_does_not_come_names_who_was_to_send_it(ranks: Ranks):
+def test_a_missing_message_names_its_sender(ranks: Ranks):
     text = ranks.run("faults", "missing", what="message")[0]
     assert re.search(r"recv float32\[3\] from rank 1 at .*faults.py:\d+: the other end did not come within 1 s", text)
 
 
-def test_a_message_that_is_not_what_was_expected_is_an_error_on_both_ranks(ranks: Ranks):
+def test_a_mismatched_message_fails_on_both_ranks(ranks: Ranks):
     for texts in ranks.run("faults", "messages_that_disagree"):
         for text, expected in zip(texts, ("float32[6]", "float32[2]", "int32[4]"), strict=True):
             assert re.search(r"rank 0 sends float32\[4\] at \S*faults.py:\d+", text)
@@ -88,19 +88,19 @@ def test_handles_of_cpu_tensors(ranks: Ranks):
 
 
 def test_a_killed_rank_is_named():
-    """By whatever is called after that."""
+    """Every call after that names it."""
     ranks = Ranks()
     ranks.start("faults", "killed")
-    collective, *others = ranks.answer(0)["result"]
+    collective, *errors = ranks.answer(0)["result"]
     assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in collective
-    for text in others:
+    for text in errors:
         assert "rank 1 was killed or crashed" in text
         assert "faults.py:" in text
     assert ranks.close() == [0, -signal.SIGKILL]
 
 
 def test_the_end_of_the_helper_is_an_error_on_all_ranks():
-    """XLA's client would end its process as soon as the coordination service is gone; the relay keeps that from it."""
+    """XLA's client would abort its process as soon as the coordination service is gone; the relay prevents that."""
     ranks = Ranks()
     for text in ranks.run("faults", "helper_killed"):
         assert "all_reduce(add) float32[4] at " in text
@@ -124,7 +124,7 @@ def test_a_rank_that_stops_inside_a_collective_is_named(n: int):
 
 
 def test_a_rank_that_is_killed_inside_a_collective_is_named_on_all_ranks():
-    """Also on those that were waiting for another than the killed one."""
+    """Also on ranks that were waiting for a rank other than the killed one."""
     with Ranks(4) as ranks:
         ranks.start("faults", "ends_inside", how=signal.SIGKILL, n=4)
         for rank in (0, 2, 3):
@@ -136,7 +136,7 @@ def test_a_rank_that_is_killed_inside_a_collective_is_named_on_all_ranks():
 
 @pytest.mark.parametrize("case", ["failing_before", "failing_launch"])
 def test_a_rank_that_fails_breaks_the_groups_of_its_collectives(case: str):
-    """In ranks of their own: the connections of these two are cut where the other one waits in the collective."""
+    """These ranks are not shared: their connections are cut while one waits in the collective."""
     with Ranks() as ranks:
         for text in ranks.run("faults", case):
             assert "rank 1 failed before all_reduce(add) float32[4] at " in text

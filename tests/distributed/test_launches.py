@@ -1,4 +1,4 @@
-"""Jobs that are started again: what the first compiled, the second loads."""
+"""Jobs that are started again: the second launch loads the programs that the first compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print("compiled", lazytpu.metrics()["compiles"])
 
 
 def launch(script: Path) -> list[int]:
-    """How many programs each of two ranks compiled."""
+    """Return how many programs each of two ranks compiled."""
     port = free_port()
     processes = [zygote.Process([str(script)], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
     texts = [process.communicate(120) for process in processes]

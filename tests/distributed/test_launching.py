@@ -15,9 +15,9 @@ from tests.distributed.ranks import Ranks
     "case",
     [
         "cuts_return_before_the_others_come",
-        "what_needs_no_other_rank_is_read",
+        "values_before_a_collective_are_read",
         "an_interrupt_ends_a_wait_for_the_others",
-        "what_is_to_be_compiled_waits_for_nobody",
+        "compilations_wait_for_no_rank",
     ],
 )
 def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):
@@ -27,11 +27,11 @@ def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):
 @pytest.mark.parametrize(
     "case",
     [
-        "cuts_that_catch_up_fail_as_those_that_wait",
+        "cuts_that_catch_up_fail_like_deferred_cuts",
         "a_failure_is_raised_once",
-        "what_fails_on_the_thread_that_serves_others_is_raised",
-        "what_fails_there_before_it_begins_is_raised",
-        "what_was_launched_ahead_is_not_lost",
+        "failures_on_the_serving_thread_are_raised",
+        "failures_before_a_launch_begins_are_raised",
+        "results_launched_ahead_are_not_lost",
     ],
 )
 def test_cuts_fail_on_a_thread(ranks: Ranks, case: str):
@@ -58,8 +58,8 @@ def test_a_handle_waits_for_some_time(ranks: Ranks):
     assert "the ranks disagree about collective" in second[0]
 
 
-def test_for_others_nothing_is_cut_behind_cuts_that_wait():
-    """What fails there would be told to the thread that serves the others, and to nobody else."""
+def test_no_cut_for_other_ranks_behind_deferred_cuts():
+    """A failure there would be raised on the serving thread, and nowhere else."""
     world: Any = object.__new__(World)
     recorder: Any = SimpleNamespace(cut_lock=threading.Lock(), state="waited for", cut=lambda cause: cuts.append(cause))
     cuts: list[str] = []

@@ -1,6 +1,7 @@
-"""The end of a process in a group: what uses XLA on threads has stopped before the interpreter is finalized.
+"""The end of a process in a group: threads that use XLA have stopped before the interpreter is finalized.
 
-A thread that comes back from XLA after that wants the interpreter's lock, and ends the process: "terminate called ...".
+A thread that returns from XLA after that takes the interpreter's lock, and terminates the process: "terminate called
+...".
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ assert x.tolist() == [1] * 4
 """
 
 
-def test_a_rank_that_does_not_come_at_the_start_is_named():
-    """XLA's client would end this process by an abort. It can start again."""
+def test_a_rank_missing_at_the_start_is_named():
+    """XLA's client would abort this process. The process can start again."""
     done = zygote.run(["-c", ALONE], timeout=120)
     assert done.returncode == 0
     assert "rank 0 waited 1 s" in done.stdout
@@ -86,7 +87,7 @@ dist.all_reduce(x)
 
 @pytest.mark.parametrize("n", [4, 1 << 16])
 def test_a_collective_that_fails_at_the_end_is_in_the_exit_status(n: int):
-    """Though nobody reads its result."""
+    """No code reads its result."""
     port = free_port()
     ranks = [zygote.Process(["-c", UNREAD, str(n)], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
     said = ranks[0].communicate(120)[1]
@@ -117,7 +118,7 @@ HOW = {
 
 @pytest.mark.parametrize("end", HOW)
 def test_a_rank_that_ends_early_is_named(end: str):
-    """The other one has an exit status that is not 0, too."""
+    """The other rank has a nonzero exit status, too."""
     port = free_port()
     code = ENDS.replace("{end}", end)
     ranks = [zygote.Process(["-c", code], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
@@ -167,8 +168,8 @@ if dist.get_rank() == 0:
 """
 
 
-def test_a_rank_that_goes_on_alone_reports_nothing():
-    """It saves the model, say, when the others have ended."""
+def test_a_rank_that_continues_alone_reports_nothing():
+    """For example, it saves the model when the others have ended."""
     port = free_port()
     second = zygote.Process(["-c", LONGER], env=environment(1, 2, port), cwd=ROOT)
     first = zygote.Process(["-c", LONGER], env=environment(0, 2, port) | {"OTHER": str(second.pid)}, cwd=ROOT)
@@ -207,7 +208,8 @@ dist.new_group([0, 1])
 
 
 def test_the_end_of_the_store_is_an_error_where_it_is_needed():
-    """Collectives go on: the control plane is the helper's. What makes a group fails at once, with torch's error."""
+    """Collectives continue, since the control plane is the helper's. Creating a group fails at once, with torch's
+    error."""
     server = subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     port = server.stdout.readline().strip()

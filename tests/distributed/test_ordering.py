@@ -23,5 +23,5 @@ def test_an_error_of_ranks_that_wait_for_each_other_names_both(ranks: Ranks):
 
 @pytest.mark.parametrize("seed", range(100, 100 + int(os.environ.get("DIVERGENT", "3"))))
 def test_random_programs_of_three_ranks(three: Ranks, seed: int):
-    """Those of two are in test_divergence.py."""
+    """Programs of two ranks are in test_divergence.py."""
     three.run("random_programs", "run", seed=seed)

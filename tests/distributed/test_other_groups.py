@@ -1,4 +1,4 @@
-"""Gloo: groups of it in processes that have lazytpu, and do not use it, and the group inside each group."""
+"""Gloo groups in processes that have lazytpu but do not use it, and the gloo group inside each device group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def test_groups_of_gloo_are_as_without_the_device():
     assert [rank.wait(60) for rank in ranks] == [0, 0], texts
 
 
-def test_gloo_is_not_waited_for_for_ever():
-    """The file of a FileStore is gone, or the process of a TCPStore has stopped: gloo itself has no timeout there."""
+def test_connecting_gloo_has_a_timeout():
+    """The file of a FileStore is missing, or the process of a TCPStore has stopped; gloo itself has no timeout
+    there."""
     with pytest.raises(CollectiveError, match="has not given gloo the addresses of all ranks within"):
-        backend._made(Future(), 0.05)
+        backend._connected(Future(), 0.05)

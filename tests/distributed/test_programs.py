@@ -1,4 +1,4 @@
-"""Ranks with caches of their own: each program is compiled once in the job."""
+"""Ranks with separate caches: each program is compiled once in the job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ print("compiled", lazytpu.metrics()["compiles"])
 
 
 def launch(folder: Path) -> tuple[list[int], list[set[str]]]:
-    """Run the script on two ranks with folders of their own: what each compiled, and the programs in its folder."""
+    """Run the script on two ranks with separate folders. Returns the compilations of each, and the programs in its
+    folder."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
     port = free_port()
@@ -60,17 +61,17 @@ def launch(folder: Path) -> tuple[list[int], list[set[str]]]:
     return compiled, [{path.name for path in (folder / str(rank)).rglob("*.program")} for rank in range(2)]
 
 
-def test_what_one_rank_compiles_or_has_the_other_loads(tmp_path: Path):
+def test_a_rank_loads_programs_that_the_other_has_or_compiles(tmp_path: Path):
     compiled, stored = launch(tmp_path)
     assert stored[0] == stored[1]
     assert sum(compiled) == len(stored[0]) >= 3
-    shutil.rmtree(tmp_path / "0")  # as of a machine that is new to the job
+    shutil.rmtree(tmp_path / "0")  # like a machine that is new to the job
     compiled, again = launch(tmp_path)
     assert (sum(compiled), again) == (0, stored)
 
 
 class Job:
-    """Two ranks in this process, with a folder each, of which one is at work."""
+    """Two ranks in this process, with a folder each, of which one is active."""
 
     def __init__(self, common: Any, folder: Path, patch: pytest.MonkeyPatch):
         self.patch = patch
@@ -79,7 +80,7 @@ class Job:
         self.asked: list[tuple[str, int | None]] = []
 
     def turn(self, rank: int) -> Store:
-        """It is the turn of a rank, with this folder."""
+        """Make a rank, with this folder, the active one."""
         self.at_work = rank
         self.patch.setattr(peers, "PEERS", [self.ranks[rank]])
         for module in (peers, programs):
@@ -87,7 +88,7 @@ class Job:
         return self.stores[rank]
 
     def seek(self, name: str, seconds: float, of: int | None) -> bool:
-        """As of a `Control`: the other one is asked."""
+        """Replace `Control.seek`: ask the other rank."""
         self.asked.append((name, of))
         rank = self.at_work
         self.turn(1 - rank)
@@ -97,10 +98,10 @@ class Job:
         return offers
 
     def ask(self, rank: int, key: str = KEY) -> bool:
-        """Whether a rank gets a program from the other. It makes none."""
+        """Return whether a rank gets a program from the other one. It compiles none."""
         self.turn(rank)
-        with peers.sought("program", key) as found:
-            return found
+        with peers.sought("program", key) as entry:
+            return entry
 
 
 @pytest.fixture
@@ -113,9 +114,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 def test_bytes_go_from_one_folder_to_the_other(job: Job):
     mine = job.turn(0)
-    code = bytes(range(256)) * (9 << 12)  # 9 MiB: more than one value of the store may have
-    with peers.sought("program", KEY) as found:
-        assert not found, "nobody has it: it is for this rank to make"
+    code = bytes(range(256)) * (9 << 12)  # 9 MiB: more than the store's limit for one value
+    with peers.sought("program", KEY) as sought:
+        assert not sought, "nobody has it: it is for this rank to make"
         mine.put("program", KEY, code, {"name": "step"})
     assert job.ask(1)
     entry = job.stores[1].get("program", KEY)
@@ -124,7 +125,7 @@ def test_bytes_go_from_one_folder_to_the_other(job: Job):
     assert not job.ranks[0]._common.check([f"program/{KEY}/0"]), "all have had it, so that it is not kept"
 
 
-def test_what_another_folder_has_is_not_made_again(job: Job):
+def test_a_program_in_another_folder_is_not_compiled_again(job: Job):
     job.stores[0].put("program", KEY, b"code", {"name": "step"})
     assert job.ask(1)
     entry = job.stores[1].get("program", KEY)
@@ -134,11 +135,11 @@ def test_what_another_folder_has_is_not_made_again(job: Job):
     assert job.asked == [(f"program/{KEY}", None), (f"program/{'cd' * 16}", None)]
 
 
-def test_a_rank_waits_for_the_one_that_makes_it(job: Job):
-    """As long as that one says that it is at it."""
+def test_a_rank_waits_for_the_compiling_rank(job: Job):
+    """It waits as long as that rank answers that it is compiling."""
     mine = job.turn(0)
-    with peers.sought("program", KEY) as found:
-        assert not found
+    with peers.sought("program", KEY) as entry:
+        assert not entry
         job.turn(1)
 
         def make() -> None:
@@ -156,8 +157,8 @@ def test_a_rank_waits_for_the_one_that_makes_it(job: Job):
     assert job.asked[1:3] == [(f"program/{KEY}", 0)] * 2
 
 
-def test_what_could_not_be_made_is_not_waited_for(job: Job):
-    """It was not stored, since the disk is full, say, or whoever made it was interrupted."""
+def test_no_wait_for_a_program_that_failed(job: Job):
+    """It was not stored, for example because the disk is full, or its compilation was interrupted."""
     store = job.turn(0)
     with suppress(KeyboardInterrupt), peers.sought("program", KEY):
         job.patch.setattr(store, "writable", lambda: False)
@@ -166,7 +167,7 @@ def test_what_could_not_be_made_is_not_waited_for(job: Job):
     assert job.asked == [(f"program/{KEY}", None)], "the first; the second was told"
 
 
-def test_what_a_neighbour_has_stored_is_not_waited_for(job: Job):
+def test_no_wait_for_a_program_stored_by_a_neighbour(job: Job):
     job.turn(0)
     with peers.sought("program", KEY):
         job.stores[1].put("program", KEY, b"code", {"name": "step"})
@@ -174,8 +175,8 @@ def test_what_a_neighbour_has_stored_is_not_waited_for(job: Job):
 
 
 @pytest.mark.parametrize("how", ["forgotten", "gone", "for ever"])
-def test_a_maker_that_does_not_make_it_is_not_waited_for(job: Job, how: str):
-    """It was interrupted while it asked the others, say, or stopped; or it is at it for hours."""
+def test_no_wait_for_a_rank_that_does_not_compile(job: Job, how: str):
+    """It was interrupted while it asked the others, or has stopped, or compiles for hours."""
     maker, waiting = job.ranks
     assert maker._claimed(f"program/{KEY}") == 0
     if how == "gone":
@@ -197,7 +198,7 @@ class Gone:
         return self
 
     def set_timeout(self, timeout: Any) -> None:
-        """It waits for nothing."""
+        """Do nothing: it never waits."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("connection closed")
@@ -227,15 +228,15 @@ def test_a_store_that_has_something_else(job: Job, data: str):
     assert not job.ask(0)
 
 
-def test_who_waits_for_another_rank_has_no_lock_that_it_needs(job: Job):
-    """Of two ranks with one folder, one has a program made by the helper process, and so without the lock."""
+def test_a_waiting_rank_holds_no_lock_that_the_other_needs(job: Job):
+    """Of two ranks with one folder, one has a program compiled by the helper process, and so without the lock."""
     store = job.turn(0)
     locked: list[bool] = []
 
     @contextmanager
     def sought(kind: str, key: str) -> Iterator[bool]:
-        with store.locked(kind, key) as held:
-            locked.append(held)
+        with store.locked(kind, key) as lock:
+            locked.append(lock)
         yield True
 
     job.patch.setattr(cached, "store", lambda: store)

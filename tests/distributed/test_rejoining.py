@@ -1,4 +1,4 @@
-"""After a fault, in the same processes: a group of the survivors, and a new start of all."""
+"""Recovery after a fault, in the same processes: a group of the survivors, and a restart of all."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ assert total() == [2.0] * 4
 
 
 def run(script: str, size: int, *arguments: str, killed: int | None = None) -> list[str]:
-    """What each of so many ranks prints at last: of a script, which has to end well, but on the one that is killed."""
+    """Return the last output of each of `size` ranks of a script. All must end with status 0, except the killed one."""
     processes = [
         zygote.Process(
             ["-c", COMMON + script, *arguments],
@@ -118,7 +118,7 @@ def run(script: str, size: int, *arguments: str, killed: int | None = None) -> l
 
 
 @pytest.mark.parametrize("then", ["same", "smaller"])
-def test_survivors_go_on(then: str):
+def test_survivors_continue(then: str):
     first, second = run(SURVIVORS, 3, str(free_port()), then, str(free_port()), killed=2)
     assert first == second
 
@@ -128,5 +128,5 @@ def test_connections_that_were_cut_are_opened_again():
     assert first == second
 
 
-def test_a_process_comes_in_place_of_one_that_was_killed():
+def test_a_new_process_replaces_a_killed_one():
     run(REPLACED, 3, str(free_port()), str(free_port()), killed=0)

@@ -22,7 +22,7 @@ def test_subgroups(four: Ranks, case: str):
 
 @pytest.mark.long
 def test_more_ranks_than_cores():
-    """The same with two ranks is `test_collectives`."""
+    """`test_collectives` runs the same with two ranks."""
     six = Ranks(6)
     six.run("subgroups", "many")
     assert six.close() == [0] * 6

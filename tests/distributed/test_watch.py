@@ -1,4 +1,4 @@
-"""The watchdog by itself, in one process."""
+"""The watchdog alone, in one process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lazytpu.distributed.control import CollectiveError
-from lazytpu.distributed.flight import KEPT, Entry, Flight
+from lazytpu.distributed.flight import ENTRIES_PER_GROUP, Entry, Flight
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
@@ -25,31 +25,31 @@ from tests.distributed.ranks import ROOT
 
 @pytest.fixture(autouse=True)
 def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The watchdogs of a test stop at its end."""
-    made: list[Watch] = []
+    """Stop the watchdogs of a test at its end."""
+    watches: list[Watch] = []
     init = Watch.__init__
 
     def remember(self: Watch, *arguments: Any) -> None:
-        made.append(self)
+        watches.append(self)
         init(self, *arguments)
 
     monkeypatch.setattr(Watch, "__init__", remember)
     yield
-    assert all(watch.close(time.monotonic() + 30) for watch in made)
+    assert all(watch.close(time.monotonic() + 30) for watch in watches)
 
 
-class Told:
-    """In place of the control plane: every group is broken."""
+class BrokenControl:
+    """Replaces the control plane: every group is broken."""
 
     def why_broken(self, group: str) -> str:
         return f"{group} is broken"
 
     def stuck(self, *collective: object) -> None:
-        """Nobody is asked."""
+        """Do nothing instead of polling ranks."""
 
 
 def _launched(watch: Watch, group: str = "group", number: int = 0) -> Entry:
-    """A collective of one member, which was launched."""
+    """Return a launched collective of one member."""
     watch.flight.record(group, "line")
     entry = watch.flight.post(group, "line", number, f"all_reduce of {group}", [0])
     entry.reached()
@@ -73,7 +73,7 @@ def test_a_collective_is_settled_once():
     assert not watch.flight.flying
 
 
-def test_what_was_not_launched_is_given_up():
+def test_collectives_before_their_launch_are_given_up():
     watch = Watch(Flight(), {"group": 60.0}, str, 0)
     entry = _launched(watch)
     assert watch.give_up("group") == [entry]
@@ -82,11 +82,11 @@ def test_what_was_not_launched_is_given_up():
     assert watch.give_up("group") == []
 
 
-def test_also_what_was_posted_long_before_the_last_is_given_up():
-    """Else it would be launched though one before it has failed, and meet another one of the other ranks."""
+def test_collectives_posted_long_ago_are_given_up():
+    """Otherwise one would be launched after a failed one, and meet another collective of the other ranks."""
     flight = Flight()
     watch = Watch(flight, {"group": 60.0}, str, 0)
-    entries = [flight.post("group", "line", i, "all_reduce", (0, 1)) for i in range(KEPT + 2)]
+    entries = [flight.post("group", "line", i, "all_reduce", (0, 1)) for i in range(ENTRIES_PER_GROUP + 2)]
     flight.waiting["group"].extend(entries)
     watch.begin(entries[0])
     assert watch.give_up("group") == entries
@@ -94,7 +94,7 @@ def test_also_what_was_posted_long_before_the_last_is_given_up():
     assert not flight.waiting
 
 
-def test_what_begins_in_a_group_that_was_just_broken_is_an_error():
+def test_a_launch_in_a_group_just_broken_raises():
     watch = Watch(Flight(), {"group": 60.0}, str, 0)
     watch.broken("group", "rank 1 is gone")
     with pytest.raises(CollectiveError, match="rank 1 is gone"):
@@ -119,7 +119,7 @@ print("not here", flush=True)
 """
 
 
-def test_what_runs_on_a_tpu_ends_with_its_process():
+def test_a_running_collective_on_a_tpu_ends_the_process():
     done = zygote.run(["-c", ON_A_TPU], cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "here\n")
     assert "group 'group' is broken on rank 0: rank 1 is gone" in done.stderr
@@ -132,7 +132,7 @@ from lazytpu.distributed import watch as module
 from lazytpu.distributed.flight import Flight
 from lazytpu.runtime.jobs.links import Links
 from tests.distributed.test_watch import _launched
-module.TICK, module.LOOKS = 0.01, 20
+module.TICK, module.MAX_POLLS = 0.01, 20
 watch = module.Watch(Flight(), {"group": 60.0}, str, 0)
 entry = _launched(watch)
 watch._links[frozenset([0])] = links = Links()
@@ -149,16 +149,16 @@ print("not here", flush=True)
 """
 
 
-def test_what_waits_without_connections_ends_with_its_process():
+def test_a_collective_without_connections_ends_the_process():
     done = zygote.run(["-c", LEFT], cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "the device is at another run\nit still connects\n")
     assert "all_reduce of group at line does not end: this process ends. rank 1 is gone" in done.stderr
 
 
-def test_the_reason_is_that_of_the_group_whose_collective_fails():
-    """Though another is broken, too, and one of its collectives never ended."""
+def test_the_reason_names_the_group_of_the_failed_collective():
+    """Another group is broken, too, and one of its collectives never ended."""
     watch = Watch(Flight(), dict.fromkeys(("first", "second", "third"), 60.0), str, 0)
-    watch.control = Told()  # pyright: ignore[reportAttributeAccessIssue]
+    watch.control = BrokenControl()  # pyright: ignore[reportAttributeAccessIssue]
     _launched(watch, "first")
     watch.give_up("first")
     _launched(watch, "second").status = client.to_device(torch.ones(1).numpy())
@@ -170,27 +170,27 @@ def test_the_reason_is_that_of_the_group_whose_collective_fails():
     assert watch.explain("out of memory") == "out of memory"
 
 
-def test_other_groups_of_the_same_ranks_say_why_they_end():
+def test_other_groups_of_the_same_ranks_report_why_they_end():
     watch = Watch(Flight(), {"first": 60.0}, str, 0)
     _launched(watch, "first")
     watch.broken("first", "rank 1 has stopped")
     assert watch.why_cut("first", [0]) == "rank 1 has stopped"
-    other = watch.why_cut("second", [0])
-    assert other is not None
-    assert "since group 'first' of the same ranks is broken" in other
-    assert other.endswith("rank 1 has stopped")
+    reason = watch.why_cut("second", [0])
+    assert reason is not None
+    assert "since group 'first' of the same ranks is broken" in reason
+    assert reason.endswith("rank 1 has stopped")
     assert watch.why_cut("third", [0, 1]) is None
 
 
 def test_a_collective_that_took_too_long_is_forgotten_when_it_has_ended():
     watch = Watch(Flight(), {"group": 0.0}, str, 0)
-    watch.control = Told()  # pyright: ignore[reportAttributeAccessIssue]
+    watch.control = BrokenControl()  # pyright: ignore[reportAttributeAccessIssue]
     entry = _launched(watch)
     watch._too_long(entry)
-    assert watch._asked
+    assert watch._reported
     entry.status = client.to_device(torch.ones(1).numpy())
     watch._settle(entry)
-    assert not watch._asked
+    assert not watch._reported
     assert not watch.flight.flying
 
 
@@ -208,8 +208,8 @@ def test_a_report_that_cannot_be_written_is_no_error(
     watch.dump("second", "why")
 
 
-def test_two_threads_may_see_that_a_call_is_done():
-    """The one that called, and the one that hears of the others."""
+def test_two_threads_may_mark_a_call_done():
+    """The caller's thread, and the thread that receives the helper's messages."""
     entry = Flight().post("group", "line", 0, "barrier", (0, 1))
     turn = Collective(cast("Any", None), entry, 0)
     seen = threading.Barrier(2)
@@ -224,9 +224,9 @@ def test_two_threads_may_see_that_a_call_is_done():
             return state
 
     entry.__class__ = Seen
-    other = threading.Thread(target=turn.met)
-    other.start()
+    listener = threading.Thread(target=turn.met)
+    listener.start()
     turn.met()
-    other.join()
+    listener.join()
     entry.__class__ = Entry
     assert (entry.state, len(entry.times)) == ("done", 5)

@@ -1,4 +1,4 @@
-"""One rank of the tests: runs cases until its connection to them ends. `worker.py SOCKET`."""
+"""One rank of the tests: runs cases until its connection is closed. `worker.py SOCKET`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.compiling import QUICK
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one request: what the case gives, or its error."""
+    """Return the answer to one request: the result of the case, or its error."""
     try:
         case = getattr(importlib.import_module(request["module"]), request["case"])
         return {"result": case(**request["arguments"])}

@@ -1,4 +1,4 @@
-"""What the tests of compiled functions share: each starts with nothing compiled by Dynamo."""
+"""Shared fixtures for tests of compiled functions: each starts with nothing compiled by Dynamo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph breaks: ops run one by one between graphs, and Dynamo leaves the kernels that record them alone."""
+"""Graph breaks: ops run one by one between graphs, and Dynamo does not trace the kernels that record them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from lazytpu.dynamo.breaks import graph_breaks
 # Dynamo of torch 2.15 reads `.grad` of a result.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_dynamo_traces_no_kernel_and_no_engine() -> None:
-    """Of a module that Dynamo gives up on, the parts run as usual: the first ops of a kind, programs, reads."""
+    """Dynamo gives up on a module, and its parts run as usual: the first ops of a kind, programs, reads."""
     torch.manual_seed(0)
     lstm = nn.LSTM(4, 3, batch_first=True)
     x = torch.linspace(-1, 1, 16).reshape(2, 2, 4)
     expected = lstm(x)[0]
-    there = copy.deepcopy(lstm).to("tpu")
+    on_device = copy.deepcopy(lstm).to("tpu")
 
     def function(x: torch.Tensor) -> float:
-        return there(x.clone())[0].sum().item()
+        return on_device(x.clone())[0].sum().item()
 
     got = torch.compile(function)(x.to("tpu"))
     torch.testing.assert_close(got, float(expected.detach().sum()), rtol=1e-4, atol=1e-5)
@@ -59,30 +59,30 @@ def test_results_only_other_devices_need() -> None:
         return y + x.cpu().sum().to(x.device)
 
     x = torch.linspace(-1, 1, 32).reshape(1, 2, 4, 4)
-    there = x.to("tpu").requires_grad_()
-    here = x.clone().requires_grad_()
-    expected, got = function(here), torch.compile(function)(there)
+    on_device = x.to("tpu").requires_grad_()
+    on_host = x.clone().requires_grad_()
+    expected, got = function(on_host), torch.compile(function)(on_device)
     expected.sum().backward()
     got.sum().backward()
     torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
-    assert here.grad is not None and there.grad is not None
-    torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
+    assert on_host.grad is not None and on_device.grad is not None
+    torch.testing.assert_close(on_device.grad.cpu(), on_host.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::lazytpu.dynamo.varying.SizeWarning")
-def test_such_results_of_sizes_that_vary() -> None:
+def test_results_only_other_devices_need_at_varying_sizes() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
     compiled = torch.compile(function, dynamic=True)
     for length in (3, 5):
-        here = torch.linspace(-1, 1, 8 * length).reshape(1, 2, length, 4).requires_grad_()
-        there = here.detach().to("tpu").requires_grad_()
-        expected, got = function(here), compiled(there)
+        on_host = torch.linspace(-1, 1, 8 * length).reshape(1, 2, length, 4).requires_grad_()
+        on_device = on_host.detach().to("tpu").requires_grad_()
+        expected, got = function(on_host), compiled(on_device)
         torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
         (expected.sum() + got.sum().cpu()).backward()
-        assert here.grad is not None and there.grad is not None
-        torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
+        assert on_host.grad is not None and on_device.grad is not None
+        torch.testing.assert_close(on_device.grad.cpu(), on_host.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_tangents_of_dual_tensors_go_through() -> None:

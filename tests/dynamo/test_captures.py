@@ -1,4 +1,4 @@
-"""What a graph expands to: kept for each layout of its arguments, within a limit; nothing of it is drawn for good."""
+"""Captures of a graph: cached for each layout of its arguments, within a limit; their random draws are not."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def test_captures_used_longest_ago_are_forgotten_first(monkeypatch: pytest.Monke
     of_two_records = Capture(records, {}, {}, {}, {}, 0, (), (), (), ())
     monkeypatch.setattr(captures, "_of_graphs", type(captures._of_graphs)())
     monkeypatch.setattr(captures, "LIMIT", 6)
-    one, other = Captures.of("one"), Captures.of("other")
+    first, second = Captures.of("one"), Captures.of("other")
     for size in range(4):
-        one.keep(size, of_two_records)
-    assert list(one.kept) == [1, 2, 3]
-    assert one.get(0) is None
-    assert one.get(1) is of_two_records
-    other.keep("a", of_two_records)
-    assert [list(one.kept), list(other.kept)] == [[1, 3], ["a"]]
+        first.keep(size, of_two_records)
+    assert list(first.kept) == [1, 2, 3]
+    assert first.get(0) is None
+    assert first.get(1) is of_two_records
+    second.keep("a", of_two_records)
+    assert [list(first.kept), list(second.kept)] == [[1, 3], ["a"]]
     monkeypatch.setattr(captures, "LIMIT", 1)
-    other.keep("b", of_two_records)
-    assert [list(one.kept), list(other.kept)] == [[], ["b"]]
+    second.keep("b", of_two_records)
+    assert [list(first.kept), list(second.kept)] == [[], ["b"]]
 
 
-def test_a_forgotten_capture_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evicted_capture_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captures, "LIMIT", 1)
     function = torch.compile(lambda x: x.sin() + 1)
     for size in (2, 3, 4, 3, 4):

@@ -1,4 +1,4 @@
-"""What a graph brings along or reads on the host: constants, CPU tensors, random numbers, ops of the user."""
+"""Inputs of a graph besides its arguments: constants, CPU tensors, random numbers, user-defined ops."""
 
 from __future__ import annotations
 

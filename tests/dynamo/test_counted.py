@@ -1,4 +1,4 @@
-"""Graphs with sizes that depend on values: one program for all counts, and no count is read."""
+"""Graphs with data-dependent sizes: one program for all counts, and no count is read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def captured() -> Iterator[None]:
 
 
 def mask(count: int) -> torch.Tensor:
-    made = torch.zeros(16, dtype=torch.bool)
-    made[torch.randperm(16)[:count]] = True
-    return made
+    selected = torch.zeros(16, dtype=torch.bool)
+    selected[torch.randperm(16)[:count]] = True
+    return selected
 
 
 def steps(f: Callable[..., Any], *args: Any) -> tuple[Any, int]:
-    """What a function returns, and in how many steps."""
+    """Return a function's result, and the number of steps that it takes."""
     moved = [a.to("tpu") for a in args]
     lazytpu.mark_step()
     before = lazytpu.metrics()["steps"]
@@ -47,9 +47,9 @@ def test_a_loss_of_chosen_rows_and_its_gradients():
     f, before = torch.compile(trained), len(lazytpu.explain())
 
     def step(*args: torch.Tensor) -> list[torch.Tensor]:
-        x, w, *rest = args
+        x, w, *operands = args
         w = w.detach().requires_grad_()
-        loss = f(x, w, *rest)
+        loss = f(x, w, *operands)
         loss.backward()
         assert w.grad is not None
         return [loss.detach(), w.grad]
@@ -98,7 +98,7 @@ REFUSED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_ops_refuse_of_nothing_is_the_error_of_the_cpu(name: str):
+def test_ops_on_nothing_raise_the_errors_of_the_cpu(name: str):
     f = REFUSED[name]
     compiled = torch.compile(lambda x, m: f(x[m]))
     x, m = torch.rand(16), mask(5)
@@ -108,7 +108,7 @@ def test_what_ops_refuse_of_nothing_is_the_error_of_the_cpu(name: str):
         f(x[:0])
     with pytest.raises(expected.type) as raised:
         compiled(x.to("tpu"), mask(0).to("tpu")).cpu()
-    if name not in ("quantile", "first"):  # which torch takes apart
+    if name not in ("quantile", "first"):  # which torch decomposes
         assert str(expected.value)[:30] in str(raised.value)
 
 
@@ -117,7 +117,7 @@ def test_indices_of_nothing_have_the_strides_of_the_cpu():
         assert x.to("tpu").nonzero().stride() == x.nonzero().stride()
 
 
-def test_what_is_said_of_a_count_is_looked_at():
+def test_assertions_on_a_count_are_checked():
     def few(x: torch.Tensor) -> torch.Tensor:
         chosen = x[x > 0]
         torch._check(chosen.shape[0] <= 2)
@@ -134,11 +134,11 @@ def test_what_is_said_of_a_count_is_looked_at():
         torch.compile(many)(x).cpu()
 
 
-def test_what_is_said_of_two_counts_is_looked_at():
+def test_assertions_on_two_counts_are_checked():
     def more(x: torch.Tensor) -> torch.Tensor:
-        chosen, others = x[x > 0], x[x < 0]
-        torch._check(chosen.shape[0] >= others.shape[0])
-        return chosen.sum() + others.sum()
+        chosen, negative = x[x > 0], x[x < 0]
+        torch._check(chosen.shape[0] >= negative.shape[0])
+        return chosen.sum() + negative.sum()
 
     with pytest.raises(RuntimeError, match="u0"):
         torch.compile(more)(torch.tensor([1.0, -2.0, -3.0, -4.0]).to("tpu")).cpu()

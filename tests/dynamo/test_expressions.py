@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All padding holds NaN, or the largest integer."""
+    """Fill all padding with NaN, or the largest integer."""
     monkeypatch.setattr(padded, "POISON", True)
     torch.compiler.reset()
     lazytpu.sync()
@@ -27,11 +27,11 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def for_many(run: Callable[[], object]) -> list[bool]:
-    """Of the programs that a function makes, which are for many sizes."""
+    """Return, for each program that a function compiles, whether it is for many sizes."""
     before = len(lazytpu.explain())
     run()
     lazytpu.sync()
-    return ["one program for sizes" in str(each) for each in list(lazytpu.explain())[before:]]
+    return ["one program for sizes" in str(reason) for reason in list(lazytpu.explain())[before:]]
 
 
 def rows(x: torch.Tensor) -> torch.Tensor:
@@ -82,8 +82,8 @@ def test_forward_and_backward_are_one() -> None:
             lazytpu.mark_step()
 
     assert for_many(run) == [True]
-    for one, other in zip(host.parameters(), device.parameters(), strict=True):
-        torch.testing.assert_close(other.detach().cpu(), one.detach())
+    for expected, actual in zip(host.parameters(), device.parameters(), strict=True):
+        torch.testing.assert_close(actual.detach().cpu(), expected.detach())
 
 
 def test_two_sizes() -> None:
@@ -104,7 +104,7 @@ def test_where_a_table_ends_there_is_no_other_size() -> None:
         torch.testing.assert_close(compiled(x.to("tpu"), table).cpu(), positions(x, TABLE))
 
 
-def test_what_eager_ops_do_with_the_result_follows_from_it() -> None:
+def test_sizes_of_eager_ops_follow_from_the_result() -> None:
     compiled = torch.compile(rows, dynamic=True)
 
     def run() -> None:
@@ -115,7 +115,7 @@ def test_what_eager_ops_do_with_the_result_follows_from_it() -> None:
     assert for_many(run) == [True]
 
 
-def test_what_eager_ops_take_a_part_of_shows_no_size() -> None:
+def test_a_slice_by_eager_ops_shows_no_size() -> None:
     compiled = torch.compile(rows, dynamic=True)
 
     def run() -> None:
@@ -126,7 +126,7 @@ def test_what_eager_ops_take_a_part_of_shows_no_size() -> None:
     assert for_many(run) == [False, True]
 
 
-def test_what_is_part_of_a_tensor_shows_no_size() -> None:
+def test_a_view_of_a_tensor_shows_no_size() -> None:
     compiled = torch.compile(rows, dynamic=True)
 
     def run() -> None:
@@ -194,21 +194,21 @@ def test_a_graph_that_was_captured_for_one_size_is_captured_anew() -> None:
 def test_strides_that_do_not_follow_from_sizes() -> None:
     compiled = torch.compile(lambda x: (x * 3).exp(), dynamic=True)
     for x in (torch.rand(3, 5)[2:2, 1:4], torch.rand(11, 5)[2:10, 1:4], torch.rand(9, 1)[:1], torch.rand(4, 12).t()):
-        given = x.to("tpu")
-        result = compiled(given)
+        on_device = x.to("tpu")
+        result = compiled(on_device)
         torch.testing.assert_close(result.cpu(), (x * 3).exp())
-        assert result.stride() == (given * 3).exp().stride()
+        assert result.stride() == (on_device * 3).exp().stride()
 
 
-def test_random_numbers_are_those_of_eager_code() -> None:
+def test_random_numbers_equal_eager_ones() -> None:
     compiled = torch.compile(lambda x: functional.dropout(x, 0.5), dynamic=True)
     for size in (11, 9, 16, 11):
         x = torch.rand(size, 4).to("tpu")
         torch.manual_seed(size)
-        given = compiled(x).cpu()
+        actual = compiled(x).cpu()
         torch.manual_seed(size)
         with lazytpu.options(buckets="off"):
-            assert torch.equal(given, functional.dropout(x, 0.5).cpu())
+            assert torch.equal(actual, functional.dropout(x, 0.5).cpu())
 
 
 @pytest.mark.parametrize("mode", ["strict", "lazy"])
@@ -221,5 +221,5 @@ def test_modes(mode: str) -> None:
             torch.testing.assert_close(compiled(x.to("tpu")).cpu(), rows(x))
 
     with lazytpu.mode(mode):
-        made = for_many(run)
-    assert any(made) == (mode == "lazy")
+        programs = for_many(run)
+    assert any(programs) == (mode == "lazy")

@@ -1,4 +1,4 @@
-"""What a compiled function computes on the host: numbers that change are arguments of one program."""
+"""The part of a compiled function that runs on the host: numbers that change are arguments of one program."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lazytpu.dynamo.breaks import graph_breaks
 
 
 def calls(function: Callable[..., Any], arguments: list[Any], warm: int = 2) -> None:
-    """Compare a compiled function with eager for each argument, and see that after `warm` calls nothing is compiled,
-    and that no graph runs op by op."""
+    """Compare a compiled function with eager for each argument. After `warm` calls it must compile nothing, and no
+    graph may run op by op."""
     compiled, broken = torch.compile(function), len(graph_breaks())
     for number, argument in enumerate(arguments):
         x = torch.linspace(-1, 1, 6)
-        there = x.to("tpu")
+        on_device = x.to("tpu")
         before = lazytpu.metrics()["compiles"]
-        got = compiled(there, argument).cpu()
+        got = compiled(on_device, argument).cpu()
         torch.testing.assert_close(got, function(x, argument), rtol=1e-5, atol=1e-6)
         if number >= warm:
             assert lazytpu.metrics()["compiles"] == before
@@ -71,8 +71,8 @@ def test_gradients_follow_numbers() -> None:
         model.zero_grad()
 
 
-def test_what_the_host_writes_is_read_before() -> None:
-    """A counter on the CPU: the record takes the value that it has where the function reads it."""
+def test_a_host_value_is_read_before_it_is_written() -> None:
+    """A counter on the CPU: the record takes its value at the point where the function reads it."""
 
     def function(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         y = x * count

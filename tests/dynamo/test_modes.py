@@ -1,4 +1,4 @@
-"""Modes and options of torch.compile: what they mean on the device, and what they do not."""
+"""Modes and options of torch.compile: the ones with an effect on the device, and the rejected ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def call(**options: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("backend", ["inductor", "tpu"])
-def test_nothing_to_tune_is_said_once_with_the_reason(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_without_a_choice_warns_once_with_the_reason(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modes, "_told", False)
-    with pytest.warns(TuningWarning, match="tunes nothing.*programs are made for the cpu") as told:
+    with pytest.warns(TuningWarning, match="tunes nothing.*programs are made for the cpu") as caught:
         assert call(backend=backend, mode="max-autotune").tolist() == [1, 1]
-    assert [item.filename for item in told if item.category is TuningWarning] == [__file__]
+    assert [item.filename for item in caught if item.category is TuningWarning] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error", TuningWarning)
         call(backend=backend, mode="max-autotune-no-cudagraphs")

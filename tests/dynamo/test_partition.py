@@ -1,4 +1,4 @@
-"""What a forward graph keeps for its backward graph, and how what it returns becomes tensors."""
+"""The tensors that a forward graph saves for its backward graph, and the conversion of its results to tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.frontend.torch_private import aot_autograd
 
 
 def boxed(graph: fx.GraphModule, inputs: Any) -> Callable[[list[Any]], Any]:
-    """A compiled graph as AOTAutograd calls it."""
+    """Return a compiled graph as AOTAutograd calls it."""
 
     def call(args: list[Any]) -> Any:
         return graph.forward(*args)
@@ -24,8 +24,8 @@ def boxed(graph: fx.GraphModule, inputs: Any) -> Callable[[list[Any]], Any]:
     return call
 
 
-def test_views_that_an_op_returns_together_are_taken_again() -> None:
-    """The forward graph keeps what they are of, once."""
+def test_views_of_a_multi_view_op_are_repeated() -> None:
+    """The forward graph saves their base, once."""
     kept: list[str] = []
 
     def forward(graph: fx.GraphModule, inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensors that share storages in and out of graphs, and what autograd knows about their changes."""
+"""Tensors that share storages in and out of graphs, and autograd's version counters for them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 
 def changed(device: str, function: Callable[..., Any], change: int) -> Any:
-    """The error of a backward pass after one of the tensors was changed in place."""
+    """Return the error of a backward pass after one of the tensors was changed in place."""
     x = torch.ones(2, 3, device=device, requires_grad=True)
-    other = torch.ones(2, 3, device=device)
-    results = torch.compile(function, backend="tpu" if device == "tpu" else "aot_eager")(x, other)
+    second = torch.ones(2, 3, device=device)
+    results = torch.compile(function, backend="tpu" if device == "tpu" else "aot_eager")(x, second)
     with torch.no_grad():
-        (other, *results)[change].mul_(3)
+        (second, *results)[change].mul_(3)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         results[0].backward()
 
@@ -29,7 +29,7 @@ SAVED: dict[str, tuple[Callable[..., Any], int]] = {
 
 
 @pytest.mark.parametrize("case", SAVED)
-def test_a_change_of_what_was_saved_is_an_error(case: str) -> None:
+def test_a_change_of_a_saved_tensor_raises(case: str) -> None:
     for device in ("cpu", "tpu"):
         changed(device, *SAVED[case])
 
@@ -40,11 +40,11 @@ def test_results_that_share_a_storage_count_writes_together() -> None:
         return y, y.view(-1), x[0]
 
     x = torch.ones(2, 3, device="tpu")
-    whole, flat, row = torch.compile(function)(x)
+    full, flat, row = torch.compile(function)(x)
     flat.mul_(2)
     row.add_(1)
-    assert (whole._version, x._version) == (flat._version, row._version)
-    assert (whole.sum().item(), x.tolist()) == (24, [[2, 2, 2], [1, 1, 1]])
+    assert (full._version, x._version) == (flat._version, row._version)
+    assert (full.sum().item(), x.tolist()) == (24, [[2, 2, 2], [1, 1, 1]])
 
 
 def test_a_write_to_a_tensor_of_inference_mode_is_an_error_outside_of_it() -> None:

@@ -1,4 +1,4 @@
-"""What is compiled again for each value says so: once for a function, with its line and what to do."""
+"""Notes about functions that are compiled again for each value: one per function, with its line and a remedy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_dynamic_sizes_warn_once_with_names_and_a_remedy() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled(torch.ones(7, device="tpu"))
-    (told,) = [item for item in graph_breaks() if item.place.startswith(__file__)]
-    assert told.source == "return x.sin() + x.shape[0]"
+    (noted,) = [item for item in graph_breaks() if item.place.startswith(__file__)]
+    assert noted.source == "return x.sin() + x.shape[0]"
     assert "sizes that vary at" in str(lazytpu.explain())
 
 
@@ -52,7 +52,7 @@ def test_marked_sizes_warn() -> None:
 
 
 @pytest.mark.usefixtures("a_program_for_each_size")
-def test_sizes_that_nobody_asked_for_are_explained_without_a_warning() -> None:
+def test_unrequested_dynamic_sizes_are_noted_without_a_warning() -> None:
     compiled = torch.compile(lambda x: x.tan())
     with warnings.catch_warnings():
         warnings.simplefilter("error", SizeWarning)
@@ -63,7 +63,7 @@ def test_sizes_that_nobody_asked_for_are_explained_without_a_warning() -> None:
 
 @pytest.mark.usefixtures("fresh_traces")
 @pytest.mark.parametrize("ask", ["dynamic=True", "mark_dynamic", "two sizes"])
-def test_with_buckets_sizes_share_programs_and_nobody_is_warned(ask: str) -> None:
+def test_with_buckets_sizes_share_programs_without_a_warning(ask: str) -> None:
     def rows(x: torch.Tensor) -> torch.Tensor:
         return (x.softmax(0) * x.shape[0]).cumsum(0)
 
@@ -77,16 +77,16 @@ def test_with_buckets_sizes_share_programs_and_nobody_is_warned(ask: str) -> Non
             if ask == "mark_dynamic":
                 torch._dynamo.mark_dynamic(on_device, 0)
             torch.testing.assert_close(compiled(on_device).cpu(), rows(x))
-    made = list(lazytpu.explain())[before:]
-    assert len(made) == (2 if ask != "two sizes" else 3)
-    assert ["one program for sizes" in str(each) for each in made] == [ask != "two sizes", True, True][: len(made)]
+    reasons = list(lazytpu.explain())[before:]
+    assert len(reasons) == (2 if ask != "two sizes" else 3)
+    assert ["one program for sizes" in str(r) for r in reasons] == [ask != "two sizes", True, True][: len(reasons)]
 
 
 def test_floats_that_an_op_wants_fixed_are_named() -> None:
     compiled = torch.compile(lambda x, weight: torch.add(x, x, alpha=weight))
     for weight in (0.5, 0.25, 0.125, 2.0):
         assert compiled(torch.ones(2, device="tpu"), weight).tolist() == [1 + weight] * 2
-    told = [item for item in graph_breaks() if "value of weight" in item.reason]
-    assert len(told) == 1
-    assert told[0].what == "a number that varies"
-    assert told[0].place.startswith(__file__)
+    notes = [item for item in graph_breaks() if "value of weight" in item.reason]
+    assert len(notes) == 1
+    assert notes[0].what == "a number that varies"
+    assert notes[0].place.startswith(__file__)

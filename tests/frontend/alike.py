@@ -1,4 +1,4 @@
-"""What can be seen of results, and whether two devices agree about it."""
+"""Observable properties of results, and comparison of two devices."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def numbers(d: str) -> Tensor:
 
 
 def records() -> int:
-    """Records so far."""
+    """Return the number of pending records."""
     lazytpu.sync()
     return lazytpu.metrics()["records"]
 
 
 def attempt(call: Callable[[], Any]) -> Any:
-    """The result, or the type of the error."""
+    """Return the result, or the type of the error."""
     try:
         return call()
     except (RuntimeError, ValueError, IndexError) as error:
@@ -30,7 +30,7 @@ def attempt(call: Callable[[], Any]) -> Any:
 
 
 def seen(value: Any) -> Any:
-    """All that can be seen of results; tensors become (metadata, values)."""
+    """Return the observable properties of a value; tensors become (metadata, values)."""
     if isinstance(value, Tensor):
         bits = value.is_conj(), value.is_neg()
         plain = value.detach().cpu().resolve_conj().resolve_neg()

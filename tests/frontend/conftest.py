@@ -1,3 +1,4 @@
-"""The device, also where the package is not installed and so `import torch` alone does not register it."""
+"""Registration of the device, also where the package is not installed, and so `import torch` alone does not register
+it."""
 
 import lazytpu  # noqa: F401

@@ -1,4 +1,5 @@
-"""`lazytpu.options.cpu_fallback`: off, what nothing expresses raises; on, it runs on the CPU, counted and told once."""
+"""`lazytpu.options.cpu_fallback`: when off, ops without a rule raise; when on, they run on the CPU, counted and
+reported once."""
 
 from __future__ import annotations
 
@@ -64,12 +65,12 @@ def test_counted_and_reported_once_with_the_line() -> None:
 def test_several_results_and_written_arguments() -> None:
     x = torch.arange(6.0).to("tpu").reshape(2, 3)
     with lazytpu.options(cpu_fallback=True):
-        one, (two, three) = OPS.both(x)
+        doubled, (two, three) = OPS.both(x)
         assert OPS.double_(x[:, 1]).device.type == "tpu"
         ys = [torch.zeros(2, device="tpu"), torch.zeros(1, device="tpu")]
         assert OPS.fill_all(ys, 7) is None
-    assert [t.device.type for t in (one, two, three)] == ["tpu"] * 3
-    assert (one[0, 0].item(), two[0, 0].item(), three[0, 0].item()) == (1.0, 2.0, 3.0)
+    assert [t.device.type for t in (doubled, two, three)] == ["tpu"] * 3
+    assert (doubled[0, 0].item(), two[0, 0].item(), three[0, 0].item()) == (1.0, 2.0, 3.0)
     assert x.tolist() == [[0.0, 2.0, 2.0], [3.0, 8.0, 5.0]]
     assert [y.tolist() for y in ys] == [[7.0, 7.0], [7.0]]
 

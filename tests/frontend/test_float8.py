@@ -1,4 +1,4 @@
-"""Floats of 8 bits: kept, moved and cast as on the CPU, bit for bit; what the CPU computes with them, and no more."""
+"""8-bit floats: stored, moved and cast as on the CPU, bit for bit; the ops that the CPU supports, and no others."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, tor
 
 
 def every(dtype: torch.dtype) -> torch.Tensor:
-    """All 256 bit patterns, on the CPU."""
+    """Return all 256 bit patterns, on the CPU."""
     return torch.arange(256, dtype=torch.uint8).view(dtype)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """What a tensor holds, as bytes on the CPU; NaN of bfloat16 are one, since XLA keeps a sign that torch drops."""
+    """Return the contents of a tensor as bytes on the CPU. NaNs of bfloat16 are unified, since XLA keeps a sign that
+    torch drops."""
     if tensor.dtype is torch.bfloat16:
         tensor = torch.where(tensor.isnan(), torch.nan, tensor)
     return tensor.cpu().contiguous().view(torch.uint8)
@@ -39,17 +40,18 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 @EIGHT
 def test_down(dtype: torch.dtype) -> None:
     numbers = every(dtype)
-    there = numbers.to("tpu")
-    assert there.dtype is dtype and there.element_size() == 1 and torch.equal(bits(there), bits(numbers))
+    on_device = numbers.to("tpu")
+    assert on_device.dtype is dtype and on_device.element_size() == 1 and torch.equal(bits(on_device), bits(numbers))
     for wider in (*FLOATS, torch.bool, *DTYPES):
-        assert torch.equal(bits(there.to(wider)), bits(numbers.to(wider))), wider
-    whole = numbers[numbers.float().abs() < 100]  # what C++ leaves undefined is left out
+        assert torch.equal(bits(on_device.to(wider)), bits(numbers.to(wider))), wider
+    defined = numbers[numbers.float().abs() < 100]  # values that are undefined in C++ are omitted
     for wider in INTEGERS:
-        assert torch.equal(bits(whole.to("tpu").to(wider)), bits(whole.to(wider))), wider
+        assert torch.equal(bits(defined.to("tpu").to(wider)), bits(defined.to(wider))), wider
 
 
 def dense() -> torch.Tensor:
-    """float32 of every sign, exponent and upper half of a mantissa, and what lies just beside and between them."""
+    """Return float32 values of every sign, exponent and upper half of a mantissa, and their neighbours and
+    midpoints."""
     high = torch.arange(1 << 16, dtype=torch.int64) << 16
     halves = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
     patterns = torch.cat([high + low for low in halves])
@@ -128,7 +130,7 @@ def _gradient(x: torch.Tensor) -> torch.Tensor | None:
 
 
 def outcome(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
-    """What a function gives, or the type of its error."""
+    """Return a function's result, or the type of its error."""
     try:
         result = function(x)
     except (NotImplementedError, RuntimeError) as error:
@@ -170,14 +172,14 @@ def test_saved_and_loaded(dtype: torch.dtype) -> None:
 def test_one_byte_an_element() -> None:
     lazytpu.sync()
     before = torch.tpu.memory_allocated()  # pyright: ignore[reportAttributeAccessIssue]
-    held = torch.zeros(1 << 20, device="tpu").add(1).to(torch.float8_e4m3fn)
+    tensor = torch.zeros(1 << 20, device="tpu").add(1).to(torch.float8_e4m3fn)
     lazytpu.sync()
     taken = torch.tpu.memory_allocated() - before  # pyright: ignore[reportAttributeAccessIssue]
-    assert held.nbytes == taken == 1 << 20
+    assert tensor.nbytes == taken == 1 << 20
 
 
 def test_cast_weights_of_a_model() -> None:
-    """Storage in 8 bits, arithmetic in bfloat16: what a script does for lack of memory."""
+    """Storage in 8 bits, arithmetic in bfloat16, as scripts do to save memory."""
     model = torch.nn.Linear(16, 4)
     small = copy.deepcopy(model).to("tpu", torch.float8_e4m3fn)
     x = torch.randn(3, 16)
@@ -191,7 +193,7 @@ def test_cast_weights_of_a_model() -> None:
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
 @pytest.mark.parametrize("rows", [False, True], ids=["one scale", "a scale a row"])
 def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
-    """Values by the formula: torch's own depend on the CPU, whose instructions may round results of 8 bits twice."""
+    """Values follow the formula: torch's own depend on the CPU, whose instructions may round 8-bit results twice."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(32, 64, generator=generator).to(dtype)
     weight = torch.randn(48, 64, generator=generator).to(dtype).t()
@@ -199,8 +201,8 @@ def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
     for out in (torch.float32, torch.bfloat16, None):
         keywords: dict[str, Any] = {"scale_a": scales[0], "scale_b": scales[1], "out_dtype": out}
         keywords["bias"] = None if out is None else torch.randn(48, generator=generator).to(out)
-        there = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in keywords.items()}
-        product = torch._scaled_mm(x.to("tpu"), weight.to("tpu"), **there)
+        on_device = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in keywords.items()}
+        product = torch._scaled_mm(x.to("tpu"), weight.to("tpu"), **on_device)
         like = torch._scaled_mm(x, weight, **keywords)
         assert product.dtype is like.dtype and product.stride() == like.stride()
         expected = (x.float() * scales[0]) @ (weight.float() * scales[1])
@@ -232,7 +234,7 @@ def _scaled(
 
 @pytest.mark.parametrize("name", WRONG_PRODUCTS)
 def test_wrong_scaled_products_are_refused_alike(name: str) -> None:
-    """Or taken alike: CPUs with instructions for 8 bits take scales that are not float32."""
+    """Or accepted by both: CPUs with 8-bit instructions accept scales that are not float32."""
     try:
         WRONG_PRODUCTS[name]("cpu")
     except (RuntimeError, ValueError, NotImplementedError) as error:

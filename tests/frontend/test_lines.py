@@ -1,4 +1,4 @@
-"""A record's line is the user's; that of a backward record is the line of its forward op."""
+"""A record's line is the user's; the line of a backward record is the line of its forward op."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line_here() -> int:
     return frame.f_back.f_lineno
 
 
-def test_ops_without_a_gradient_take_no_lines_from_those_that_have_one() -> None:
+def test_ops_without_a_gradient_take_no_lines_from_differentiable_ops() -> None:
     table = nn.Embedding(23, 5).to("tpu")
     tokens = torch.arange(4).to("tpu")
     lazytpu.sync()
@@ -43,7 +43,7 @@ def test_ops_without_a_gradient_take_no_lines_from_those_that_have_one() -> None
 
 
 def test_a_decorator_of_another_library_is_no_line_of_the_user() -> None:
-    """torch wraps what it deprecates, as `all_gather_into_tensor`, by `typing_extensions`."""
+    """torch wraps deprecated functions, such as `all_gather_into_tensor`, by `typing_extensions`."""
     sine = deprecated("it is old", category=FutureWarning)(functools.partial(torch.sin))
     x = torch.ones(3).to("tpu")
     lazytpu.sync()

@@ -1,4 +1,4 @@
-"""Objects of the user whose attributes raise, lie or count: nothing that looks at them raises into an op, or runs their
+"""User objects whose attributes raise, lie or count: no code that inspects them raises into an op, or runs user
 code."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lazytpu.frontend import names
 
 
 class Never(Exception):
-    """Raised by all that should not be asked."""
+    """Raised by every attribute that must not be read."""
 
 
 def never(*args: Any, **kwargs: Any) -> Any:
@@ -29,7 +29,7 @@ def never(*args: Any, **kwargs: Any) -> Any:
 
 
 class Tensor(torch.Tensor):
-    """Overrides what a kernel, or a report, would read of a tensor."""
+    """Overrides every attribute that a kernel, or a report, would read of a tensor."""
 
     shape = dtype = device = layout = grad = is_leaf = requires_grad = property(never)  # pyright: ignore
     size = stride = storage_offset = dim = numel = untyped_storage = is_conj = is_neg = never  # pyright: ignore
@@ -45,7 +45,7 @@ def tensor(*sizes: int, device: str = "tpu") -> Any:
 
 
 class Wrapper(TwoTensor):
-    """Does not show the tensors that it wraps."""
+    """Does not expose the tensors that it wraps."""
 
     __tensor_flatten__ = never
 
@@ -64,7 +64,7 @@ def wrapper(kind: type[TwoTensor]) -> nn.Module:
 
 
 class Module(nn.Module):
-    """Overrides every way to look into a module."""
+    """Overrides every access to the contents of a module."""
 
     named_parameters = parameters = named_buffers = buffers = children = named_children = modules = never  # pyright: ignore
     __getattr__ = __eq__ = __hash__ = __repr__ = __len__ = never  # pyright: ignore
@@ -170,8 +170,8 @@ def test_an_op_beside_it_works(name: str) -> None:
     del kept
 
 
-def test_tensor_whose_class_raises_is_computed_with() -> None:
-    """What torch's C++ reaches: it asks no subclass on the CPU either."""
+def test_a_tensor_whose_class_raises_is_an_operand() -> None:
+    """In ops that torch's C++ dispatches: it reads no subclass attribute on the CPU either."""
     for device in ("cpu", "tpu"):
         x = tensor(3, device=device)
         with torch._C.DisableTorchFunctionSubclass():
@@ -198,7 +198,7 @@ def test_step_with_such_an_optimizer() -> None:
     torch.testing.assert_close(*weights)
 
 
-def test_modes_of_the_user_see_no_look() -> None:
+def test_modes_of_the_user_do_not_see_inspection() -> None:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -1,4 +1,4 @@
-"""Where a program comes from."""
+"""The origin of a program."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
     assert list(facts.versions) == ["lazytpu", "torch", "jax", "python"]
 
 
-def test_what_is_written_is_read_and_what_is_missing_is_empty() -> None:
+def test_written_fields_are_read_and_missing_ones_are_empty() -> None:
     for models in ((), ("Net",), ("Generator", "Discriminator")):
         facts = about(models, "cpu")
         assert About.parse(facts.text() + "\n") == facts
     assert About.parse("") == About("", (), "", {})
 
 
-def test_models_are_named_without_what_wraps_them_and_only_those_of_the_program() -> None:
+def test_only_the_programs_models_are_named_without_wrappers() -> None:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -52,9 +52,9 @@ def test_models_are_named_without_what_wraps_them_and_only_those_of_the_program(
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.scale * x
 
-    wrapped, other = torch.nn.Sequential(Net()).to("tpu"), torch.nn.Linear(3, 3).to("tpu")
+    wrapped, unused = torch.nn.Sequential(Net()).to("tpu"), torch.nn.Linear(3, 3).to("tpu")
     lazytpu.mark_step()
     kept = wrapped(torch.ones(3, device="tpu"))
     lazytpu.mark_step()
     facts = lazytpu.graphs()[-1].about
-    assert facts is not None and facts.models == ("Net",) and kept.shape == other.bias.shape
+    assert facts is not None and facts.models == ("Net",) and kept.shape == unused.bias.shape

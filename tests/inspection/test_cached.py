@@ -1,4 +1,4 @@
-"""`lazytpu-show cache`: what is in it, verified, cleared."""
+"""`lazytpu-show cache`: list, verify and clear the cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ("ab" * 32, "cd" * 32)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A cache of two entries; the first was read once, and is the one used last."""
+    """A cache of two entries; the first was read once, and is the most recently used one."""
     store = Store(tmp_path / "cache")
     store.put("program", KEYS[0], bytes(20_000), {"name": "train_step"})
     store.put("trace", KEYS[1], b"{}", {})
@@ -42,12 +42,12 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert summary.startswith("2 entries, 20 kB of 10 GB, in ") and summary.endswith("/cache")
 
 
-def test_what_is_in_the_making_is_listed_below(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_compilations_in_progress_are_listed_below(folder: Path, capsys: pytest.CaptureFixture[str]):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    here = {"name": "train", "ops": 1234, "estimate": 40.0, "for": os.getpid()}
+    about = {"name": "train", "ops": 1234, "estimate": 40.0, "for": os.getpid()}
     store = Store(folder)
-    with store.locked("program", "12" * 32, here), store.locked("program", "34" * 32, {"name": "b", "for": ended.pid}):
+    with store.locked("program", "12" * 32, about), store.locked("program", "34" * 32, {"name": "b", "for": ended.pid}):
         _, (_, _, _, head, first, second, _) = show(capsys, "--dir", folder)
     mine = str(os.getpid())
     assert head.split() == ["in", "the", "making", "kind", "program", "ops", "since", "by", "process", "for"]
@@ -55,7 +55,7 @@ def test_what_is_in_the_making_is_listed_below(folder: Path, capsys: pytest.Capt
     assert second.split() == ["343434343434", "program", "b", "0", "s", mine, f"{ended.pid},", "ended"]
 
 
-def test_verify_removes_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_verify_removes_damaged_entries(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert show(capsys, "--dir", folder, "--verify")[0] == 0
     path = folder / "entries" / f"{KEYS[0]}.program"
     path.write_bytes(path.read_bytes()[:-1] + b"!")

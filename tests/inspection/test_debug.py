@@ -1,4 +1,4 @@
-"""What is printed at each level of LAZYTPU_DEBUG."""
+"""The output at each level of LAZYTPU_DEBUG."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def test_level_2_times_passes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_levels_3_and_4_print_the_ir(level: int, modules: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(level, capsys)
     assert text.count("func.func @main") == modules
-    # Long lines are not wrapped, and what is printed can be read back.
+    # Long lines are not wrapped, and the output can be parsed again.
     for start in [match.start() for match in re.finditer("^builtin.module", text, re.MULTILINE)]:
         parse_module(text[start : text.index("\n}", start) + 2])

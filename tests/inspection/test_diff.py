@@ -43,7 +43,7 @@ def test_changed_attributes_of_arguments_do_not_spread() -> None:
     assert [line[:11] for line in changed(BEFORE, after)] == ["- func.func", "+ func.func"]
 
 
-def test_what_a_pass_did() -> None:
+def test_the_changes_of_a_pass() -> None:
     module = parse_module(BEFORE)
     run_pipeline(module, passes="canonicalize", verify=False)
     lines = changed(print_module(parse_module(BEFORE)), print_module(module))

@@ -53,7 +53,7 @@ def test_a_graph_larger_than_the_limit_is_kept_while_it_is_the_newest(monkeypatc
     assert kept[0].nbytes == 0
 
 
-def test_texts_of_a_loaded_program_are_made_when_they_are_asked_for() -> None:
+def test_texts_of_a_loaded_program_are_computed_on_first_use() -> None:
     asked: list[int] = []
 
     def make() -> Texts:
@@ -69,7 +69,7 @@ def test_texts_of_a_loaded_program_are_made_when_they_are_asked_for() -> None:
     assert repr(graph).startswith("<graph 2 step: 0 ops, 2 arguments")
 
 
-def test_texts_that_could_not_be_made_are_tried_again() -> None:
+def test_failed_texts_are_computed_again() -> None:
     def fail() -> Texts:
         raise ValueError("no rule")
 
@@ -79,7 +79,7 @@ def test_texts_that_could_not_be_made_are_tried_again() -> None:
             graph.text()
 
 
-def test_texts_that_were_never_made_are_dropped_like_others() -> None:
+def test_uncomputed_texts_are_dropped_like_others() -> None:
     graph = ProgramGraph(4, "step", 1, lambda: Texts("text", "stablehlo", ()))
     graph.drop_texts()
     assert graph.nbytes == 0

@@ -1,4 +1,4 @@
-"""Arguments of a program are called after what they are in the user's model."""
+"""Arguments of a program are named after their tensors in the user's model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_parameters_buffers_and_states_are_named_by_the_outermost_module() -> No
         assert f'"{name}"' in text
 
 
-def test_a_module_that_is_gone_leaves_no_name() -> None:
+def test_a_collected_module_leaves_no_name() -> None:
     weight = torch.ones(3, device="tpu")
     torch.nn.Module().register_buffer("scale", weight)
     lazytpu.mark_step()

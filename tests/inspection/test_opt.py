@@ -169,7 +169,7 @@ def test_the_list_of_passes(mine: str, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("text", "message"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
 )
-def test_what_cannot_be_loaded(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unloadable_sources_raise(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.py"
     path.write_text(text)
     assert opt.main(["--load", str(path), "--list-passes"]) == 1

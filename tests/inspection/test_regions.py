@@ -1,4 +1,4 @@
-"""Branches and loops in reports: their work, their time and lines, what differs, and the page."""
+"""Branches and loops in reports: their work, time, lines, differences, and page."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def changed(before: str, after: str) -> list[str]:
     return [f"{line.sign} {line.text.strip()}" for line in diff(before, after) if line.sign != " "]
 
 
-def test_what_differs_in_regions() -> None:
+def test_differences_in_regions() -> None:
     module = parse_module(KNOWN)
     text = print_module(module)
     assert changed(text, text) == []

@@ -1,4 +1,4 @@
-"""What a long work says on standard error: one line on a terminal, one for each stage elsewhere, if asked to."""
+"""Progress of long work on standard error: one line on a terminal, and elsewhere one per stage on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """What a terminal as standard error shows from here on."""
+    """Return the output of a terminal as standard error from here on."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     return terminal

@@ -26,7 +26,7 @@ def test_the_first_op_is_named_with_line_and_operands() -> None:
             x.log()
         line = caught.traceback[0].lineno + 1
         assert str(caught.value) == (
-            f"aten.log.default at {__file__}:{line} made what is not finite (the result: 1 NaN and 1 infinite of 4 "
+            f"aten.log.default at {__file__}:{line} produced non-finite results (the result: 1 NaN and 1 infinite of 4 "
             "elements) from finite operands:\n  self: float32[2, 2] from -2 to 4, mean 0.75\n"
             "Keep such elements from the op (torch.where, clamp, an epsilon), or compute in a dtype of wider range."
         )
@@ -65,7 +65,7 @@ def test_writes_through_views_and_lists() -> None:
 def test_backward_passes_name_the_line_of_the_forward_op() -> None:
     x = torch.zeros(2, device="tpu", requires_grad=True)
     y = x.sqrt()
-    with pytest.raises(FloatingPointError, match=r"\(backward\) made what is not finite") as caught:
+    with pytest.raises(FloatingPointError, match=r"\(backward\) produced non-finite results") as caught:
         y.sum().backward()
     assert __file__ in str(caught.value)
 

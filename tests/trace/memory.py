@@ -8,7 +8,7 @@ from lazytpu.trace.recorder import Trace
 
 
 class Memory:
-    """A device buffer; that of a constant has its elements on the `host`, that of a failed run its `error`."""
+    """A device buffer. A constant has its elements on the `host`, and a failed run has its `error`."""
 
     def __init__(self, host: Any = None, error: BaseException | None = None) -> None:
         self.host = host
@@ -17,7 +17,7 @@ class Memory:
 
 
 def give_memory(trace: Trace) -> None:
-    """What a cut does for live results."""
+    """Give live results memory, as a cut does."""
     for reference in trace.values:
         value = reference()
         if value is not None and value.buffer is None:

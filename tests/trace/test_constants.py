@@ -1,4 +1,4 @@
-"""What constants alone decide in a trace, how it is keyed, and what the recorder makes of a read of it."""
+"""Constants of a trace: which values are constants, their keys, and the recorder's reads of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ LARGE = Layout("f32", (constants.LITTLE + 1,), (1,))
 
 
 class Session:
-    """A recorder of ops on one kind of array; a cut gives live values memory, and `answers` are what was computed."""
+    """A recorder of ops on one kind of array. A cut gives live values memory, and `answers` are the computed
+    constants."""
 
     def __init__(self) -> None:
         self.traces: list[Trace] = []
@@ -101,23 +102,23 @@ def test_a_read_of_a_constant_cuts_nothing() -> None:
     assert condition.buffer.host == "answer 0", "it keeps what was read"
 
 
-def test_what_was_read_is_an_input_of_what_follows_and_still_a_constant() -> None:
+def test_a_read_constant_is_an_input_and_still_a_constant() -> None:
     session = Session()
     r = session.recorder
-    one = session.record("fill", resident(FOUR, EMPTY), number=2.0)
-    r.read(one)
-    two = session.record("twice", one)
-    assert r.buffers == [one.buffer]
+    first = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    r.read(first)
+    two = session.record("twice", first)
+    assert r.buffers == [first.buffer]
     r.read(two)
     assert session.computed == [(["fill"], 1), (["twice"], 1)]
     r.cut()
-    three = session.record("thrice", one)
+    three = session.record("thrice", first)
     r.read(three)
     assert session.computed[2] == (["thrice"], 1), "also when the trace it was made in is over"
     assert [cut.cause for cut in r.cuts] == []
 
 
-def test_the_second_time_it_is_known() -> None:
+def test_the_second_read_is_cached() -> None:
     session = Session()
     r = session.recorder
     for number in (2.0, 3.0, 2.0, 3.0, 2):
@@ -149,7 +150,7 @@ def test_not_a_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [cut.cause for cut in r.cuts] == ["host read"]
 
 
-def test_a_step_that_is_over_stays_pending() -> None:
+def test_a_finished_step_stays_pending() -> None:
     session = Session()
     r = session.recorder
     x = session.record("model", resident(FOUR, Memory()))
@@ -171,28 +172,28 @@ def test_parts_of_different_traces_are_computed_alike() -> None:
 
 def test_numbers_count_by_their_bits() -> None:
     session = Session()
-    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
-    assert known
+    two_ones = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert two_ones
     payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
     numbers = [0.0, -0.0, math.nan, payload, 0, False, complex(0.0, -0.0), complex(0.0, 0.0)]
-    keys = [key_of(known, [], [number]) for number in numbers]
+    keys = [key_of(two_ones, [], [number]) for number in numbers]
     assert len(set(keys)) == len(numbers)
-    assert key_of(known, [], [math.nan]) == keys[2]
-    one, two = Memory("a"), Memory("a")
-    assert key_of(known, [one], []) != key_of(known, [two], []), "and inputs by who they are"
+    assert key_of(two_ones, [], [math.nan]) == keys[2]
+    first, two = Memory("a"), Memory("a")
+    assert key_of(two_ones, [first], []) != key_of(two_ones, [two], []), "and inputs by who they are"
 
 
 def test_a_loop_that_nothing_else_cuts_is_cut_by_its_reads() -> None:
     session = Session()
-    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
-    assert known
+    computation = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert computation
     first_reads: dict[Any, int] = {}
-    assert not cuts(known, first_reads, 5)
-    assert not cuts(known, first_reads, 5 + LOOP), "as where layers look at the same mask"
-    assert cuts(known, first_reads, 6 + LOOP)
+    assert not cuts(computation, first_reads, 5)
+    assert not cuts(computation, first_reads, 5 + LOOP), "as where layers look at the same mask"
+    assert cuts(computation, first_reads, 6 + LOOP)
 
 
-def test_of_one_trace_a_few_are_computed() -> None:
+def test_a_trace_computes_a_limited_number_of_constants() -> None:
     session = Session()
     r = session.recorder
     value = resident(FOUR, EMPTY)
@@ -221,7 +222,7 @@ def test_a_failure_leaves_the_trace_as_it_was() -> None:
     assert read.buffer.host
 
 
-def test_what_cannot_be_computed_by_itself_is_read_like_anything_else() -> None:
+def test_an_uncomputable_constant_is_read_with_a_cut() -> None:
     session = Session()
     r = session.recorder
     read = session.record("fill", resident(FOUR, EMPTY), number=2.0)

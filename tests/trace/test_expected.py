@@ -1,4 +1,4 @@
-"""The child that a trace is expected to go on to is a guess: what was recorded decides."""
+"""A state's expected child is a prediction: the recorded key decides."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_no_edge_leads_nowhere() -> None:
 
 
 def test_a_removed_child_is_expected_no_more() -> None:
-    parent, child, other = state(), state(), state()
+    parent, child, second = state(), state(), state()
     parent.add(("a",), child)
-    parent.add(("b",), other)
+    parent.add(("b",), second)
     parent.expected = child
-    parent.remove(other)
+    parent.remove(second)
     assert parent.expected is child
     parent.remove(child)
     assert parent.expected is NOWHERE

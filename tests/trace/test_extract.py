@@ -1,4 +1,4 @@
-"""Parts of a trace: which records, how they are numbered, and that equal parts are one state."""
+"""Extracted traces: their records and numbering, and that equal ones share a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HALF = ((2,), (1,), 2, "f32")
 
 
 class Tracer:
-    """Writes records as the kernels do: slots to new operands first, then to results, then to what is written."""
+    """Writes records as the kernels do: slots for new operands first, then for results, then for written values."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -23,7 +23,7 @@ class Tracer:
         self.admitted: list[tuple[int, Layout, bool]] = []
 
     def new(self, layout: Layout = FOUR, empty: bool = False) -> int:
-        """A value from outside, as the next record is the first to use it."""
+        """Return a value from outside that the next record is the first to use."""
         self.admitted.append((self.slots, layout, empty))
         self.slots += 1
         return self.slots - 1
@@ -33,7 +33,7 @@ class Tracer:
         return Number(self.numbers - 1, kind)
 
     def __call__(self, op: str, arguments: dict[str, Any], out: Layout | None = FOUR, **more: Any) -> int:
-        """Record an op; returns the slot of its result, or of the first value it writes."""
+        """Record an op. Returns the slot of its result, or of the first value that it writes."""
         outs = () if out is None else (out,)
         slot, self.slots = self.slots, self.slots + len(outs)
         written: dict[str, tuple[int, ...]] = {}
@@ -50,26 +50,27 @@ class Tracer:
         return slot
 
 
-def test_a_part_is_numbered_from_zero_and_takes_what_others_made_as_inputs() -> None:
+def test_an_extract_is_numbered_from_zero_and_takes_outer_values_as_inputs() -> None:
     t = Tracer()
     x = t.new()
     a = t("exp", {"x": Operand(x, None)})
     w = t.new(TWO)
     b = t("mul", {"x": Operand(a, HALF), "y": Operand(w, None), "by": t.number()}, TWO)
     c = t("add", {"x": Operand(b, None), "y": Operand(b, None), "alpha": t.number(int)}, TWO)
-    part = extract(t.records, [1, 2])
-    mul, add = part.state.records()
+    extracted = extract(t.records, [1, 2])
+    mul, add = extracted.state.records()
     assert mul.arguments == {"x": Operand(0, HALF), "y": Operand(1, None), "by": Number(0, float)}
     assert mul.admitted == ((0, FOUR, False), (1, TWO, False))
     assert (mul.out_slots, mul.line) == ((2,), "train.py:1")
     assert add.arguments == {"x": Operand(2, None), "y": Operand(2, None), "alpha": Number(1, int)}
     assert (add.admitted, add.out_slots) == ((), (3,))
-    assert part.origins == (a, w, b, c)
-    assert part.slots == {a: 0, w: 1, b: 2, c: 3}
-    assert (part.inputs, part.sources) == ((a, w), (None, 1)), "the second input of the whole trace is w"
-    assert part.numbers == (0, 1)
-    assert (part.state.slots, part.state.inputs, part.state.numbers, part.state.depth) == (4, 2, 2, 2)
-    plan = CutPlan.of(part.state)
+    assert extracted.origins == (a, w, b, c)
+    assert extracted.slots == {a: 0, w: 1, b: 2, c: 3}
+    assert (extracted.inputs, extracted.sources) == ((a, w), (None, 1)), "the second input of the whole trace is w"
+    assert extracted.numbers == (0, 1)
+    state = extracted.state
+    assert (state.slots, state.inputs, state.numbers, state.depth) == (4, 2, 2, 2)
+    plan = CutPlan.of(extracted.state)
     assert (plan.inputs, plan.results) == ((0, 1), (2, 3))
 
 
@@ -79,11 +80,11 @@ def test_numbers_and_random_numbers_keep_their_values() -> None:
     t("mul", {"x": Operand(x, None), "by": t.number()})
     t("rand", {"like": Operand(x, None)}, random=True)
     t("clamp", {"x": Operand(x, None), "bounds": [t.number(), t.number()]})
-    part = extract(t.records, [1, 2])
-    rand, clamp = part.state.records()
+    extracted = extract(t.records, [1, 2])
+    rand, clamp = extracted.state.records()
     assert rand.rng == 0
     assert clamp.arguments["bounds"] == [Number(2, float), Number(3, float)]
-    assert part.numbers == (1, 2, 3, 4)
+    assert extracted.numbers == (1, 2, 3, 4)
 
 
 def test_written_lists_and_empty_memory() -> None:
@@ -116,8 +117,8 @@ def test_equal_records_of_different_traces_are_one_state() -> None:
     state = single(0, 1)
     assert single(3, 1) is state
     assert single(1, 1, Layout("f32", (4,), (1,))) is state
-    others = [single(0, 1.0), single(0, True), single(0, -0.0), single(0, 0.0), single(0, 1, TWO)]
-    assert len({id(s) for s in [state, *others]}) == 6
+    different = [single(0, 1.0), single(0, True), single(0, -0.0), single(0, 0.0), single(0, 1, TWO)]
+    assert len({id(s) for s in [state, *different]}) == 6
     nan = single(2, float("nan"))
     assert single(0, float("nan")) is nan
 
@@ -125,10 +126,10 @@ def test_equal_records_of_different_traces_are_one_state() -> None:
 def test_chains_nobody_uses_are_forgotten() -> None:
     t = Tracer()
     t("exp", {"x": Operand(t.new(Layout("f32", (77,), (1,))), None)})
-    known = [extract(t.records, [0]).state]
-    marked = known[0].plan = CutPlan.of(known[0])
+    states = [extract(t.records, [0]).state]
+    marked = states[0].plan = CutPlan.of(states[0])
     assert extract(t.records, [0]).state.plan is marked
-    known.clear()
+    states.clear()
     gc.collect()
     assert extract(t.records, [0]).state.plan is None
 
@@ -141,7 +142,7 @@ def test_the_closure_of_a_record_follows_operands_and_writes() -> None:
     a2 = t("add_", {"self": Operand(a, HALF), "y": Operand(x, HALF)}, None, writes=["self"])
     t("cat", {"all": [Operand(b, None), None, Operand(x, None)]})
     t("mul", {"x": Operand(a2, None), "y": Operand(a, None)})
-    known = Slots(t.records)
-    assert closure(t.records, {4}, known) == {0, 2, 4}
-    assert closure(t.records, {3}, known) == {1, 3}
-    assert closure(t.records, set(), known) == set()
+    slots = Slots(t.records)
+    assert closure(t.records, {4}, slots) == {0, 2, 4}
+    assert closure(t.records, {3}, slots) == {1, 3}
+    assert closure(t.records, set(), slots) == set()

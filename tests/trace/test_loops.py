@@ -1,4 +1,4 @@
-"""Repeated blocks are found in long traces, and only where they are steps."""
+"""Repeated blocks are detected in long traces, and only where they are steps."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_inner_optimisation_is_part_of_a_step() -> None:
     assert loops.find([*inner, record("sub")] * 9) is None
 
 
-def test_what_repeats_outside_of_a_step_is_no_layer() -> None:
+def test_a_block_outside_a_step_is_not_a_layer() -> None:
     records = [record(op, in_step=False) for _ in range(20) for op in ("mul", "add")]
     assert loops.find(records) == (0, 2)
     assert loops.find([*records, record("forward")]) is None
 
 
 def call(norm: int, linear: int, in_graph: bool = False) -> list[Record]:
-    """The records of a model's call, or of a layer, that takes so many values from before the trace."""
+    """Return the records of a model's or layer's call that takes some values from before the trace."""
     return [record("norm", in_graph=in_graph, takes=norm), record("linear", in_graph=in_graph, takes=linear)]
 
 

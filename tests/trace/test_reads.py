@@ -1,4 +1,4 @@
-"""How a read takes a trace apart, and what the recorder makes of it: slots, epochs, pins."""
+"""Splits of a trace by reads, and the recorder's part in them: slots, epochs, pins."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Program:
         return state
 
     def taken_apart(self, slot: int, left: int = 0, boundary: int = 0) -> tuple[list[str], list[str]]:
-        parts = split(self.state(), slot, left, boundary)
-        assert parts is not None
-        return names(parts.first.state), names(parts.rest.state)
+        halves = split(self.state(), slot, left, boundary)
+        assert halves is not None
+        return names(halves.first.state), names(halves.rest.state)
 
 
 def names(state: State) -> list[str]:
@@ -73,28 +73,28 @@ def test_the_needed_part_runs_and_shared_values_are_listed(program: Program) -> 
     b = program.op("b", y)
     c = program.op("c", a, x)
     program.op("d", a, b)
-    parts = split(program.state(), c, 0, 0)
-    assert parts is not None
-    assert (names(parts.first.state), names(parts.rest.state)) == (["a", "c"], ["b", "d"])
-    assert (parts.first.inputs, parts.rest.inputs) == ((x,), (y, a))
-    assert parts.computed == ((1, parts.first.slots[a], FOUR),)
-    assert parts.shared == ()
+    halves = split(program.state(), c, 0, 0)
+    assert halves is not None
+    assert (names(halves.first.state), names(halves.rest.state)) == (["a", "c"], ["b", "d"])
+    assert (halves.first.inputs, halves.rest.inputs) == ((x,), (y, a))
+    assert halves.computed == ((1, halves.first.slots[a], FOUR),)
+    assert halves.shared == ()
 
 
-def test_a_prefix_is_the_state_that_is_there(program: Program) -> None:
+def test_a_prefix_is_the_existing_state(program: Program) -> None:
     x = program.input()
     a = program.op("a", x)
     b = program.op("b", a)
     program.op("c", a, x)
     state = program.state()
-    parts = split(state, b, 0, 0)
-    assert parts is not None
-    assert state.parent is parts.first.state
-    assert names(parts.rest.state) == ["c"]
-    assert parts.shared == (0,)
+    halves = split(state, b, 0, 0)
+    assert halves is not None
+    assert state.parent is halves.first.state
+    assert names(halves.rest.state) == ["c"]
+    assert halves.shared == (0,)
 
 
-def test_what_an_earlier_read_left_runs_with_it(program: Program) -> None:
+def test_records_left_by_an_earlier_read_run_with_it(program: Program) -> None:
     a = program.op("a", program.input())
     program.op("b", a)
     c = program.op("c", a)
@@ -103,7 +103,7 @@ def test_what_an_earlier_read_left_runs_with_it(program: Program) -> None:
     assert program.taken_apart(c, left=2) == (["a", "b", "c"], ["d"])
 
 
-def test_a_step_that_is_over_runs_as_a_whole(program: Program) -> None:
+def test_a_finished_step_runs_as_a_whole(program: Program) -> None:
     a = program.op("a", program.input())
     program.op("b", a)
     c = program.op("c", a)
@@ -112,7 +112,7 @@ def test_a_step_that_is_over_runs_as_a_whole(program: Program) -> None:
     assert split(program.state(), c, 0, 3) is None
 
 
-def test_nothing_is_left_and_what_is_no_result(program: Program) -> None:
+def test_no_split_without_pending_records_or_for_an_input(program: Program) -> None:
     x = program.input()
     a = program.op("a", x)
     b = program.op("b", a)
@@ -138,7 +138,7 @@ def test_a_backward_pass_is_not_left_pending(program: Program) -> None:
 
 
 class Session:
-    """A recorder that records unary ops, and gives live results buffers where the trace is cut, or fails."""
+    """A recorder of unary ops, which gives live results buffers where the trace is cut, or fails."""
 
     def __init__(self) -> None:
         self.traces: list[Trace] = []
@@ -194,7 +194,7 @@ def test_the_recorder_goes_on_with_the_rest() -> None:
 def test_the_same_reads_meet_the_same_states() -> None:
     session = Session()
     r = session.recorder
-    held = total = resident(FOUR, Memory())
+    kept = total = resident(FOUR, Memory())
     ends: list[tuple[State, Split | None]] = []
     for _ in range(5):
         x = session.record("model", resident(FOUR, Memory()))
@@ -204,8 +204,8 @@ def test_the_same_reads_meet_the_same_states() -> None:
         r.read(loss)
         ends.append((end, r.state))
     assert len({id(end) for end, _ in ends[2:]}) == 1
-    assert len({id(rest) for _, rest in ends}) == 1
-    assert held is not total
+    assert len({id(pending) for _, pending in ends}) == 1
+    assert kept is not total
 
 
 def test_a_value_that_only_the_rest_needs_keeps_its_buffer() -> None:

@@ -1,4 +1,4 @@
-"""The recorder on its own: slots, keys, liveness, rollback and cuts, with plain objects for buffers and ops."""
+"""The recorder alone: slots, keys, liveness, rollback and cuts, with plain objects for buffers and ops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.trace.memory import Memory
 
 
 class Session:
-    """A recorder whose cuts are kept, and which records a unary op the way a kernel does; of another one, its trie."""
+    """A recorder whose cuts are kept, and which records a unary op as a kernel does; with `of`, in the trie of another
+    one."""
 
     def __init__(self, of: Session | None = None) -> None:
         self.traces: list[Trace] = []
@@ -135,13 +136,13 @@ def test_rollback_forgets_what_a_failed_record_admitted(session: Session) -> Non
 
 def test_a_value_pending_in_another_recorder_is_refused(session: Session) -> None:
     pending = session.record("neg", resident(FOUR, Memory()))
-    other = Session()
+    second = Session()
     with pytest.raises(PendingElsewhere) as caught:
-        other.record("exp", pending)
+        second.record("exp", pending)
     assert caught.value.value.recorder is session.recorder
 
 
-def test_a_spoiled_buffer_raises_its_error_again(session: Session) -> None:
+def test_a_poisoned_buffer_raises_its_error_again(session: Session) -> None:
     with pytest.raises(ValueError, match="lost"):
         session.record("neg", resident(FOUR, Memory(error=ValueError("lost"))))
 
@@ -165,37 +166,37 @@ def test_values_do_not_keep_each_other_alive(session: Session) -> None:
 
 
 def test_recorders_that_use_a_value_in_turns_record_the_same_trace(session: Session) -> None:
-    other = Session(of=session)
+    another = Session(of=session)
     shared = [resident(FOUR, Memory()) for _ in range(3)]
-    kept = [each.record(name, x) for x in shared for name in ("neg", "exp") for each in (session, other)]
-    kept += [each.record("sin", x) for x in shared for each in (other, session)]
-    assert session.recorder.state is other.recorder.state
+    kept = [turn.record(name, x) for x in shared for name in ("neg", "exp") for turn in (session, another)]
+    kept += [turn.record("sin", x) for x in shared for turn in (another, session)]
+    assert session.recorder.state is another.recorder.state
     session.recorder.cut()
-    again = [session.record("cos", shared[1]), other.record("tan", shared[1])]
-    other.recorder.cut()
-    first, second = session.traces[0], other.traces[0]
+    again = [session.record("cos", shared[1]), another.record("tan", shared[1])]
+    another.recorder.cut()
+    first, second = session.traces[0], another.traces[0]
     assert [first.state.depth, second.state.depth] == [9, 10]
     assert [len(first.buffers), len(second.buffers), session.recorder.state.inputs] == [3, 3, 1]
     assert [value() for value in first.values if value() in shared] == shared
     assert len(kept) + len(again) == 20
 
 
-def test_a_lent_value_is_admitted_anew_after_what_used_it_was_rolled_back(session: Session) -> None:
-    other = Session(of=session)
+def test_a_lent_value_is_admitted_again_after_a_rollback(session: Session) -> None:
+    second = Session(of=session)
     x, y = resident(FOUR, Memory()), resident(FOUR, Memory())
     r = session.recorder
     assert r.admit(x) == FOUR.key
-    other.recorder.admit(x)
+    second.recorder.admit(x)
     r.rollback()
     assert r.admit(y) == FOUR.key
     assert r.admit(x) == FOUR.key
     assert (y.slot, x.slot, len(r.buffers)) == (0, 1, 2)
-    other.recorder.admit(x)
-    assert (r.slot(x), other.recorder.slot(x)) == (1, 0)
+    second.recorder.admit(x)
+    assert (r.slot(x), second.recorder.slot(x)) == (1, 0)
 
 
 def test_rollback_after_an_interrupt_between_a_state_and_its_results(session: Session) -> None:
-    """The state was entered, its value was not made: the slot stays, and nothing is in it."""
+    """The state was entered, and its value was not created: the slot stays, and is empty."""
     r = session.recorder
     x = resident(FOUR, Memory())
     session.record("neg", x)

@@ -1,1 +1,1 @@
-"""A device besides its ops: the module `torch.tpu`, generators, streams, memory, forks."""
+"""The device apart from its ops: the module `torch.tpu`, generators, streams, memory, forks."""

@@ -12,51 +12,52 @@ from lazytpu.frontend.torch_private import ACCELERATOR_RANDOM
 
 
 def synchronize(device: Any = None, /) -> None:
-    """Run what every thread recorded, and wait until the device is done."""
+    """Run the pending ops of all threads, and wait for the device."""
     device_module.synchronize(device)
 
 
 def current_stream(device: Any = None, /) -> torch.Stream:
-    """The device's queue."""
+    """Return the device's queue."""
     return device_module.current_stream(device)
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Nothing to do: there is one queue."""
+    """Do nothing: there is one queue."""
 
 
 def set_device_index(device: Any, /) -> None:
-    """Check that `device` is the one device there is."""
+    """Check that `device` is this process's device."""
     device_module.set_device(device)
 
 
 def device_count() -> int:
-    """As many as the launcher has started processes on this machine, each of which drives one; 1 without a launcher."""
+    """Return the number of processes that the launcher has started on this machine, each of which drives one device; 1
+    without a launcher."""
     return device_module.device_count()
 
 
 def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
-    """(free, total) bytes of the device."""
+    """Return (free, total) bytes of the device."""
     return memory_stats.mem_get_info(device_index)
 
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:
-    """The dtypes that tensors of the device may have, under "supported_dtypes"."""
+    """Return the dtypes that tensors of the device may have, under "supported_dtypes"."""
     return device_module.get_device_capability(device)
 
 
 def empty_host_cache() -> None:
-    """Nothing to do: host memory is not cached."""
+    """Do nothing: host memory is not cached."""
 
 
 def initial_seed(device: Any = None, /) -> int:
-    """The seed that the default generator's stream started from."""
+    """Return the seed from which the default generator's stream started."""
     known(device)
     return device_module.initial_seed()
 
 
 def get_rng_state(device: Any = None, /) -> torch.Tensor:
-    """The state of the default generator."""
+    """Return the state of the default generator."""
     return device_module.get_rng_state(device)
 
 
@@ -69,7 +70,7 @@ _RANDOM = initial_seed, get_rng_state
 
 
 def install() -> None:
-    """Put the functions above, and those about memory, in place of torch's."""
+    """Replace torch's functions by the functions above, and by the functions about memory."""
     accelerator: Any = torch.accelerator
     for function in (*_OURS, empty_host_cache):
         setattr(accelerator, function.__name__, function)

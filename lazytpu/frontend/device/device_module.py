@@ -1,7 +1,7 @@
-"""The module `torch.tpu`: what `torch.cuda` offers, for one TPU (or whatever XLA runs on).
+"""The module `torch.tpu`: the interface of `torch.cuda`, for one TPU (or another platform of XLA).
 
-Importing it costs nothing: only what needs the engine starts it. One process drives one device, tpu:0; start one
-process per device (torchrun) to use more. Each rank's own is tpu:0, and tpu:LOCAL_RANK is another name of it.
+Importing it is cheap: only functions that need the engine start it. One process drives one device, tpu:0; start one
+process per device (torchrun) to use more. Each rank's own device is tpu:0, and tpu:LOCAL_RANK is an alias for it.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ __all__ = [
 
 OutOfMemoryError = torch.OutOfMemoryError
 
-# `Tensor.storage_type()` looks for the class here; it is that of the CPU.
+# `Tensor.storage_type()` looks the class up here; it is the CPU's class.
 DoubleStorage, FloatStorage, HalfStorage = torch.DoubleStorage, torch.FloatStorage, torch.HalfStorage
 BFloat16Storage, ComplexFloatStorage = torch.BFloat16Storage, torch.ComplexFloatStorage
 ComplexDoubleStorage, BoolStorage, ByteStorage = torch.ComplexDoubleStorage, torch.BoolStorage, torch.ByteStorage
 CharStorage, ShortStorage, IntStorage = torch.CharStorage, torch.ShortStorage, torch.IntStorage
 LongStorage = torch.LongStorage
 
-# torch.utils.checkpoint saves and restores the state of our generator only where this is true.
+# torch.utils.checkpoint saves and restores the state of our generator only if this is true.
 _initialized = True
 
 default_generators: tuple[TpuGenerator, ...] = (default_generator,)
@@ -103,12 +103,12 @@ default_generators: tuple[TpuGenerator, ...] = (default_generator,)
 
 
 def is_available() -> bool:
-    """True: XLA runs on a TPU, a GPU or the CPU; `get_device_properties().platform` says which."""
+    """Return True: XLA runs on a TPU, a GPU or the CPU; `get_device_properties().platform` tells which."""
     return True
 
 
 def is_initialized() -> bool:
-    """Whether the engine runs (it starts with the first tensor)."""
+    """Return whether the engine runs (it starts with the first tensor)."""
     return activation.started_device() is not None
 
 
@@ -121,19 +121,20 @@ _lazy_init = init
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one whose engine ran; XLA's threads do not survive a fork."""
+    """Return whether this process was forked from a process whose engine ran; XLA's threads do not survive a fork."""
     from lazytpu.frontend.device import forks
 
     return forks.FORKED
 
 
 def device_count() -> int:
-    """As many as the launcher has started processes on this machine, each of which drives one; 1 without a launcher."""
+    """Return the number of processes that the launcher has started on this machine, each of which drives one device; 1
+    without a launcher."""
     return local_size() or 1
 
 
 def current_device() -> int:
-    """0: what this process's tensors name their device by, whatever its rank."""
+    """Return 0, the index of this process's device in its tensors, whatever its rank."""
     return 0
 
 
@@ -143,28 +144,32 @@ def set_device(device: Any) -> None:
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """Name, platform and memory of the device; starts the engine."""
+    """Return name, platform and memory of the device; starts the engine."""
     known(device)
     return activation.device().properties()
 
 
 def get_device_name(device: Any = None) -> str:
-    """The device as XLA calls it, for example "TPU v5 lite"; starts the engine."""
+    """Return XLA's name of the device, for example "TPU v5 lite"; starts the engine."""
     return get_device_properties(device).name
 
 
 def get_device_capability(device: Any = None) -> dict[str, Any]:
-    """The result of `torch.accelerator.get_device_capability`: the dtypes that tensors of the device may have, under
-    "supported_dtypes". There is no hardware version, unlike in `torch.cuda`; starts the engine."""
+    """Return the dtypes that tensors of the device may have, under "supported_dtypes", as
+    `torch.accelerator.get_device_capability`.
+
+    There is no hardware version, unlike in `torch.cuda`. Starts the engine.
+    """
     known(device)
     return {"supported_dtypes": activation.device().dtypes()}
 
 
 def utilization(device: Any = None) -> int:
-    """Percent of the time since the last call, at least 1/6 second, in which the device ran programs of this process.
+    """Return the percentage of time since the last call, at least 1/6 second, in which the device ran programs of this
+    process.
 
-    The engine measures some runs of each program and assumes the same time for the others; it does not see other
-    processes. 0 before the first tensor.
+    The engine measures some runs of each program and assumes the same time for its other runs; it does not see other
+    processes. Returns 0 before the first tensor.
     """
     index_of(device)
     started = activation.started_device()
@@ -172,7 +177,7 @@ def utilization(device: Any = None) -> int:
 
 
 class device:
-    """Context manager that makes a device the current one. There is one, so it only checks the argument."""
+    """A context manager that makes a device the current one. There is one device, so it only checks the argument."""
 
     def __init__(self, device: Any) -> None:
         self.idx = index_of(device)
@@ -185,7 +190,7 @@ class device:
 
 
 class device_of(device):
-    """Like `device`, for the device of a tensor or storage; one on another device changes nothing."""
+    """Like `device`, for the device of a tensor or storage; an object on another device has no effect."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.device if obj.device.type == "tpu" else None)
@@ -195,7 +200,7 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Run what every thread recorded, and wait until the device is done.
+    """Run the pending ops of all threads, and wait for the device.
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
@@ -206,7 +211,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The device's queue."""
+    """Return the device's queue."""
     from lazytpu.frontend.device import streams
 
     index_of(device)
@@ -217,11 +222,11 @@ default_stream = current_stream
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Nothing to do: there is one queue."""
+    """Do nothing: there is one queue."""
 
 
 class StreamContext:
-    """Context manager that makes a stream the current one. There is one queue, so it does nothing."""
+    """A context manager that makes a stream the current one. There is one queue, so it does nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -234,7 +239,7 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """A context in which `stream` is the current one."""
+    """Return a context in which `stream` is the current one."""
     return StreamContext(stream)
 
 
@@ -242,7 +247,7 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def manual_seed(seed: int) -> None:
-    """Start the default generator's stream of `seed`."""
+    """Restart the default generator's stream from `seed`."""
     default_generator.manual_seed(seed)
 
 
@@ -250,7 +255,7 @@ manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """Start the default generator's stream of a seed from the system's entropy."""
+    """Restart the default generator's stream from a seed of the system's entropy."""
     default_generator.seed()
 
 
@@ -258,18 +263,18 @@ seed_all = seed
 
 
 def initial_seed() -> int:
-    """The seed that the default generator's stream started from."""
+    """Return the seed from which the default generator's stream started."""
     return default_generator.initial_seed()
 
 
 def get_rng_state(device: Any = "tpu") -> torch.Tensor:
-    """The default generator's (seed, offset) as 16 bytes on the CPU. Needs no device, waits for nothing."""
+    """Return the default generator's (seed, offset) as 16 bytes on the CPU. Needs no device, and does not wait."""
     known(device)
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "tpu") -> None:
-    """Continue from a state that `get_rng_state` returned."""
+    """Restore a state that `get_rng_state` returned."""
     known(device)
     default_generator.set_state(new_state)
 
@@ -287,12 +292,12 @@ def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: XLA has bfloat16 everywhere, in hardware on a TPU."""
+    """Return True: XLA supports bfloat16 everywhere, on a TPU in hardware."""
     return True
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """The dtypes that `torch.autocast("tpu")` may compute in."""
+    """Return the dtypes in which `torch.autocast("tpu")` may compute."""
     return [torch.bfloat16, torch.float16]
 
 

@@ -1,7 +1,7 @@
-"""Stand-ins for classes of torch written in C++, whose instances for "tpu" need methods in Python.
+"""Facades: stand-ins for torch's C++ classes whose instances for "tpu" need methods in Python.
 
-Such a class cannot be changed in place, so `torch.<Name>` becomes a facade: a subclass of the native class that makes
-instances of the right class, and of which all of them are instances.
+Such a class cannot be changed in place. So `torch.<Name>` becomes a facade: a subclass of the native class that
+constructs instances of the right class. All of these are instances of the facade.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Facade(type):
-    """The type of facades; a class derived from a facade behaves as any other class."""
+    """The metaclass of facades; a class derived from a facade behaves like any other class."""
 
     native: type
     construct: Callable[..., Any]
@@ -27,7 +27,7 @@ class Facade(type):
 
 
 def facade(native: type, construct: Callable[..., Any]) -> Facade:
-    """A class that stands for `native` as `torch.<its name>`; calling it calls `construct`."""
+    """Return a class that stands for `native` as `torch.<its name>`; calling it calls `construct`."""
     names = {"native": native, "construct": staticmethod(construct), "__doc__": native.__doc__, "__module__": "torch"}
     kind = Facade if type(native) is type else type("Facade", (Facade, type(native)), {})
     return kind(native.__name__, (native,), names)

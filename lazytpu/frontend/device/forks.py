@@ -1,8 +1,8 @@
 """Forked processes: XLA's threads do not survive a fork, so the child of a process that used the device must not use
 it.
 
-Otherwise a child would wait forever at its first read. It gets the error that `torch.cuda` raises instead, and may do
-anything else: workers of a DataLoader work on the CPU.
+Without this check, a child would wait forever at its first read. It gets the same error as from `torch.cuda` instead.
+It may do anything else: DataLoader workers run on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORKED = False
 
 
 class _Refusing:
-    """Takes the place of the engine, and its device, in a forked child."""
+    """Replaces the engine, and its device, in a forked child; every method raises."""
 
     @property
     def device(self) -> _Refusing:
@@ -51,5 +51,5 @@ def _in_child() -> None:
 
 
 def install() -> None:
-    """Refuse the device in processes forked from now on."""
+    """Disable the device in processes forked from now on."""
     os.register_at_fork(after_in_child=_in_child)

@@ -1,8 +1,8 @@
 """Random number generators of the device: a pair (seed, offset) on the host (R7).
 
-The bits of a random op are a function of (seed, offset, element index), with the generator's offset at the time the op
-was recorded; each op advances it by one. So a stream does not depend on how ops are cut into programs, drawing needs no
-device, and getting or setting a state never waits.
+The bits of a random op are a function of (seed, offset, element index), with the generator's offset when the op was
+recorded; each op advances it by one. So a stream does not depend on where traces are cut, drawing needs no device, and
+getting or setting a state never waits.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 from lazytpu.frontend.device.facades import facade
 from lazytpu.frontend.torch_private import CpuGenerator, native_address
 
-_SEED_AT_START = 67280421310721  # at::default_rng_seed_val, torch's first seed on every device
+_SEED_AT_START = 67280421310721  # at::default_rng_seed_val, torch's initial seed on every device
 _STATE = struct.Struct("<QQ")
-_lock = threading.RLock()  # a thread that holds it for several draws makes them itself
+_lock = threading.RLock()  # reentrant: a thread that holds it for several draws takes it again in each
 
 
 def packed(seed: int, offset: int) -> torch.Tensor:
-    """A generator's state: 16 bytes, a uint8 tensor on the CPU."""
+    """Return a generator's state: 16 bytes, a uint8 tensor on the CPU."""
     return torch.frombuffer(bytearray(_STATE.pack(seed, offset)), dtype=torch.uint8)
 
 
 def unpacked(state: torch.Tensor) -> tuple[int, int]:
-    """(seed, offset) of a state. Raises TypeError for what is none."""
+    """Return (seed, offset) of a state. Raises TypeError if the argument is not a state."""
     if not isinstance(state, torch.Tensor) or state.dtype is not torch.uint8 or state.numel() != _STATE.size:
         got = f"{state.dtype} of {state.numel()}" if isinstance(state, torch.Tensor) else type(state).__name__
         raise TypeError(f"RNG state must be a torch.ByteTensor of {_STATE.size} bytes (from get_state), got {got}")
@@ -40,7 +40,7 @@ def unpacked(state: torch.Tensor) -> tuple[int, int]:
 
 
 class TpuGenerator(CpuGenerator):
-    """A generator of `device`: what `torch.Generator("tpu")` gives.
+    """A generator of `device`; `torch.Generator("tpu")` returns it.
 
     torch passes a generator to kernels as its C++ part, which for a device in Python is a CPU generator. Nothing draws
     from that part; it only identifies this object (`draw`).
@@ -62,7 +62,7 @@ class TpuGenerator(CpuGenerator):
         return self._device
 
     def manual_seed(self, seed: int) -> TpuGenerator:
-        """Start the stream of `seed`: -2**63 <= seed < 2**64, negative ones count from 2**64."""
+        """Restart the stream from `seed`: -2**63 <= seed < 2**64; negative seeds wrap around at 2**64."""
         if not -(1 << 63) <= int(seed) < 1 << 64:
             raise RuntimeError(f"Overflow when unpacking long long: a seed is in [-2**63, 2**64), got {seed}")
         with _lock:
@@ -70,16 +70,16 @@ class TpuGenerator(CpuGenerator):
         return self
 
     def seed(self) -> int:
-        """Start the stream of a seed from the system's entropy, and return that seed."""
+        """Restart the stream from a seed of the system's entropy. Returns that seed."""
         self.manual_seed(secrets.randbits(64))
         return self._seed
 
     def initial_seed(self) -> int:
-        """The seed that the stream started from."""
+        """Return the seed from which the stream started."""
         return self._seed
 
     def get_offset(self) -> int:
-        """How many ops have drawn since the stream started."""
+        """Return the number of draws since the stream started."""
         with _lock:
             return self._offset
 
@@ -87,12 +87,12 @@ class TpuGenerator(CpuGenerator):
         self._offset = int(offset)
 
     def get_state(self) -> torch.Tensor:
-        """(seed, offset) as 16 bytes: a uint8 tensor on the CPU."""
+        """Return (seed, offset) as 16 bytes: a uint8 tensor on the CPU."""
         with _lock:
             return packed(self._seed, self._offset)
 
     def set_state(self, state: torch.Tensor) -> TpuGenerator:
-        """Continue from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         seed, offset = unpacked(state)
         with _lock:
             self._seed, self._offset = seed, offset
@@ -132,12 +132,12 @@ default_generator = TpuGenerator(torch.device("tpu", 0))
 
 
 def generators() -> list[TpuGenerator]:
-    """All generators of the device, the default one among them."""
+    """Return all generators of the device, including the default one."""
     return list(_generators.values())
 
 
 def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
-    """(seed, offset) for one random op, as unsigned 64-bit numbers; no other op of the generator gets the same pair.
+    """Draw (seed, offset) for one random op, as unsigned 64-bit numbers; each pair is drawn once per generator.
 
     Raises RuntimeError for a generator of another device, as torch does.
     """
@@ -152,8 +152,11 @@ def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
 
 
 def undraw(generator: torch.Generator | None, offset: int) -> None:
-    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded again after
-    a cut, it gets the same numbers (R7). Does nothing if another thread has drawn since."""
+    """Take back the last `draw`, which returned `offset`, for an op that was not recorded.
+
+    When the op is recorded again after a cut, it draws the same numbers (R7). Does nothing if another thread has drawn
+    since.
+    """
     source = default_generator if generator is None else _generators[native_address(generator)]
     with _lock:
         if source._offset == offset + 1:
@@ -162,8 +165,10 @@ def undraw(generator: torch.Generator | None, offset: int) -> None:
 
 @contextmanager
 def drawing_nothing() -> Iterator[None]:
-    """Take back afterwards what this thread draws from the default generator inside. Other threads wait with their
-    draws, so they get the numbers that they would get without it."""
+    """Context: take back afterwards the draws of this thread from the default generator.
+
+    Other threads wait with their draws, so that they draw the same numbers as without it.
+    """
     with _lock:
         seed, offset = default_generator._seed, default_generator._offset
         try:
@@ -173,11 +178,11 @@ def drawing_nothing() -> Iterator[None]:
 
 
 def renew_lock() -> None:
-    """In a forked child: the thread that held the lock is not there to release it."""
+    """Replace the lock in a forked child, where the thread that held it does not exist."""
     global _lock
     _lock = threading.RLock()
 
 
 def install() -> None:
-    """Let `torch.Generator("tpu")` make generators of the device."""
+    """Let `torch.Generator("tpu")` create generators of the device."""
     torch.Generator = facade(CpuGenerator, _construct)  # pyright: ignore[reportAttributeAccessIssue]

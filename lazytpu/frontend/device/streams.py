@@ -1,7 +1,7 @@
-"""Streams and events: the device runs one queue in order, so waiting for one thing is waiting for all of it.
+"""Streams and events: the device runs one queue in order, so waiting for anything waits for everything before it.
 
-A wait cuts what is recorded (it would otherwise never run) and waits for the device. Ordering one stream after another
-needs nothing.
+A wait cuts the pending ops (they would otherwise never run) and waits for the device. Ordering one stream after another
+is a no-op.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lazytpu.trace.cuts import SYNC
 
 
 def synchronize() -> None:
-    """Run what every thread recorded, and wait until the device is done.
+    """Run the pending ops of all threads, and wait for the device.
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
@@ -34,10 +34,10 @@ def synchronize() -> None:
 
 
 class TpuEvent(NativeEvent):
-    """A point in the device's queue: what `torch.Event("tpu")` gives.
+    """A point in the device's queue; `torch.Event("tpu")` returns it.
 
-    With `enable_timing`, `record` waits for the device and reads the host's clock, so that the time between two events
-    is exactly the time of the device's work between them.
+    With `enable_timing`, `record` waits for the device and reads the host's clock. So the time between two events is
+    exactly the time of the device's work between them.
     """
 
     _timing: bool
@@ -53,13 +53,14 @@ class TpuEvent(NativeEvent):
         if self._timing:
             synchronize()
             self._seconds = time.perf_counter()
-        self._recorded = True  # it ends no trace: FSDP records a dozen in each step, and waits on none from the host
+        # No cut: FSDP records a dozen events in each step, and waits for none of them on the host.
+        self._recorded = True
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Nothing to do: what comes later in the queue runs later."""
+        """Do nothing: later work in the queue runs later."""
 
     def query(self) -> bool:
-        """True, after waiting: XLA's queue can be waited for, not looked at."""
+        """Return True, after waiting: XLA's queue can be waited for, but not polled."""
         self.synchronize()
         return True
 
@@ -68,7 +69,7 @@ class TpuEvent(NativeEvent):
             synchronize()
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Milliseconds from this event to `end_event`.
+        """Return the milliseconds from this event to `end_event`.
 
         Raises RuntimeError when one of them has no timing, or was not recorded.
         """
@@ -80,7 +81,7 @@ class TpuEvent(NativeEvent):
 
 
 class TpuStream(NativeStream):
-    """The device's queue: what `torch.Stream(device="tpu")` gives; all of them are the same."""
+    """The device's queue; `torch.Stream(device="tpu")` returns it. All streams are the same."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TpuStream:
         return super().__new__(cls, device="tpu:0")
@@ -89,7 +90,7 @@ class TpuStream(NativeStream):
         synchronize()
 
     def query(self) -> bool:
-        """True, after waiting: XLA's queue can be waited for, not looked at."""
+        """Return True, after waiting: XLA's queue can be waited for, but not polled."""
         synchronize()
         return True
 
@@ -99,27 +100,27 @@ class TpuStream(NativeStream):
         return event
 
     def wait_event(self, event: torch.Event) -> None:
-        """Nothing to do: the queue runs in order."""
+        """Do nothing: the queue runs in order."""
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Nothing to do: the queue runs in order."""
+        """Do nothing: the queue runs in order."""
 
 
 @cache
 def current() -> TpuStream:
-    """The device's queue."""
+    """Return the device's queue."""
     return TpuStream()
 
 
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
-    """aten::record_stream. Nothing to do: memory is used again only after what was launched before."""
+    """The kernel of aten::record_stream. Do nothing: memory is reused only after all work launched before."""
 
 
 KERNELS: dict[str, Any] = {"record_stream": record_stream}
 
 
 def _is_tpu(device: Any) -> bool:
-    """Whether this device argument of a stream or event means tpu: none, or an index, means the accelerator."""
+    """Return whether the device argument of a stream or event means tpu. None or an index means the accelerator."""
     return device is None or isinstance(device, int) or torch.device(device).type == "tpu"
 
 
@@ -136,6 +137,6 @@ def _construct_stream(*args: Any, **kwargs: Any) -> torch.Stream:
 
 
 def install() -> None:
-    """Let `torch.Stream` and `torch.Event` create those of the device."""
+    """Let `torch.Stream` and `torch.Event` create the device's classes."""
     torch.Stream = facade(NativeStream, _construct_stream)  # pyright: ignore[reportAttributeAccessIssue]
     torch.Event = facade(NativeEvent, _construct_event)  # pyright: ignore[reportAttributeAccessIssue]

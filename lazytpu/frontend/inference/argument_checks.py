@@ -1,7 +1,7 @@
 """Checks of Python numbers that the CPU makes in its kernels: ranges of distributions, and numbers outside a dtype.
 
 Numbers are passed at run time and are not part of a record's key, so the ops below are checked at every call. The CPU's
-own kernel is called on tensors of a few elements: it raises its own error, and nothing is recorded.
+own kernel is called on tensors of a few elements, which raises its own error and records nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Ops whose numbers are always checked: parameters of distributions, ends of an interval.
+# Ops whose numbers are always checked: parameters of distributions, and ends of intervals.
 _RANGES = frozenset(
     f"aten.{name}"
     for name in """
@@ -26,7 +26,7 @@ _RANGES = frozenset(
     randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
     """.split()
 )
-# Ops that refuse a number that the dtype cannot hold; most ops wrap it, or treat it as infinite.
+# Ops that reject a number that the dtype cannot hold; most ops wrap it, or treat it as infinite.
 _CONVERSIONS = frozenset(
     f"aten.{name}"
     for name in """
@@ -39,20 +39,20 @@ _CONVERSIONS = frozenset(
     """.split()
 )
 _REFUSALS = "cannot be converted", "cannot do hardtanh on an unsigned type", "outside the representable range"
-"What the CPU's kernels say of such a number; the last of bounds of `clamp`, from torch 2.15 on."
-# Every dtype takes a number up to here: int8 does. Floats take more, infinities and NaN too.
+"The messages of the CPU's kernels for such a number; the last is for the bounds of `clamp`, from torch 2.15 on."
+# Every dtype holds numbers up to int8's maximum. Floats hold greater ones, also infinities and NaN.
 _ALWAYS_FITS = 127
 _INTEGERS = "aten.random", "aten.randint"
 _PLAIN = {"from": 0, "low": 0, "to": 1, "high": 1}
-_EXACT = 1 << 8  # bfloat16 has each integer up to here
+_EXACT = 1 << 8  # bfloat16 represents every integer up to here
 _FLOATS = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 
-# Arguments that the numbers do not depend on.
+# Arguments that do not affect the checks.
 _IGNORED = frozenset({"generator", "device", "layout", "pin_memory", "memory_format"})
 
 
 def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
-    """`record`, the recording kernel of `op`, preceded by the checks of its numbers; `record` itself if there are
+    """Wrap `record`, the recording kernel of `op`, with the checks of its numbers; returns `record` if there are
     none."""
     name = str(op)
     if name not in _RANGES and name not in _CONVERSIONS:
@@ -63,7 +63,7 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if always or not _fit(args[0], (*args, *kwargs.values())):
             keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
-            # The CPU warns at each call of integers that a floating-point dtype cannot tell apart.
+            # The CPU warns at each call about integers that a floating-point dtype cannot distinguish.
             again = warns and any(type(end) is int and abs(end) > _EXACT for end in args)
             ask = _ask.__wrapped__ if again else _ask
             ask(op, torch.get_default_dtype(), tuple(map(_key, names, args)), keywords)
@@ -81,7 +81,7 @@ def with_plain_ends(op: OpOverload, arguments: dict[str, Any]) -> dict[str, Any]
 
 
 def _fit(first: Any, values: tuple[Any, ...]) -> bool:
-    """Whether the numbers obviously fit the dtype of `first`, so that the CPU need not be called."""
+    """Return whether the numbers obviously fit the dtype of `first`, so that the CPU need not be called."""
     largest = _FLOATS.get(first.dtype) if isinstance(first, torch.Tensor) else None
     limit = largest or _ALWAYS_FITS
     tensors = first if isinstance(first, list | tuple) else (first,)
@@ -97,8 +97,10 @@ def _fit(first: Any, values: tuple[Any, ...]) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What matters about a tensor: also whether it has no elements, one (some kernels treat that case apart) or
-    more."""
+    """The properties of a tensor that matter to the checks.
+
+    `elements` is 0, 1 or 2, where 2 means more: some kernels treat a single element as a special case.
+    """
 
     dtype: torch.dtype
     rank: int
@@ -108,7 +110,7 @@ class _Kind:
 def _key(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Kind(value.dtype, value.dim(), min(value.numel(), 2))
-    if name == "steps":  # as for tensors: whether there are none, one or more
+    if name == "steps":  # as for tensors: 0, 1, or 2 for more
         return min(value, 2)
     if name == "size":
         return (min(math.prod(value), 2),) if value else ()
@@ -117,8 +119,10 @@ def _key(name: str, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
-    """Raise what the CPU raises; `default` is torch's default dtype. torch's own generator draws no number:
-    distributions are called with another one, or for no elements."""
+    """Raise the CPU's error; `default` is torch's default dtype.
+
+    torch's own generator draws no number: distributions get another generator, or no elements.
+    """
     ranges = str(op) in _RANGES
     extra: dict[str, Any] = {}
     if any(a.name == "generator" for a in op._schema.arguments):
@@ -129,7 +133,7 @@ def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: 
             count = 0 if ranges and not extra else value.elements
             return torch.zeros([count] * max(value.rank, count != 1), dtype=value.dtype)
         if isinstance(value, tuple):
-            return [0] if ranges else [small(v) for v in value]  # distributions take one: the size
+            return [0] if ranges else [small(v) for v in value]  # distributions take one list: the size
         return value
 
     try:

@@ -1,4 +1,4 @@
-"""Shapes, strides and refusals of convolutions as the CPU has them (`check_shape_forward` in Convolution.cpp)."""
+"""Shapes, strides and errors of convolutions, as on the CPU (`check_shape_forward` in Convolution.cpp)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ aten = torch.ops.aten
 
 
 def _format(input: torch.Tensor, weight: torch.Tensor, settings: Sequence[Any]) -> torch.memory_format:
-    """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous). In
-    three dimensions only oneDNN's do, and torch is asked whether it would use that one. `settings` are the arguments
-    from the stride on."""
+    """Return the memory format of a convolution's result. `settings` are the arguments from the stride on.
+
+    The CPU's convolutions keep channels_last if the input or the weight has it (and is not also contiguous). In three
+    dimensions only oneDNN's do, so torch's own choice of a kernel is queried.
+    """
     channels_last = torch.channels_last if input.dim() == 4 else torch.channels_last_3d
     if channels_last not in [suggest_memory_format(t) for t in (input, weight)]:
         return torch.contiguous_format
     if channels_last is torch.channels_last:
         return channels_last
-    # Memory that nobody writes, since the choice depends on the device.
+    # Uninitialized CPU tensors, since the choice depends on the device.
     x, w = (torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu") for t in (input, weight))
     return convolution_format(x, w, select_convolution(x, w, None, *settings, None))
 
@@ -35,7 +37,7 @@ def _check_settings(
     transposed: bool,
     output_padding: list[int],
 ) -> None:
-    """Raise RuntimeError for settings that fit no convolution over `rank` dims, or are out of their range."""
+    """Raise RuntimeError for settings that are invalid for a convolution over `rank` dimensions."""
     named = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     for name, values in named.items():
         if len(values) not in (1, rank):
@@ -61,7 +63,7 @@ def _check_settings(
 def _check_operands(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, transposed: bool, groups: int
 ) -> None:
-    """Raise RuntimeError for a weight or a bias that does not fit the input, the groups or each other."""
+    """Raise RuntimeError for a weight or bias that does not match the input, the groups or each other."""
     shape = list(weight.shape)
     if shape[0] < groups:
         raise RuntimeError(
@@ -98,7 +100,7 @@ def _check_operands(
 
 @override("aten.convolution.default")
 def convolution(**arguments: Any) -> torch.Tensor:
-    """The meta function's shape, in the format that the CPU's kernels choose."""
+    """Return the meta function's shape, in the format that the CPU's kernels choose."""
     input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments.values()
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
@@ -117,7 +119,7 @@ def convolution(**arguments: Any) -> torch.Tensor:
 
 @override("aten.convolution_backward.default")
 def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
-    """Gradients in the layout the convolution was computed in."""
+    """Return gradients in the layout of the convolution."""
     input, weight, mask = arguments["input"], arguments["weight"], arguments["output_mask"]
     names = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     memory_format = _format(input, weight, [arguments[name] for name in names])

@@ -1,5 +1,4 @@
-"""The errors of torch's CPU kernels for arguments that a meta function refuses: the type and message that users
-know."""
+"""The errors of torch's CPU kernels for arguments that a meta function rejects: users know their types and messages."""
 
 from __future__ import annotations
 
@@ -11,16 +10,17 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.torch_private import runs_on
 
-# Above the first number of elements the CPU is called with tensors whose elements share one place in memory, and above
-# the second not at all: if it accepts the arguments, it does compute.
+# Above LARGE elements, the CPU is called with tensors whose elements share one memory location. Above LARGEST it is not
+# called: if it accepts the arguments, it computes.
 LARGE, LARGEST = 1 << 20, 1 << 28
 
 
 def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[str, Any], refusal: Exception) -> Any:
-    """The results of the CPU for tensors of these dtypes, sizes and strides, if only the meta function refuses them.
+    """Run the CPU's kernel on tensors of these dtypes, sizes and strides. Returns its results if only the meta function
+    rejects the arguments.
 
     `call` calls the op with arguments by name. Raises the CPU's own error, or `refusal` when the CPU cannot be called:
-    for ops without a meta function, or without a kernel for the CPU, and for large tensors.
+    for ops without a meta function or a CPU kernel, and for large tensors.
     """
     count = elements(bound.values())
     unknown = isinstance(refusal, NotImplementedError) or not runs_on(op.name(), "CPU")
@@ -31,7 +31,7 @@ def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[s
 
 
 def elements(values: Any) -> int:
-    """How many elements the tensors among `values` have, or have in memory where that is more."""
+    """Return the number of elements of the tensors in `values`; for each tensor, of its storage if that is larger."""
     count = 0
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -42,7 +42,11 @@ def elements(values: Any) -> int:
 
 
 def on_cpu(value: Any, one_place: bool = False) -> Any:
-    """A CPU tensor like `value`: ones, which divide; zeros where they may be indices. `one_place`: in no memory."""
+    """Return a CPU tensor like `value`: ones for floats, which may be divisors; zeros for integers, which may be
+    indices.
+
+    With `one_place`, all elements share one memory location.
+    """
     if isinstance(value, torch.Tensor):
         strides = [0] * value.dim() if one_place else value.stride()
         tensor = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")

@@ -1,8 +1,8 @@
-"""What the CPU's kernels refuse and torch's meta functions accept: dtypes that a kernel is not written for, or that do
-not go together. What the CPU refuses, tpu refuses, at the call and with the same error.
+"""Dtypes that the CPU's kernels reject and torch's meta functions accept: without a kernel, or in a wrong combination.
+The device rejects the same dtypes as the CPU, at the call and with the same error.
 
-The CPU's own kernel is called, once per op and dtypes: on tensors of the same sizes when these are small, else on
-smaller ones.
+The CPU's own kernel is called, once per op and dtypes: on tensors of the same sizes if these are small, else on smaller
+ones.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from lazytpu.frontend.inference.argument_checks import with_plain_ends
 from lazytpu.frontend.inference.cpu_errors import on_cpu
 from lazytpu.frontend.inference.infer import is_pointwise
 
-_HUGE = 1 << 31  # sizes, counts and steps above this overflow in meta functions: the CPU's kernel checks each
-FEW = 1 << 14  # elements of the tensors that the CPU is called with
-_SIZES = (2, 5, 16)  # to which larger dims are cut, one after the other: some kernels need room for a window
-_WIDE = 1 << 10  # a static size above this is not checked: the result may be as wide, whatever its operands are
+# Sizes, counts and steps above this overflow in meta functions; the CPU's kernel checks each.
+_HUGE = 1 << 31
+FEW = 1 << 14  # maximum elements of the tensors with which the CPU is called
+# Larger dimensions are cut to these sizes, one after the other, because some kernels need room for a window.
+_SIZES = (2, 5, 16)
+# Static sizes above this are not checked: the result may be as large, whatever its operands are.
+_WIDE = 1 << 10
 
 # Messages about dtypes, and about results that an in-place op cannot store. Other errors depend on sizes and values,
-# which differ from those of the call.
+# which differ from the call's.
 _REFUSALS = re.compile(
     r"not implemented for|can't be cast|scalar type|dtype|data ?type|not supported (for|on)|(does not|doesn't) support"
     r"|is not supported|are not supported|only supports?|indices must be|input types?|[Cc]omplex|[Bb]oolean|[Bb]ool "
     r"|floating|integral|(expected|Expected|must be|be of) .*\b(Float|Double|Long|Int|int|Byte|Bool|real)"
 )
-# Messages that say nothing about dtypes: an op that the CPU lacks, and the values that it is called with.
+# Messages that are not about dtypes: an op that the CPU lacks, and the values with which it is called.
 _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
-# An accelerator computes in these what the CPU has no kernel for: refused only if float32 is refused too.
+# Accelerators also compute in these dtypes where the CPU has no kernel: rejected only if float32 is rejected, too.
 _HALVES = (torch.float16, torch.bfloat16)
-# Dtypes in which a factory may not draw or count.
+# Dtypes in which a factory cannot draw or count.
 _STORED = (
     torch.float8_e4m3fn,
     torch.float8_e5m2,
@@ -43,8 +46,8 @@ _STORED = (
     torch.float8_e5m2fnuz,
     torch.float8_e8m0fnu,
 )
-# The CPU has no kernels of our own ops. transformers counts the tokens of experts by histc of integers on every device
-# but the CPU, whose kernel has none. Backward of embedding bags ends the process where there are indices and no bag.
+# The CPU has no kernels for our own ops. transformers counts the tokens of experts by histc of integers on every device
+# but the CPU, whose kernel rejects them. The CPU's backward of embedding bags crashes if there are indices and no bag.
 UNASKED = re.compile(r"aten\.(histc|_embedding_bag_\w*backward)\.|lazytpu")
 
 _accepted: set[tuple[Any, ...]] = set()
@@ -52,7 +55,7 @@ _accepted: set[tuple[Any, ...]] = set()
 
 def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     """Raise the CPU's error when it has no kernel of `op` for these dtypes. `results` are the layouts of the op's
-    results for these arguments."""
+    results."""
     huge = huge_numbers(bound)
     key = (op, huge, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:
@@ -74,13 +77,12 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
 
 
 def huge_numbers(bound: dict[str, Any]) -> tuple[int, ...]:
-    """The sizes, counts and steps among static arguments that are large enough to overflow in meta functions and
-    rules."""
+    """Return the sizes, counts and steps among static arguments that may overflow in meta functions and rules."""
     return tuple([n for n in _statics(bound.values()) if n > _HUGE])
 
 
 def _refusal(op: OpOverload, bound: dict[str, Any], results: Any) -> Exception | None:
-    """The CPU's error about the dtypes, if it does not accept them."""
+    """Return the CPU's error about the dtypes, or None if it accepts them."""
     if count(bound, results) <= FEW:
         return _asked(op, {name: on_cpu(value) for name, value in bound.items()})[0]
     if is_pointwise(op):
@@ -99,14 +101,16 @@ def count(bound: dict[str, Any], results: Any) -> int:
 
 
 def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) -> tuple[Exception | None, bool]:
-    """The CPU's error about dtypes, if there is one, and whether its answer says anything about dtypes. With `strictly`
-    any error is raised."""
+    """Call the CPU's kernel. Returns its error about dtypes, if any, and whether the call tells anything about dtypes.
+
+    With `strictly`, any error is raised.
+    """
     schema, arguments = op._schema.arguments, with_plain_ends(op, arguments)
     parameters = [a for a in schema if not a.kwarg_only]
     positional = [arguments.get(a.name, a.default_value) for a in parameters]
     keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warned about at the call itself
+        warnings.simplefilter("ignore")  # the call itself warns
         try:
             op(*positional, **keywords)
         except Exception as error:
@@ -117,7 +121,7 @@ def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) ->
 
 
 def about_dtypes(error: Exception) -> bool:
-    """Whether the CPU's error is about dtypes, and so does not depend on sizes and values."""
+    """Return whether the CPU's error is about dtypes, and so independent of sizes and values."""
     return _REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None
 
 
@@ -152,7 +156,7 @@ def _elements(results: Any) -> int:
 
 
 def cut(value: Any, size: int) -> Any:
-    """A tensor on the CPU like `value`, but with dims of at most `size`; other arguments as in `on_cpu`."""
+    """Return a CPU tensor like `value` with dimensions of at most `size`; other arguments as in `on_cpu`."""
     if isinstance(value, torch.Tensor):
         return on_cpu(torch.empty([min(n, size) for n in value.shape], dtype=value.dtype, device="meta"))
     return [cut(v, size) for v in value] if isinstance(value, list | tuple) else on_cpu(value)

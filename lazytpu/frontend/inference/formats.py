@@ -1,4 +1,4 @@
-"""Meta functions of ops that keep an input's memory format, or its strides, where torch's own meta functions do not."""
+"""Meta functions of ops that keep an input's memory format or strides, where torch's own meta functions do not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ aten = torch.ops.aten
 
 
 def contiguous(result: Tensor) -> Tensor:
-    """The (meta) result, contiguous."""
+    """Return the (meta) result, contiguous."""
     return torch.empty(result.shape, dtype=result.dtype, device="meta")
 
 
 def of_format(result: Tensor, input: Tensor) -> Tensor:
-    """The (meta) result in the memory format of an input of as many dims: channels_last or contiguous."""
+    """Return the (meta) result in the memory format of an input of the same rank: channels_last or contiguous."""
     memory_format = suggest_memory_format(input) if input.dim() == result.dim() else torch.contiguous_format
     return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=memory_format)
 
@@ -46,20 +46,20 @@ for _name, _input in (
 
 @override("aten.roll.default")
 def roll(self: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tensor:
-    """Along one dim it is two slices in the other order (`roll_cpu`), and `cat` keeps the memory format."""
+    """Along one dimension, the CPU concatenates two slices (`roll_cpu`), and `cat` keeps the memory format."""
     result = aten.roll.default(self, shifts, dims or [])
     return of_format(result, self) if dims and len(dims) == 1 and self.numel() else result
 
 
 @override("aten.col2im.default")
 def col2im(**arguments: Any) -> Tensor:
-    """Contiguous; the meta function crops a larger tensor."""
+    """The result is contiguous; the meta function crops a larger tensor."""
     return contiguous(aten.col2im.default(**arguments))
 
 
 @override("aten.angle.default")
 def angle(self: Tensor) -> Tensor:
-    """That of complex numbers is contiguous."""
+    """The result is contiguous for complex numbers."""
     result = aten.angle.default(self)
     return contiguous(result) if self.is_complex() else result
 
@@ -87,7 +87,7 @@ _like_self(aten.binary_cross_entropy.default)
 
 @override("aten.huber_loss.default")
 def huber_loss(self: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
-    """Written to a tensor like self, whatever the target's dtype is."""
+    """The result has the layout and dtype of self, whatever the target's dtype is."""
     result = aten.huber_loss.default(self, target, reduction, delta)
     if result.shape == self.shape and self.dim():
         return torch.empty_like(self)

@@ -1,5 +1,5 @@
-"""Strides of Fourier transforms as the CPU has them (torch's mkl/SpectralOps.cpp): transformed dims lie innermost, in
-the order in which they are transformed. torch's own meta functions count the passes of other devices."""
+"""Strides of Fourier transforms, as on the CPU (torch's mkl/SpectralOps.cpp): transformed dimensions are innermost, in
+the order in which they are transformed. torch's own meta functions follow the passes of other devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 @override("aten._fft_c2c.default")
 def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
-    """All dims in one pass, the innermost first."""
+    """Transform all dimensions in one pass, the innermost first."""
     if not dim or not self.is_complex():
         return aten._fft_c2c.default(self, dim, normalization, forward)
     return meta_fft(self.new_empty(self.shape), self, self.shape, sorted_fft_dims(self, dim), forward=forward)
@@ -22,14 +22,14 @@ def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> 
 
 @override("aten._fft_r2c.default")
 def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
-    """The last dim first, which is halved if `onesided`, then the others as in `fft_c2c`."""
+    """Transform the last dimension first, which is halved if `onesided`, then the others as in `fft_c2c`."""
     result = aten._fft_r2c.default(self, dim, normalization, onesided)
     return meta_fft(result, self, list(result.shape), sorted_fft_dims(self, dim, exclude_last=True), forward=True)
 
 
 @override("aten._fft_c2r.default")
 def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
-    """A complex transform of all dims but the last, then one of the last, of the size asked for."""
+    """Transform all dimensions but the last as complex numbers, then the last, to the requested size."""
     result = aten._fft_c2r.default(self, dim, normalization, last_dim_size)
     inner = self if len(dim) == 1 else fft_c2c(self, dim[:-1], normalization, False)
     return meta_fft(result, inner, list(result.shape), [dim[-1]], forward=False)

@@ -83,7 +83,7 @@ def _weights(weight: torch.Tensor | None) -> list[int]:
 
 @override("aten.histc.default")
 def histc(**arguments: Any) -> torch.Tensor:
-    """The CPU counts floats only. Integers are accepted here, as on CUDA: models use them on every device but the
+    """The CPU counts floats only. Integers are accepted here, as on CUDA, since models use them on every device but the
     CPU."""
     dtype = arguments["self"].dtype
     if dtype is torch.bool or dtype.is_complex:
@@ -100,7 +100,7 @@ def histogram(
     weight: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no meta function of it."""
+    """torch has no meta function for this overload."""
     _check_bins(self, [bins], range, _FLOATS if range is None and self.numel() else _BINNED)
     _check_histogram(self, weight, [self.numel()], [0 if weight is None else weight.numel()])
     return self.new_empty(bins), self.new_empty(bins + 1)
@@ -110,7 +110,7 @@ def histogram(
 def histogram_of_edges(
     self: torch.Tensor, bins: torch.Tensor, weight: torch.Tensor | None = None, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no meta function of it."""
+    """torch has no meta function for this overload."""
     _check_edges(self, 0, bins)
     _check_histogram(self, weight, [self.numel()], [0 if weight is None else weight.numel()])
     _check_bins(self, [bins.numel() - 1], None, _BINNED)
@@ -131,7 +131,7 @@ def _check_points(self: torch.Tensor, count: int) -> None:
 def histogramdd_bin_edges(
     self: torch.Tensor, bins: list[int], range: list[float] | None = None, **_: Any
 ) -> list[torch.Tensor]:
-    """torch has no meta function of it."""
+    """torch has no meta function for this overload."""
     _check_points(self, len(bins))
     _check_bins(self, bins, range, _FLOATS if range is None and self.numel() else _BINNED)
     return [self.new_empty(count + 1) for count in bins]
@@ -145,7 +145,7 @@ def histogramdd(
     weight: torch.Tensor | None = None,
     **_: Any,
 ) -> torch.Tensor:
-    """torch has no meta function of it."""
+    """torch has no meta function for this overload."""
     histogramdd_bin_edges(self, bins, range)
     _check_histogram(self, weight, list(self.shape[:-1]), _weights(weight))
     return self.new_empty(bins)
@@ -155,7 +155,7 @@ def histogramdd(
 def histogramdd_of_edges(
     self: torch.Tensor, bins: list[torch.Tensor], weight: torch.Tensor | None = None, **_: Any
 ) -> torch.Tensor:
-    """torch has no meta function of it."""
+    """torch has no meta function for this overload."""
     _check_points(self, len(bins))
     for dim, edges in enumerate(bins):
         _check_edges(self, dim, edges)

@@ -13,8 +13,8 @@ from lazytpu.frontend.inference.infer import OVERRIDES, override
 aten = torch.ops.aten
 
 
-# Ops whose meta functions accept what the CPU refuses: indices of a wrong dtype, shapes that do not fit, positions out
-# of range. The CPU's own kernel is called.
+# Ops whose meta functions accept arguments that the CPU rejects: indices of a wrong dtype, incompatible shapes,
+# positions out of range. The CPU's own kernel is called.
 _ASKED = """
 bucketize gather index index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
 index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatter_add scatter_add_ scatter_reduce
@@ -23,7 +23,7 @@ scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 
 
 def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
-    """The result of the CPU's kernel for tensors that are not too large, of torch's meta function for others."""
+    """Return the result of the CPU's kernel for tensors up to LARGE elements, else of torch's meta function."""
     small = elements(arguments.values()) <= LARGE
     bound = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
     schema = op._schema.arguments
@@ -43,7 +43,7 @@ for _name in _ASKED:
 
 
 def scalar_type(dtype: torch.dtype) -> str:
-    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    """Return torch's C++ name of a dtype: "Long", "ComplexFloat"."""
     return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
 
 
@@ -87,7 +87,7 @@ def segment_reduce(
 
 @override("aten._segment_reduce_backward.default")
 def segment_reduce_backward(data: torch.Tensor, grad: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Contiguous, of the shape of data."""
+    """The result is contiguous, with the shape of data."""
     return grad.new_empty(data.shape)
 
 
@@ -104,7 +104,7 @@ def hash_tensor(**arguments: Any) -> torch.Tensor:
 
 @override("aten.nonzero_static.default")
 def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
-    """Contiguous; torch's meta function gives the strides of nonzero, which are those of a transpose."""
+    """The result is contiguous; torch's meta function returns the strides of nonzero, which are transposed."""
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
     return torch.empty((size, self.dim()), dtype=torch.int64, device="meta")
@@ -112,15 +112,16 @@ def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
 
 @override("aten.index_put_.default")
 def index_put_(**arguments: Any) -> torch.Tensor:
-    """torch's meta function cannot search a mask for its true elements."""
+    """torch's meta function cannot find the true elements of a mask."""
     if any(i is not None and i.dtype is torch.bool for i in arguments["indices"]):
         return arguments["self"]
     return _ask(aten.index_put_.default, arguments)
 
 
 def _embedding_bag(op: OpOverload, for_gradients: bool) -> None:
-    """torch's meta function accepts weights of another dtype than the table's, and any number of dimensions, and its
-    saved results have the shapes of CUDA's."""
+    """Register a meta function that checks dtypes and ranks as the CPU does, and saves the CPU's results: torch's
+    accepts weights of another dtype than the table's, and any number of dimensions, and its saved results have the
+    shapes of CUDA's."""
 
     def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
         table, weights = arguments["weight"], arguments.get("per_sample_weights")
@@ -133,7 +134,7 @@ def _embedding_bag(op: OpOverload, for_gradients: bool) -> None:
             if tensor.dim() not in ranks:
                 expected = " or ".join(f"{rank}D" for rank in ranks)
                 raise RuntimeError(f"{name} has to be a {expected} Tensor, but got Tensor of dimension {tensor.dim()}")
-        if indices.numel() != indices.shape[0]:  # torch.nn.functional makes them flat
+        if indices.numel() != indices.shape[0]:  # torch.nn.functional flattens them
             raise RuntimeError(
                 "Expected select_indices.numel() == add_indices.numel() to be true, but got false.  (Could this error "
                 "message be improved?  If so, please report an enhancement request to PyTorch.)"

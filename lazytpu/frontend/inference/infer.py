@@ -22,7 +22,8 @@ aten = torch.ops.aten
 
 
 def to_meta(value: Any) -> Any:
-    """tpu tensors become meta tensors of the same size and stride; devices become meta; the rest stays."""
+    """Convert tpu tensors to meta tensors of the same size and stride, and devices to meta; other values are
+    unchanged."""
     if isinstance(value, torch.Tensor):
         if value.device.type != "tpu":
             return value
@@ -36,44 +37,47 @@ def to_meta(value: Any) -> Any:
     return value
 
 
-_KNOWN = 16_384  # layouts of results that are remembered, some 1 kB each with their keys
+_KNOWN = 16_384  # maximum number of cached layouts, about 1 kB each with their keys
 _known: dict[Any, tuple[Any, ...]] = {}
-# What an inference can depend on besides tensors, by value. Other types, such as symbolic sizes, are not remembered.
+# Argument types besides tensors that an inference can depend on by value. Other types, such as symbolic sizes, are not
+# cached.
 _STATIC = frozenset(
     {int, float, complex, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 
 
 class _NotStatic(Exception):
-    """An argument that is no part of a key: a tensor on the CPU, whose value may matter, or a generator."""
+    """An argument that cannot be part of a key: a tensor on the CPU, whose value may matter, or a generator."""
 
 
 def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
-    """One entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor, a number.
+    """Return one entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor, or a
+    number.
 
-    `bound` are the arguments by schema name. Raises what torch raises for these arguments. Torch's meta functions take
-    100 to 800 us, and a loop in a step infers the same for each iteration; so the results of torch's own ops are
-    remembered by all that they depend on. Errors are not.
+    `bound` are the arguments by schema name. Raises torch's errors for these arguments.
+
+    torch's meta functions take 100 to 800 us, and a loop in a step infers the same for each iteration. So the results
+    of torch's own ops are cached under everything that they depend on. Errors are not cached.
     """
     if op.namespace != "aten":  # other libraries may register other functions later
         return _infer(op, bound)
     if torch.are_deterministic_algorithms_enabled() or torch.is_autocast_enabled("cpu"):
-        return _infer(op, bound)  # some ops warn; `ask_cpu` may be given another dtype
+        return _infer(op, bound)  # some ops warn; `ask_cpu` may get another dtype
     try:
         key = (op, torch.get_default_dtype(), *[(name, _token(value)) for name, value in bound.items()])
-        known = _known.get(key)
-    except (_NotStatic, TypeError):  # sizes that are symbols have no hash
+        layouts = _known.get(key)
+    except (_NotStatic, TypeError):  # symbolic sizes have no hash
         return _infer(op, bound)
-    if known is None:
-        known = _infer(op, bound)
+    if layouts is None:
+        layouts = _infer(op, bound)
         if len(_known) >= _KNOWN:
             _known.clear()
-        _known[key] = known
-    return known
+        _known[key] = layouts
+    return layouts
 
 
 def _token(value: Any) -> Any:
-    """An argument's part of the key: True, 1 and 1.0 differ."""
+    """Return an argument's part of the key; True, 1 and 1.0 differ."""
     kind = type(value)
     if kind in _STATIC:
         return kind, value
@@ -93,16 +97,19 @@ def _infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         with torch.no_grad():
             try:
                 results = _computed(op, arguments)
-            except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
+            except Exception as refusal:  # noqa: BLE001 (meta functions assert, index, divide)
                 results = ask_cpu(op, partial(call, op), bound, refusal)
     finally:
-        torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
+        # An interrupt on the way into or out of no_grad() would leave gradients disabled.
+        torch.set_grad_enabled(enabled)
     return _layouts(op, arguments, results, layout)
 
 
 def derive(op: OpOverload, arguments: dict[str, Any]) -> tuple[Any, ...]:
-    """As `infer`, for meta tensors whose sizes are SymInts: the layouts have SymInts as well. Raises what torch's meta
-    functions do, in Python, and where these need the number of a size."""
+    """Do the same as `infer` for meta tensors whose sizes are SymInts: the layouts have SymInts as well.
+
+    Raises the errors of torch's meta functions in Python, also where these need a concrete size.
+    """
     enabled = torch.is_grad_enabled()
     try:
         with torch.no_grad(), python_dispatch():
@@ -112,25 +119,25 @@ def derive(op: OpOverload, arguments: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _computed(op: OpOverload, arguments: dict[str, Any]) -> Any:
-    """The results of a meta function, or its override, for meta tensors. Raises what these do, and what the CPU refuses
-    beside that."""
+    """Run an op's meta function, or its override, on meta tensors. Raises their errors, and the errors that only the
+    CPU raises."""
     override, refuse, target = OVERRIDES.get(str(op)), REFUSALS.get(str(op)), arguments.get("self")
-    kept = target.shape if op._schema.is_mutable and isinstance(target, torch.Tensor) else None
+    shape_before = target.shape if op._schema.is_mutable and isinstance(target, torch.Tensor) else None
     if refuse is not None:
         refuse(**arguments)
     _check_kept(op, arguments)
     results = call(op, arguments) if override is None else override(**arguments)
-    if kept is not None and results is target:  # the meta function of floor_divide_ resizes it
-        check_shape(kept, results.shape)
+    if shape_before is not None and results is target:  # the meta function of floor_divide_ resizes it
+        check_shape(shape_before, results.shape)
     return results
 
 
 def _layouts(op: OpOverload, arguments: dict[str, Any], results: Any, make: Callable[..., Layout]) -> tuple[Any, ...]:
-    """The layouts of results that a meta function gave."""
+    """Return the layouts of the results of a meta function."""
     if is_iterated(op):
         results = iterated(op, arguments, results)
-    if "output_mask" in arguments:  # some meta functions give gradients that were not asked for
-        results = [r if asked else None for r, asked in zip(results, arguments["output_mask"], strict=True)]
+    if "output_mask" in arguments:  # some meta functions return gradients that were not requested
+        results = [r if wanted else None for r, wanted in zip(results, arguments["output_mask"], strict=True)]
     returns = op._schema.returns
     if len(returns) == 1:
         results = (results,)
@@ -150,14 +157,14 @@ def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
 
 @functools.cache
 def is_pointwise(op: OpOverload) -> bool:
-    """Whether an op, or the functional form of one that writes, is tagged pointwise: torch does not tag all that
-    write."""
-    other = activation.engine().functional(op)
-    return torch.Tag.pointwise in op.tags or (other is not None and torch.Tag.pointwise in other.tags)
+    """Return whether an op, or the functional form of an op that writes, is tagged pointwise; torch tags only some ops
+    that write."""
+    functional = activation.engine().functional(op)
+    return torch.Tag.pointwise in op.tags or (functional is not None and torch.Tag.pointwise in functional.tags)
 
 
 def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
-    """Raise RuntimeError when an in-place op would write another shape than its target has. Meta functions of
+    """Raise RuntimeError when an in-place op would write a result of another shape than its target. Meta functions of
     comparisons and others do not check it."""
     if not op._schema.is_mutable:
         return
@@ -165,16 +172,16 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
     if len(written) != 1:
         return
     target = arguments.get(written[0])
-    others = [v for name, v in arguments.items() if name not in written]
+    operands = [v for name, v in arguments.items() if name not in written]
     if isinstance(target, list):
-        lists = [v for v in others if isinstance(v, list) and v and isinstance(v[0], torch.Tensor)]
-        for i, one in enumerate(target):
-            _check_broadcast(one, [v[i] for v in lists if i < len(v)])
+        lists = [v for v in operands if isinstance(v, list) and v and isinstance(v[0], torch.Tensor)]
+        for i, tensor in enumerate(target):
+            _check_broadcast(tensor, [v[i] for v in lists if i < len(v)])
     elif not isinstance(target, torch.Tensor):
         return
     elif is_pointwise(op):
-        _check_broadcast(target, others)
-    elif (functional := activation.engine().functional(op)) is not None and _tensors(others):
+        _check_broadcast(target, operands)
+    elif (functional := activation.engine().functional(op)) is not None and _tensors(operands):
         result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
             check_shape(target.shape, result.shape)
@@ -196,8 +203,8 @@ def check_shape(target: torch.Size, shape: torch.Size) -> None:
 
 
 def _layout(result: Any, make: Callable[..., Layout]) -> Any:
-    """Kernels allocate dense memory; where a meta function returns overlapping or gapped strides, it means
-    contiguous."""
+    """Return the layout of a result. Kernels allocate dense memory, so overlapping or gapped strides of a meta function
+    mean contiguous."""
     if result is None or isinstance(result, int):
         return result
     if isinstance(result, list | tuple):
@@ -206,7 +213,7 @@ def _layout(result: Any, make: Callable[..., Layout]) -> Any:
     return make(result.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
 
 
-# Ops whose meta function is missing, or wrong about the strides that the CPU gives.
+# Ops whose meta function is missing, or returns other strides than the CPU.
 OVERRIDES: dict[str, Any] = {}
 
 
@@ -222,15 +229,15 @@ def override(*names: str) -> Any:
 
 
 def _multiplied(op: OpOverload, first: str, second: str, product: OpOverload | None = None) -> None:
-    """The CPU refuses matrices of two dtypes, and to add a product, of the op `product`, to what does not expand to it;
-    the meta functions do not."""
+    """Register a meta function that rejects matrices of different dtypes, and `self` if it does not expand to the shape
+    of `product`. torch's meta functions do not."""
 
     def check(**arguments: Any) -> torch.Tensor:
-        one, other = arguments[first], arguments[second]
-        if one.dtype != other.dtype:
-            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one.dtype} != {other.dtype}")
+        left, right = arguments[first], arguments[second]
+        if left.dtype != right.dtype:
+            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {left.dtype} != {right.dtype}")
         if product is not None:
-            shape = product(one, other).shape
+            shape = product(left, right).shape
             if torch.broadcast_shapes(arguments["self"].shape, shape) != shape:
                 raise RuntimeError(f"{list(arguments['self'].shape)} does not expand to {list(shape)}")
         return op(**arguments)
@@ -260,7 +267,7 @@ for _op, _first, _second, *_product in (
     "aten._fused_adagrad_.tensor_lr",
 )
 def fused_step(**arguments: Any) -> tuple[()]:
-    """Optimizer steps that only write have nothing to infer, and torch has no meta functions of these."""
+    """Optimizer steps that only write have no results, and torch has no meta functions for these."""
     return ()
 
 
@@ -292,11 +299,11 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.T
 
 @override("aten.multi_margin_loss_backward.default", "aten.multilabel_margin_loss_backward.default")
 def gradient_of_self(**arguments: Any) -> torch.Tensor:
-    """torch has no meta function of these: a contiguous gradient of self."""
+    """torch has no meta functions for these ops: return a contiguous gradient of self."""
     return torch.empty_like(arguments["self"], memory_format=torch.contiguous_format)
 
 
 @override("aten.nansum.default")
 def nansum(self: torch.Tensor, dim: list[int] | None = None, keepdim: bool = False, **dtype: Any) -> torch.Tensor:
-    """Over no dims it sums all, which torch's meta function does not."""
+    """Without dimensions it sums over all of them, unlike torch's meta function."""
     return aten.nansum.default(self, dim or None, keepdim, **dtype)

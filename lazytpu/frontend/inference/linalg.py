@@ -17,38 +17,38 @@ aten = torch.ops.aten
 
 
 def column_major(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A meta tensor of matrices in LAPACK's order."""
+    """Return a meta tensor of matrices in LAPACK's order."""
     return torch.empty((*shape[:-2], shape[-1], shape[-2]), dtype=dtype, device="meta").mT
 
 
 def broadcast(*shapes: tuple[int, ...]) -> torch.Size:
-    """The shape that shapes broadcast to. Raises the CPU's error, where `torch.broadcast_shapes` has another text."""
+    """Return the broadcast shape. Raises the CPU's error, whose text differs from that in `torch.broadcast_shapes`."""
     return torch.broadcast_tensors(*[torch.empty(shape, device="meta") for shape in shapes])[0].shape
 
 
 @override("aten.geqrf.default")
 def geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no meta function of it: factors in column-major order, as from LAPACK, and tau."""
+    """torch has no meta function for it: return factors in column-major order, as from LAPACK, and tau."""
     factors = torch.empty_like(self.mT, memory_format=torch.contiguous_format).mT
     return factors, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))
 
 
 @override("aten._linalg_check_errors.default")
 def check_errors(**arguments: Any) -> tuple[()]:
-    """It returns nothing, and cannot check without values."""
+    """Do nothing: it returns nothing, and cannot check without values."""
     return ()
 
 
 @override("aten.linalg_eig.default")
 def eig(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvectors in column-major order."""
+    """The eigenvectors are in column-major order."""
     values, vectors = aten.linalg_eig.default(self)
     return values, column_major(tuple(vectors.shape), vectors.dtype)
 
 
 @override("aten._linalg_svd.default")
 def svd(**arguments: Any) -> tuple[torch.Tensor, ...]:
-    """Vᴴ in column-major order too."""
+    """Vᴴ is in column-major order, too."""
     if arguments.get("driver") is not None:
         raise RuntimeError(
             "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
@@ -57,11 +57,11 @@ def svd(**arguments: Any) -> tuple[torch.Tensor, ...]:
     return u, values, column_major(tuple(vh.shape), vh.dtype) if vh.dim() > 1 else vh
 
 
-# -- what the CPU has no kernel for
+# -- dtypes without a CPU kernel
 
 
 def refuse(op: OpOverload, argument: str, kernel: str, accepted: Callable[[torch.dtype], bool]) -> None:
-    """After torch's own checks `op` refuses a dtype of `argument` as the CPU's `kernel` does."""
+    """Let `op` reject a dtype of `argument` as the CPU's `kernel` does, after torch's own checks."""
     inner = OVERRIDES.get(str(op), op)
 
     def check(**arguments: Any) -> Any:

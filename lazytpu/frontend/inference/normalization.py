@@ -1,4 +1,4 @@
-"""Meta functions of normalizations: which statistics the CPU saves for the gradient, and in which dtype."""
+"""Meta functions of normalizations: the statistics that the CPU saves for the gradient, and their dtypes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _PARAMETERS = ("weight", "bias", "running_mean", "running_var")
 
 
 def _saved_dtype(x: torch.Tensor, arguments: dict[str, Any]) -> torch.dtype:
-    """That of the parameters if there are any, else of the input (`param_scalar_type`). Parameters have the input's
-    dtype, or float32 for an input in half precision (`check_mixed_data_type`)."""
+    """Return the dtype of the parameters if there are any, else of the input (`param_scalar_type`).
+
+    Parameters have the input's dtype, or float32 for an input in half precision (`check_mixed_data_type`).
+    """
     parameters = [arguments[name].dtype for name in _PARAMETERS if arguments.get(name) is not None]
     if not set(parameters) <= {x.dtype} and not (x.dtype.itemsize == 2 and set(parameters) == {torch.float32}):
         raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
@@ -26,22 +28,22 @@ def _saved_dtype(x: torch.Tensor, arguments: dict[str, Any]) -> torch.dtype:
 
 def _of_batches(op: OpOverload) -> None:
     def infer(**arguments: Any) -> tuple[torch.Tensor, ...]:
-        """Mean and 1 / deviation of the batch; by running statistics nothing is saved: empty tensors."""
+        """Return the mean and 1 / deviation of the batch; empty tensors with running statistics, which save nothing."""
         x = arguments["input"]
-        output, mean, rstd, *rest = op(**arguments)
+        output, mean, rstd, *reserve = op(**arguments)
         dtype = _saved_dtype(x, arguments)
         shape = mean.shape if arguments.get("training", "with_update" in str(op)) else (0,)
         output = contiguous(output) if x.is_contiguous() else of_format(output, x)
         if "functional" in str(op):  # the new running statistics, which torch's decomposition widens
-            rest[-2:] = [torch.empty_like(arguments[name]) for name in ("running_mean", "running_var")]
-        return output, mean.new_empty(shape, dtype=dtype), rstd.new_empty(shape, dtype=dtype), *rest
+            reserve[-2:] = [torch.empty_like(arguments[name]) for name in ("running_mean", "running_var")]
+        return output, mean.new_empty(shape, dtype=dtype), rstd.new_empty(shape, dtype=dtype), *reserve
 
     OVERRIDES[str(op)] = infer
 
 
 def _of_elements(op: OpOverload) -> None:
     def infer(**arguments: Any) -> tuple[torch.Tensor, ...]:
-        """Means and 1 / deviations of layers or groups."""
+        """Return the means and 1 / deviations of layers or groups."""
         output, mean, rstd = op(**arguments)
         dtype = _saved_dtype(output, arguments)
         return output, mean.new_empty(mean.shape, dtype=dtype), rstd.new_empty(rstd.shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Meta functions of random samples, and of ops that the CPU computes for some dtypes only."""
+"""Meta functions of random samples, and of ops that the CPU computes only for some dtypes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from lazytpu.frontend.inference.infer import OVERRIDES, override
 
 aten = torch.ops.aten
 
-# A float has so many bits that counting is exact (`at::scalar_tensor` of n, and n - 1 numbers before it).
+# dtype -> the largest n up to which its integers are exact (`at::scalar_tensor` of n, and of the n - 1 numbers before
+# it).
 _COUNTED = {torch.float16: 2**11 + 1, torch.float32: 2**24 + 1, torch.float64: 2**53 + 1}
 
 
 def _name(dtype: torch.dtype) -> str:
-    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    """Return torch's C++ name of a dtype: "Long", "ComplexFloat"."""
     return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
 
 
 @override("aten.multinomial.default")
 def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False, generator: Any = None) -> torch.Tensor:
-    """int64 [*, num_samples]. Refuses what the CPU does (`multinomial_out` in Distributions.cpp)."""
+    """int64 [*, num_samples]. Raises the CPU's errors (`multinomial_out` in Distributions.cpp)."""
     if self.dim() not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not self.is_floating_point():
@@ -38,8 +39,8 @@ def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False,
 
 @override("aten.full.default")
 def full(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
-    """complex64 for a complex number, also where the default dtype is float16: there the meta function makes complex32
-    (`infer_full_options`)."""
+    """Infer complex64 for a complex number, also if the default dtype is float16, where the meta function infers
+    complex32 (`infer_full_options`)."""
     if dtype is None and isinstance(fill_value, complex) and torch.get_default_dtype() is torch.float16:
         dtype = torch.complex64
     return aten.full.default(size, fill_value, dtype=dtype, **options)
@@ -47,7 +48,7 @@ def full(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **opti
 
 @override("aten.randperm.default", "aten.randperm.generator")
 def randperm(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
-    """A vector of n numbers, all of which the dtype has to hold."""
+    """A vector of n numbers, all of which the dtype must represent."""
     kind = torch.int64 if dtype is None else dtype
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
@@ -56,19 +57,19 @@ def randperm(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> tor
     if n > _COUNTED.get(kind, n):
         raise RuntimeError(f"n cannot be greater than {_COUNTED[kind]} for {_name(kind)} type.")
     if not kind.is_floating_point and n > 0:
-        aten.scalar_tensor.default(n - 1, dtype=kind, device="cpu")  # raises what the CPU does
+        aten.scalar_tensor.default(n - 1, dtype=kind, device="cpu")  # raises the CPU's error
     return torch.empty(n, dtype=kind, device="meta")
 
 
 def _drawn(kernel: str, parameter: torch.Tensor) -> None:
-    """Refuse dtypes that the CPU's `kernel` draws no samples of."""
+    """Raise NotImplementedError for a dtype in which the CPU's `kernel` draws no samples."""
     if parameter.dtype not in (torch.float32, torch.float64):
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{_name(parameter.dtype)}'")
 
 
 @override("aten.binomial.default")
 def binomial(count: torch.Tensor, prob: torch.Tensor, generator: Any = None) -> torch.Tensor:
-    """torch has no meta function of it: the broadcast shape."""
+    """torch has no meta function for it: return the broadcast shape."""
     for argument, tensor in (("count", count), ("prob", prob)):
         if not tensor.is_floating_point():
             kind = _name(tensor.dtype)
@@ -81,27 +82,27 @@ def binomial(count: torch.Tensor, prob: torch.Tensor, generator: Any = None) -> 
 
 @override("aten._sample_dirichlet.default")
 def sample_dirichlet(self: torch.Tensor, generator: Any = None) -> torch.Tensor:
-    """torch has no meta function of it."""
+    """torch has no meta function for it."""
     _drawn("dirichlet", self)
     return torch.empty(self.shape, dtype=self.dtype, device="meta")
 
 
 @override("aten._standard_gamma.default")
 def standard_gamma(self: torch.Tensor, generator: Any = None) -> torch.Tensor:
-    """A number for each shape parameter."""
+    """Return a number for each shape parameter."""
     _drawn("gamma_cpu", self)
     return aten._standard_gamma.default(self)
 
 
 @override("aten._dirichlet_grad.default")
 def dirichlet_grad(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    """torch has no meta function of it."""
+    """torch has no meta function for it."""
     return torch.empty_like(aten.add.Tensor(aten.add.Tensor(x, alpha), total))
 
 
 @override("aten._standard_gamma_grad.default")
 def standard_gamma_grad(self: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """torch has no meta function of it: the broadcast shape, in row-major order."""
+    """torch has no meta function for it: return the broadcast shape, in row-major order."""
     if self.dtype not in (torch.float32, torch.float64):
         raise NotImplementedError(f"\"_standard_gamma_grad_cpu\" not implemented for '{_name(self.dtype)}'")
     if self.dtype != output.dtype:
@@ -110,7 +111,7 @@ def standard_gamma_grad(self: torch.Tensor, output: torch.Tensor) -> torch.Tenso
 
 
 def _check_parts(first: torch.Tensor, second: torch.Tensor) -> None:
-    """Both parts of a complex number have to be floats of one dtype (`complex_check_floating`,
+    """Raise RuntimeError unless both parts of a complex number are floats of one dtype (`complex_check_floating`,
     `complex_check_dtype`)."""
     accepted = (torch.float16, torch.float32, torch.float64)
     if first.dtype not in accepted or second.dtype not in accepted:
@@ -145,7 +146,8 @@ def heaviside(self: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _subtraction(op: OpOverload) -> None:
-    """`op` refuses bools, which torch's meta function does for two of them only (`sub_check` in BinaryOps.h)."""
+    """Let `op` reject any bool operand; torch's meta function does so only for two of them (`sub_check` in
+    BinaryOps.h)."""
 
     def infer(**arguments: Any) -> Any:
         bools = [
@@ -169,8 +171,7 @@ for _op in (aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.sub_.Scalar
 
 
 def _made_as_on_the_cpu(op: OpOverload, *smallest: int) -> None:
-    """`op` creates a tensor of numbers. The CPU's kernel is called for the `smallest` one, to check that it supports
-    the dtype."""
+    """Let `op`, which creates a tensor of numbers, check its dtype by the CPU's kernel for the `smallest` arguments."""
 
     def infer(**arguments: Any) -> torch.Tensor:
         result = op(**arguments)
@@ -194,14 +195,14 @@ for _op, *_smallest in (
 
 @override("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
 def kaiser_window(window_length: int, *_: Any, dtype: torch.dtype | None = None, **_options: Any) -> torch.Tensor:
-    """torch has no implementation of it but the CPU's kernel."""
+    """torch implements it only by the CPU's kernel."""
     aten.kaiser_window.default(min(window_length, 2), dtype=dtype, device="cpu")
     return torch.empty(window_length, dtype=dtype, device="meta")
 
 
 @override("aten.ldexp.Tensor")
 def ldexp(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """For integers its dtype is that of a quotient: torch's decomposition gives float32 whatever the default dtype
-    is."""
+    """For integers the dtype is the dtype of a quotient; torch's decomposition returns float32 whatever the default
+    dtype is."""
     floating = any(t.is_floating_point() or t.is_complex() for t in (self, other))
     return aten.ldexp.Tensor(self, other) if floating else aten.div.Tensor(self, other)

@@ -1,7 +1,7 @@
-"""What the compiler of a platform lacks. Such an op is refused at its call, on that platform and in a rehearsal for it.
-Otherwise the cut would fail, far from the user's line, or the process would end, as on a TPU.
+"""Ops that a platform's compiler lacks. Such an op raises at its call, on that platform and in a rehearsal for it.
+Otherwise the cut would fail, far from the user's line, or the process would crash, as on a TPU.
 
-What a compiler lacks and lazytpu computes in another way is in `lazytpu.lowering.templates`.
+Ops that a compiler lacks and lazytpu computes in another way are in `lazytpu.lowering.templates`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True)
 class Lack:
-    """Ops (a regular expression) that a platform lacks: if one of `dtypes` is among operands and results, or always if
-    there are none. `instead` tells the user what to do."""
+    """Ops (a regular expression) that a platform lacks for some `dtypes` of operands and results; for all dtypes if
+    empty.
+
+    `instead` tells the user what to do.
+    """
 
     platform: str
     ops: str
@@ -54,8 +57,8 @@ LACKS = (
         "float32, or float64 for sums above 2^24, or compute it on the CPU: x.cpu()",
         frozenset({torch.int64}),
     ),
-    # libtpu 0.0.42: convert, divide, abs, pad, transpose, tanh, power and others end the compiler's process or are
-    # refused by it; add, multiply, exp and sums are not.
+    # libtpu 0.0.42: convert, divide, abs, pad, transpose, tanh, power and others crash the compiler or are rejected by
+    # it; add, multiply, exp and sums work.
     Lack(
         "tpu",
         "",
@@ -65,12 +68,12 @@ LACKS = (
         frozenset({torch.complex128}),
     ),
 )
-"What every platform lacks."
+"The ops that each platform lacks."
 
 
 def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform: str | None) -> None:
-    """Raise NotImplementedError when `platform` (None: that of the device) lacks the op at these dtypes. `results` are
-    the layouts of its results."""
+    """Raise NotImplementedError when `platform` (None: the device's) lacks the op at these dtypes. `results` are the
+    layouts of its results."""
     platform = platform or activation.device().platform()
     lacks = [lack for lack in LACKS if lack.platform == platform]
     if not lacks:
@@ -82,7 +85,7 @@ def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform
 
 
 def _dtypes(values: Any) -> Iterator[torch.dtype]:
-    """The dtypes of tensors and layouts, and of the storages behind views."""
+    """Yield the dtypes of tensors and layouts, and of the storages behind views."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _dtypes(value)
@@ -90,6 +93,6 @@ def _dtypes(values: Any) -> Iterator[torch.dtype]:
             yield value.dtype
         elif isinstance(value, torch.Tensor):
             yield value.dtype
-            held: Any = getattr(value.untyped_storage(), "_value", None)
-            if held is not None:
-                yield held.layout.dtype
+            stored: Any = getattr(value.untyped_storage(), "_value", None)
+            if stored is not None:
+                yield stored.layout.dtype

@@ -1,5 +1,5 @@
-"""Fused LSTM and GRU cells: their arguments, and the shapes of their results. torch's meta functions are missing, or
-compare devices."""
+"""Fused LSTM and GRU cells: argument checks, and shapes of results. torch's meta functions are missing, or compare
+devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _plain(like: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def _check(op: str, input_gates: torch.Tensor, hidden_gates: torch.Tensor, state: torch.Tensor, *biases: Any) -> None:
-    """What the op's kernel for other devices checks: raises RuntimeError when sizes or dtypes do not fit."""
+    """Make the checks of the op's kernels for other devices. Raises RuntimeError when sizes or dtypes do not match."""
     batch, size = input_gates.shape
     expected = {"hidden_gates": (hidden_gates, (batch, size)), "state": (state, (batch, state.shape[-1]))}
     expected |= {
@@ -36,7 +36,7 @@ def lstm_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """(hy, cy, the activated gates). The state alone may have another dtype: it is promoted."""
+    """Return (hy, cy, the activated gates). Only the state may have another dtype: it is promoted."""
     _check("_thnn_fused_lstm_cell", input_gates, hidden_gates, cx, input_bias, hidden_bias)
     dtype = torch.promote_types(input_gates.dtype, cx.dtype)
     return _plain(cx).to(dtype), _plain(cx).to(dtype), _plain(input_gates)
@@ -44,9 +44,9 @@ def lstm_cell(
 
 @override("aten._thnn_fused_lstm_cell_backward_impl.default")
 def lstm_cell_backward(
-    cx: torch.Tensor, workspace: torch.Tensor, has_bias: bool, **rest: Any
+    cx: torch.Tensor, workspace: torch.Tensor, has_bias: bool, **unused: Any
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of the gates, of cx, and of the bias if there is one."""
+    """Return gradients of the gates, of cx, and of the bias if there is one."""
     return _plain(workspace), _plain(cx), _plain(workspace, workspace.shape[1]) if has_bias else None
 
 
@@ -58,14 +58,14 @@ def gru_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """(hy, what its gradient needs)."""
+    """Return (hy, the workspace for its gradient)."""
     _check("_thnn_fused_gru_cell", input_gates, hidden_gates, hx, input_bias, hidden_bias)
     return _plain(hx), _plain(hx, hx.shape[0], 5 * hx.shape[1])
 
 
 @override("aten._thnn_fused_gru_cell_backward.default")
-def gru_cell_backward(grad_hy: torch.Tensor, has_bias: bool, **rest: Any) -> tuple[torch.Tensor | None, ...]:
-    """Gradients of the input's gates, the hidden gates, hx, and the biases if there are any."""
+def gru_cell_backward(grad_hy: torch.Tensor, has_bias: bool, **unused: Any) -> tuple[torch.Tensor | None, ...]:
+    """Return gradients of the input's gates, the hidden gates, hx, and the biases if there are any."""
     batch, hidden = grad_hy.shape
     gates = [_plain(grad_hy, batch, 3 * hidden) for _ in range(2)]
     biases = [_plain(grad_hy, 3 * hidden) if has_bias else None for _ in range(2)]

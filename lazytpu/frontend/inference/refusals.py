@@ -1,4 +1,4 @@
-"""What the CPU's kernels refuse and torch's meta functions accept, op by op. Checked on the miss path.
+"""Arguments that the CPU's kernels reject and torch's meta functions accept, op by op. Checked on the miss path.
 
 Each function gets the op's arguments by name. If it raises, the CPU's own message is used unless tensors are large
 (`cpu_errors`).
@@ -37,7 +37,7 @@ def extremum_along(self: torch.Tensor, dim: int, keepdim: bool = False) -> None:
 
 
 @refusal("aten._scaled_mm.default")
-def scaled_product(self: torch.Tensor, mat2: torch.Tensor, **others: Any) -> None:
+def scaled_product(self: torch.Tensor, mat2: torch.Tensor, **unused: Any) -> None:
     if self.dim() == mat2.dim() == 2 and self.shape[1] != mat2.shape[0]:
         shapes = f"{self.shape[0]}x{self.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]}"
         raise RuntimeError(f"mat_a and mat_b shapes cannot be multiplied ({shapes})")
@@ -53,13 +53,13 @@ def sort(self: torch.Tensor, dim: int = -1, **order: Any) -> None:
 
 
 @refusal("aten.std.correction", "aten.var.correction", "aten.std_mean.correction", "aten.var_mean.correction")
-def spread(self: torch.Tensor, *rest: Any, **options: Any) -> None:
+def spread(self: torch.Tensor, *unused: Any, **options: Any) -> None:
     if not (self.is_floating_point() or self.is_complex()):
         raise RuntimeError("std and var only support floating point and complex dtypes")
 
 
 @refusal("aten.rrelu_with_noise.default", "aten.rrelu_with_noise_.default")
-def noise(self: torch.Tensor, training: bool = False, **others: Any) -> None:
+def noise(self: torch.Tensor, training: bool = False, **unused: Any) -> None:
     if training and self.dtype == torch.float16:
         raise NotImplementedError("\"rrelu_with_noise_out_cpu\" not implemented for 'Half'")
 
@@ -77,12 +77,12 @@ def samples(
     rank = len(output_size)
     if self.dim() in (rank + 1, rank + 2):
         batch = self.shape[0] if self.dim() == rank + 2 else 1
-        given, expected = list(random_samples.shape), [self.shape[-rank - 1], rank]
-        if len(given) != 3 or given[0] < batch or given[1:] != expected:
-            raise RuntimeError(f"expected samples of shape {[batch, *expected]}, but got {given}")
+        shape, expected = list(random_samples.shape), [self.shape[-rank - 1], rank]
+        if len(shape) != 3 or shape[0] < batch or shape[1:] != expected:
+            raise RuntimeError(f"expected samples of shape {[batch, *expected]}, but got {shape}")
 
 
 @refusal("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
-def nll_loss(self: torch.Tensor, target: torch.Tensor, *rest: Any, **options: Any) -> None:
+def nll_loss(self: torch.Tensor, target: torch.Tensor, *unused: Any, **options: Any) -> None:
     if target.dtype not in (torch.int64, torch.uint8):
         raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype}")

@@ -1,8 +1,8 @@
-"""Sizes and dims that the CPU's kernels refuse and torch's meta functions accept: a dim that does not exist, and empty
-tensors where an op needs elements.
+"""Sizes and dimensions that the CPU's kernels reject and torch's meta functions accept: a dimension that does not
+exist, and empty tensors where an op needs elements.
 
-The CPU's own kernel is called, on the miss path: for empty tensors no values can change its answer, and a dim that does
-not exist is refused whatever the sizes are.
+The CPU's own kernel is called, on the miss path. For empty tensors no values can change its answer, and a dimension
+that does not exist is rejected for all sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_DIM = "Dimension out of range"
 
 
 def check_dims(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
-    """Raise the CPU's error when it refuses these sizes and dims; `results` as in `check_dtypes`."""
+    """Raise the CPU's error when it rejects these sizes and dimensions; `results` as in `check_dtypes`."""
     operands = list(tensors_of(bound.values()))
     if not operands or UNASKED.match(str(op)):
         return
@@ -39,7 +39,8 @@ def check_dims(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
 
 
 def _is_astray(op: OpOverload, bound: dict[str, Any], rank: int) -> bool:
-    """Whether an argument names a dim that a tensor of this rank lacks; some ops accept it all the same."""
+    """Return whether an argument names a dimension that a tensor of this rank lacks; some ops accept it all the
+    same."""
     last = max(rank, 1)
     for name in _dims(op):
         value = bound.get(name)
@@ -55,11 +56,11 @@ def _dims(op: OpOverload) -> tuple[str, ...]:
 
 
 def _said(op: OpOverload, arguments: dict[str, Any]) -> Exception | None:
-    """The CPU's error, if there is one."""
+    """Return the CPU's error, or None."""
     with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warned about at the call itself
+        warnings.simplefilter("ignore")  # the call itself warns
         try:
             call(op, arguments)
-        except Exception as error:  # noqa: BLE001  (the caller raises it)
+        except Exception as error:  # noqa: BLE001 (re-raised by the caller)
             return error.with_traceback(None)
     return None

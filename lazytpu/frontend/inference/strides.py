@@ -1,7 +1,7 @@
-"""Strides of pointwise results, as TensorIterator.cpp gives them.
+"""Strides of pointwise results, by the rules of TensorIterator.cpp.
 
-torch's meta functions agree with the CPU's kernels on most inputs; they differ where dims have size 1, where inputs are
-broadcast, and where an op is not pointwise to them (copysign, threshold_backward).
+torch's meta functions agree with the CPU's kernels on most inputs. They differ if dimensions have size 1, if inputs are
+broadcast, and for ops that they do not treat as pointwise (copysign, threshold_backward).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _OTHERWISE = frozenset(
     mvlgamma glu angle huber_loss binary_cross_entropy copy fill zeros_like ones_like full_like rand_like empty_like
     rrelu_with_noise""".split()
 )
-_TOO = frozenset(("complex", "mse_loss", "smooth_l1_loss", "where"))  # pointwise, and not tagged so
+_TOO = frozenset(("complex", "mse_loss", "smooth_l1_loss", "where"))  # pointwise, but not tagged
 _REVERSED = frozenset(("threshold_backward",))  # kernels that pass their operands in another order
-# Numbers are operands of these, 0-d ones; of the others they are settings.
+# For these ops numbers are operands, as 0-d tensors; for the others they are settings.
 _WITH_NUMBERS = frozenset(
     """add sub mul div rsub remainder fmod floor_divide eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor __and__
     __or__ __xor__ __lshift__ __rshift__ bitwise_left_shift bitwise_right_shift copysign xlogy special_xlog1py
@@ -34,13 +34,13 @@ _WITH_NUMBERS = frozenset(
 
 
 def is_iterated(op: OpOverload) -> bool:
-    """Whether the CPU's kernel is a loop over all elements of all operands."""
+    """Return whether the CPU's kernel is a loop over all elements of all operands."""
     name = op._schema.name.partition("::")[2]
     return name in _TOO or (torch.Tag.pointwise in op.tags and name not in _OTHERWISE)
 
 
 def iterated(op: OpOverload, arguments: dict[str, Any], result: Any) -> Any:
-    """The (meta) result of a pointwise op, with the strides that the CPU gives it."""
+    """Return the (meta) result of a pointwise op, with the CPU's strides."""
     name = op._schema.name.partition("::")[2]
     if not isinstance(result, Tensor) or any(r.alias_info for r in op._schema.returns):
         return result
@@ -65,7 +65,7 @@ def _is_operand(name: str, type_: str) -> bool:
 
 
 def output_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
-    """Strides of a new result of operands (size, stride) that broadcast to `shape`."""
+    """Return the strides of a new result of operands (size, stride) that broadcast to `shape`."""
     if all(size == shape for size, _ in operands):
         strides = [stride for _, stride in operands]
         metas = [torch.empty_strided(shape, stride, device="meta") for stride in strides]
@@ -81,13 +81,14 @@ def output_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shap
 def _broadcast(shape: Shape, size: Shape, stride: Shape) -> Shape:
     new = len(shape) - len(size)
     seen = zip(size, stride, shape[new:], strict=True)
-    return (0,) * new + tuple(0 if n == 1 and whole != 1 else t for n, t, whole in seen)
+    return (0,) * new + tuple(0 if n == 1 and full != 1 else t for n, t, full in seen)
 
 
 def _permuted(shape: Shape, strides: list[Shape]) -> Shape:
-    """`reorder_dimensions`: an insertion sort of the dims, in which the first operand that orders two dims decides."""
+    """Sort the dimensions as `reorder_dimensions` does: an insertion sort, in which the first operand that orders two
+    dimensions decides."""
     rank = len(shape)
-    order = list(reversed(range(rank)))  # the innermost dim first
+    order = list(reversed(range(rank)))  # the innermost dimension first
     for i in range(1, rank):
         moving = i
         for before in reversed(range(i)):

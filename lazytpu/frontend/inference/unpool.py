@@ -1,5 +1,5 @@
-"""Meta functions of unpooling, whose result has its input's memory format, as the CPU's kernel gives it, and of the
-gradient of fractional pooling, of which torch has one in two dimensions only."""
+"""Meta functions of unpooling, whose result has its input's memory format as on the CPU, and of the gradient of
+fractional pooling, for which torch has one in two dimensions only."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""Hugging Face accelerate on the device. It knows devices by name, and has no branch for others.
+"""Hugging Face accelerate on the device: it identifies devices by name, and has no branch for unknown ones. Installed
+when accelerate is imported.
 
-`Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU, and under
-torchrun the process group "tpu" where it would have trained in each process by itself; `accelerate launch` starts as
-many processes as it is asked for; FSDP1's options know the device; its checkpoints store the state of the
-device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler; the device counts as memory for
-`device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)` stays on the CPU.
+- `Accelerator()` (and so `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU. Under torchrun
+  it gets the process group "tpu" where each process would have trained alone. `Accelerator(cpu=True)` stays on the CPU.
+- `accelerate launch` starts the requested number of processes.
+- FSDP1's options accept the device.
+- Its checkpoints store the state of the device's random numbers.
+- `mixed_precision="fp16"` gets the device's gradient scaler.
+- The device counts as memory for `device_map="auto"`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from lazytpu.frontend.libraries import rng_states
 from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
 
 CHECKED = ("1.15",)
-"""Releases of accelerate that this was checked against, by major and minor number."""
+"""The releases of accelerate, by major and minor number, against which this was checked."""
 
 
 def _default_device(native: Callable[[Any], torch.device]) -> property:
@@ -36,8 +39,11 @@ def _default_device(native: Callable[[Any], torch.device]) -> property:
 
 
 def _prepare_backend(native: Callable[..., Any]) -> Callable[..., Any]:
-    """Its kinds of jobs are those of devices that it knows. That of Neuron differs from one of CUDA in nothing but the
-    device's module, and in how objects are sent, which it decides by the device."""
+    """Choose the process group "tpu" under a launcher.
+
+    accelerate's kinds of jobs are specific to devices. Neuron's kind differs from CUDA's only in the device's module,
+    and in how objects are sent, which it decides by the device.
+    """
 
     @wraps(native)
     def _prepare_backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +53,7 @@ def _prepare_backend(native: Callable[..., Any]) -> Callable[..., Any]:
         alone = int(os.environ.get("LOCAL_RANK", -1)) == -1
         if kind != DistributedType.NO or cpu or alone or backend not in (None, "tpu"):
             return backend, kind
-        # Else it would name the device of DistributedDataParallel by the rank; each process has one, tpu:0.
+        # Otherwise it would name the device of DistributedDataParallel by the rank; each process has one, tpu:0.
         os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"
         return "tpu", DistributedType.MULTI_NEURON
 
@@ -95,7 +101,7 @@ def _with_fp16(init: Callable[..., None]) -> Callable[..., None]:
         if str(precision).lower() != "fp16" or torch.cuda.is_available():
             init(self, *args, **kwargs)
             return
-        call.arguments["mixed_precision"] = "no"  # accelerate refuses fp16 on devices that it does not know
+        call.arguments["mixed_precision"] = "no"  # accelerate rejects fp16 on unknown devices
         init(*call.args, **call.kwargs)
         self.state._mixed_precision = "fp16"
         if self.device.type == "tpu":
@@ -107,7 +113,8 @@ def _with_fp16(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _max_memory(native: Callable[..., dict[Any, int]]) -> Callable[..., dict[Any, int]]:
-    """Devices are numbers there, and accelerate warns about those that it cannot count."""
+    """Return memory sizes by device number, including the device's; accelerate warns about devices that it cannot
+    count."""
     from accelerate.utils.modeling import convert_file_size_to_int
 
     @wraps(native)
@@ -118,16 +125,19 @@ def _max_memory(native: Callable[..., dict[Any, int]]) -> Callable[..., dict[Any
             free, _ = torch.get_device_module("tpu").mem_get_info()
             return {0: free, **native(None)}
         devices = {key: size for key, size in max_memory.items() if isinstance(key, int)}
-        others = native({key: size for key, size in max_memory.items() if key not in devices})
+        rest_of = native({key: size for key, size in max_memory.items() if key not in devices})
         sizes = {key: convert_file_size_to_int(v) if isinstance(v, str) else v for key, v in devices.items()}
-        return {**sizes, **others}
+        return {**sizes, **rest_of}
 
     return get_max_memory
 
 
 def _with_device(native: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The options of FSDP1. Their last part says on which device parameters are made that rank 0 sends to the others
-    (`sync_module_states`, a default of `accelerate launch`), and refuses devices that it does not know."""
+    """Patch the options of FSDP1, whose last part rejects unknown devices.
+
+    That part chooses the device on which parameters are created that rank 0 sends to the other ranks
+    (`sync_module_states`, a default of `accelerate launch`).
+    """
 
     @wraps(native)
     def __post_init__(self: Any) -> None:
@@ -142,7 +152,8 @@ def _with_device(native: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _hook_launch(launch: Any) -> None:
-    """`accelerate launch --num_processes 2` starts one process where it knows no device."""
+    """Let `accelerate launch --num_processes 2` start several processes; without a device that it knows, it starts
+    one."""
     native = launch.simple_launcher
 
     def simple_launcher(args: Any) -> None:

@@ -1,6 +1,6 @@
 """Continuous batching of transformers on the device: its cache is sized by the device's memory.
 
-transformers asks CUDA, XPU and MPS for theirs, and for any other device takes what the host has. Installed when the
+transformers queries the memory of CUDA, XPU and MPS, and uses the host's for any other device. Installed when the
 modules of continuous batching are imported.
 """
 
@@ -22,14 +22,15 @@ from lazytpu.frontend.libraries.transformers_hook import CHECKED
 PACKAGE = "transformers.generation.continuous_batching"
 
 OF_HOST = 0.25
-"The share of the host's memory: others use it, and programs may copy a mask, which takes most of a small model's."
+"The share of the host's memory, which other processes use, too. Programs may also copy a mask, which is large."
 
 Memory = tuple[torch.device, int, int, int]
-"The device and its total, reserved and allocated bytes."
+"The device, and its total, reserved and allocated bytes."
 
 
 class _Making(threading.local):
-    """Whether this thread makes a cache on the device. What asks for the memory does not know where it is for."""
+    """Whether this thread is creating a cache on the device. The function that reports memory does not know the cache's
+    device."""
 
     on_device = False
 
@@ -39,10 +40,10 @@ _MAKING = _Making()
 
 def _making(make: Callable[..., None]) -> Callable[..., None]:
     @wraps(make)
-    def __init__(self: Any, config: Any, continuous_batching_config: Any, device: Any, *args: Any, **more: Any) -> None:
+    def __init__(self: Any, config: Any, continuous_batching_config: Any, device: Any, *args: Any, **rest: Any) -> None:
         before, _MAKING.on_device = _MAKING.on_device, torch.device(device).type == "tpu"
         try:
-            make(self, config, continuous_batching_config, device, *args, **more)
+            make(self, config, continuous_batching_config, device, *args, **rest)
         finally:
             _MAKING.on_device = before
 
@@ -61,7 +62,7 @@ def _memory(of_others: Callable[[], Memory]) -> Callable[[], Memory]:
 
 
 def _share(resolve: Callable[..., None]) -> Callable[..., None]:
-    """Where the device's memory is that of the host, the cache gets less of it."""
+    """Give the cache a smaller share where the device's memory is the host's."""
 
     @wraps(resolve)
     def resolve_max_memory_percent(cb_config: Any, has_logit_processors: bool, device: Any = None) -> None:

@@ -9,7 +9,7 @@ from torch.nn.parallel import comm
 
 
 def install() -> None:
-    """Make a scatter to tpu:0 alone a copy; other scatters stay torch's."""
+    """Replace a scatter to tpu:0 alone by a copy; other scatters stay torch's."""
     native = comm.scatter
 
     def scatter(tensor: torch.Tensor, devices: Any = None, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:

@@ -1,8 +1,8 @@
-"""torch.distributed where its groups do not know the device, such as those of gloo.
+"""torch.distributed with process groups that do not know the device, such as gloo's.
 
-It asks for the accelerator of the process, and that is "tpu" wherever lazytpu is installed. So a barrier with
-`device_ids` would be one of the device, which such a group refuses, and `fully_shard` without a mesh would move the
-model there (torch 2.13).
+It uses the accelerator of the process, which is "tpu" wherever lazytpu is installed. So a barrier with `device_ids`
+would be a barrier of the device, which such a group rejects, and `fully_shard` without a mesh would move the model
+there (torch 2.13).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def _knows_device(group: Any) -> bool:
 
 
 def install() -> None:
-    """Let these be of the CPU where the group does not know the device."""
+    """Let both use the CPU if the group does not know the device."""
     barrier: Any = dist.barrier
 
     @wraps(barrier)
-    def with_known_device(group: Any = None, async_op: bool = False, device_ids: Any = None, *rest: Any, **more: Any):
+    def with_known_device(group: Any = None, async_op: bool = False, device_ids: Any = None, *args: Any, **kwargs: Any):
         if not _knows_device(group or dist.group.WORLD):
             device_ids = None
-        return barrier(group, async_op, device_ids, *rest, **more)
+        return barrier(group, async_op, device_ids, *args, **kwargs)
 
     dist.barrier = dist.distributed_c10d.barrier = with_known_device
     replace_when_imported(FSDP2_MESH, _with_known_mesh)

@@ -1,8 +1,9 @@
 """Lightning on the device: `Trainer(accelerator="tpu")` and `Fabric(accelerator="tpu")`, and `"auto"` without a GPU.
 
-In Lightning "tpu" means the devices of torch_xla. When one of Lightning's packages is imported, the name is registered
-again, as an Accelerator for tpu:0 with the ordinary single-device strategy, or, under torchrun, for the devices of all
-ranks of this machine with Lightning's strategies for several: DistributedDataParallel if none is named.
+In Lightning "tpu" means torch_xla's devices. When one of Lightning's packages is imported, the name is registered
+again. It then means an Accelerator for tpu:0 with the ordinary single-device strategy. Under torchrun it means the
+devices of all ranks of this machine, with Lightning's strategies for several devices: DistributedDataParallel by
+default.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
 
 CHECKED = ("2.6",)
-"""Releases of Lightning that this was checked against, by major and minor number."""
+"""The releases of Lightning, by major and minor number, against which this was checked."""
 
 # The modules that choose accelerators, with the names of the class that does it, its registry, and the attributes for a
 # precision plugin and a precision. Lightning is published as one package and as two.
@@ -49,30 +50,30 @@ _STRATEGIES = {
 
 
 def _ranks_here() -> int:
-    """How many ranks a launcher has started on this machine."""
+    """Return the number of ranks that a launcher has started on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _accelerator(base: Any) -> Any:
-    """The Accelerator of the device, a subclass of Lightning's `base`."""
+    """Return the device's Accelerator, a subclass of Lightning's `base`."""
 
     class TpuAccelerator(base):
-        """One device, tpu:0, or one for each rank of this machine, named by its number."""
+        """One device, tpu:0, or one for each rank of this machine, identified by its number."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != "tpu":
                 raise ValueError(f"Device should be tpu, got {device} instead.")
 
         def teardown(self) -> None:
-            """Nothing to do: memory is freed with the last tensor."""
+            """Do nothing: memory is freed with the last tensor."""
 
         def get_device_stats(self, device: Any) -> dict[str, Any]:
             return dict(torch.get_device_module("tpu").memory_stats(device))
 
         @staticmethod
         def parse_devices(devices: Any) -> list[int]:
-            """As many as there are ranks on this machine, or all their numbers; -1 or "auto": all. Anything else raises
-            ValueError."""
+            """Return the device numbers. `devices` is the number of ranks on this machine, a list of all their numbers,
+            -1 or "auto"; anything else raises ValueError."""
             if isinstance(devices, str) and devices.strip("- ").isdigit():
                 devices = int(devices)
             numbers = list(range(_ranks_here()))
@@ -137,7 +138,7 @@ def _hook_connector(module: Any) -> None:
 
 
 def _hook_strategy(module: Any) -> None:
-    """`device_ids` are for CUDA there: DistributedDataParallel is made on a stream of it."""
+    """Pass no `device_ids` to DistributedDataParallel: Lightning would create it on a CUDA stream for them."""
     strategy, name = module.DDPStrategy, _STRATEGIES[module.__name__]
     native = getattr(strategy, name)
 
@@ -162,7 +163,7 @@ def _hook_logging(module: Any) -> None:
 
 
 def _hook_seeds(module: Any) -> None:
-    """`isolate_rng`, around validation before the first step, restores the device's random numbers too."""
+    """Let `isolate_rng`, which surrounds validation before the first step, also restore the device's random numbers."""
     collect, restore = module._collect_rng_states, module._set_rng_states
 
     @wraps(collect)

@@ -1,6 +1,7 @@
-"""Doing something when a module is imported, without importing it: `when_imported(name, act)`.
+"""Callbacks on the import of a module: `when_imported(name, act)` does not import it.
 
-Support for other libraries costs only the programs that use them. The others pay for one dictionary look-up per import.
+So support for other libraries costs only the programs that use them. Other programs pay one dictionary look-up per
+import.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ def when_imported(name: str, act: Act) -> None:
         _perform(act, module)
         return
     _waiting.setdefault(name, []).append(act)
-    if module is not None:  # it imports torch, and torch this
+    if module is not None:  # it imports torch, and torch imports this
         spec.__class__ = _Loading
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
 
 
 def _perform(act: Act, module: ModuleType) -> None:
-    """An import must not fail because a release that was not checked lacks what `act` changes there."""
+    """Call `act`, warning on AttributeError: an import must not fail because an unchecked release lacks a patched
+    attribute."""
     try:
         act(module)
     except AttributeError as error:
@@ -50,7 +52,7 @@ def _perform(act: Act, module: ModuleType) -> None:
 
 
 class _Loading(ModuleSpec):
-    """The specification of a module that is being executed. Python notes in it when that is over."""
+    """The specification of a module that is being executed; Python sets its `_initializing` to false at the end."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -64,7 +66,7 @@ class _Loading(ModuleSpec):
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the finders after it find; the loader of an awaited module calls back when it is done.
+    """A finder that delegates to the finders after it, and makes the loader of an awaited module call back at the end.
 
     A module may be searched for and not imported: libraries check in this way whether another one is installed.
     """
@@ -86,7 +88,7 @@ class _Finder(MetaPathFinder):
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                del loader.exec_module  # the loader is its class's again
+                del loader.exec_module  # restores the method of the loader's class
                 execute(module)
                 for act in _waiting.pop(fullname, ()):
                     _perform(act, module)
@@ -99,7 +101,7 @@ _FINDER = _Finder()
 
 
 def warn_unchecked(library: str, version: str, checked: tuple[str, ...]) -> None:
-    """Warn unless `version` is of one of the releases `checked` ("1.15" covers 1.15.0 and 1.15.3)."""
+    """Warn unless `version` belongs to one of the releases `checked` ("1.15" covers 1.15.0 and 1.15.3)."""
     if minor(version) not in checked:
         warnings.warn(
             f"{library} is {version}; lazytpu's support for it was checked against {', '.join(checked)}. If it does "

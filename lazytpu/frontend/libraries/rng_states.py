@@ -1,4 +1,4 @@
-"""The state of the device's random numbers, in checkpoints of libraries that store it for the devices they know by
+"""The state of the device's random numbers in checkpoints of libraries that store it only for devices they know by
 name."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def save(folder: str | os.PathLike[str], process: int) -> None:
 
 
 def load(folder: str | os.PathLike[str], process: int) -> None:
-    """Continue from the state that `save` wrote; a folder without one, written elsewhere, has no effect."""
+    """Restore the state that `save` wrote; a folder without one, written elsewhere, has no effect."""
     path = _path(folder, process)
     if os.path.exists(path):
         default_generator.set_state(torch.load(path, weights_only=True))

@@ -1,7 +1,7 @@
 """safetensors on the device: `load_file(name, device="tpu")` and `safe_open(name, "pt", device="tpu")`.
 
-The library is written in Rust and knows devices by name. A file opened for the device is opened for the CPU, and each
-tensor is moved when it is read. Installed when safetensors is imported.
+The library is written in Rust and identifies devices by name. A file opened for the device is opened for the CPU, and
+each tensor is moved when it is read. Installed when safetensors is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lazytpu.frontend.libraries.on_import import when_imported
 
 
 class _Opened:
-    """An open file whose tensors are moved to the device; everything else is the file's own."""
+    """An open file whose tensors are moved to the device; all other attributes are the file's."""
 
     def __init__(self, file: Any, device: torch.device):
         self._file = file
@@ -42,10 +42,10 @@ class _Opened:
 
 
 class _Slice:
-    """A tensor of a file of which parts are read."""
+    """A tensor of a file that is read in slices."""
 
-    def __init__(self, part: Any, device: torch.device):
-        self._part = part
+    def __init__(self, tensor_slice: Any, device: torch.device):
+        self._part = tensor_slice
         self._device = device
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ from lazytpu.frontend.libraries import rng_states
 from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
 
 CHECKED = ("5.23",)
-"""Releases of transformers that this was checked against, by major and minor number."""
+"""The releases of transformers, by major and minor number, against which this was checked."""
 
 
 def _saving(save: Callable[..., None]) -> Callable[..., None]:

@@ -1,9 +1,8 @@
-"""Keeps torch from importing dynamo, 0.6 s of CPU, where nothing is compiled with it.
+"""Prevents torch from importing Dynamo, 0.6 s of CPU, where nothing is compiled with it.
 
-Some functions of torch import dynamo when they are first called, to be told what calls them untraced: the meta
-functions of many ops, and methods of optimizers. The steps of optimizers import it to break its graphs. Before dynamo
-is there, nothing traces, and they are called as they are. From its import on, by `torch.compile` say, all is as without
-lazytpu.
+Some functions of torch import Dynamo at their first call to make callees untraced: the meta functions of many ops, and
+methods of optimizers. Optimizer steps import it to break graphs. Before Dynamo is imported, nothing traces, so they are
+called directly. Once it is imported, by `torch.compile` for example, torch's behaviour is restored.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from lazytpu.frontend.libraries.on_import import when_imported
 
 
 def install() -> None:
-    """Until dynamo is imported, call such functions as they are."""
+    """Call these functions directly until Dynamo is imported."""
     if private.DYNAMO in sys.modules:
         return
-    # The wrapper of these functions looks this attribute up by `getattr`, a name that its module may have, too.
+    # The wrapper of these functions looks this attribute up by `getattr`, a name that its module can define, too.
     module: Any = private.untraced_calls
     module.getattr = _getattr
-    # These functions are in classes, in wrappers and in the hands of the script: they stay, their code changes.
+    # Classes, wrappers and the script refer to these functions, so the functions stay and their code is replaced.
     steps = {step: step.__code__ for step in _breaking_steps()}
     for step in steps:
         step.__code__ = _UNBROKEN
@@ -45,7 +44,7 @@ def _getattr(function: Any, name: str, default: Any) -> Any:
 
 
 def _breaking_steps() -> Iterator[FunctionType]:
-    """The steps of torch's optimizers that break dynamo's graphs."""
+    """Yield the steps of torch's optimizers that break Dynamo's graphs."""
     code = _code_inside(private.breaking_step)
     if code.co_freevars != _UNBROKEN.co_freevars:
         return
@@ -54,11 +53,11 @@ def _breaking_steps() -> Iterator[FunctionType]:
         while isinstance(step, FunctionType):
             if step.__code__ is code:
                 yield step
-            step = getattr(step, "__wrapped__", None)  # of what an optimizer that was made has wrapped around it
+            step = getattr(step, "__wrapped__", None)  # an optimizer instance has wrapped it
 
 
 def _unbroken_step(func: Callable[..., Any]) -> Callable[..., Any]:
-    """What `private.breaking_step` makes of a step, without the breaks."""
+    """Wrap a step like `private.breaking_step`, without the graph breaks."""
 
     def step(*args: Any, **kwargs: Any) -> Any:
         before = torch.is_grad_enabled()
@@ -72,7 +71,7 @@ def _unbroken_step(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _code_inside(factory: Callable[[Any], Any]) -> CodeType:
-    """The code of the functions that `factory` makes."""
+    """Return the code of the functions that `factory` returns."""
     return factory(lambda: None).__code__
 
 

@@ -1,12 +1,11 @@
-"""Keeps torch from importing sympy, 0.3 s of CPU, where no size is a symbol.
+"""Prevents torch from importing sympy, 0.3 s of CPU, where no size is a symbol.
 
-Meta functions ask torch's module for symbolic sizes whether a condition holds, and for that import it, sympy included.
-Of plain bools and ints it says what Python says, and lazytpu's own symbolic sizes answer by themselves. So a stand-in
-answers these questions, and the module is imported when somebody wants something else of it, or asks about a symbol of
-torch's; dynamo does so when it is imported.
+Meta functions import torch's module for symbolic sizes, and sympy with it, to evaluate conditions. For plain bools and
+ints its answer is Python's, and lazytpu's own symbolic sizes answer by themselves. So a stand-in answers these calls.
+It imports the module for any other attribute, and for torch's own symbols; Dynamo imports it when it is imported.
 
-The function that finds the dtype of a pointwise op's result imports sympy to see whether an argument is an expression.
-Until somebody has imported sympy, none is.
+The function that infers the dtype of a pointwise result imports sympy to test whether an argument is an expression.
+While sympy is not imported, no argument is.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _loading = threading.Lock()
 
 
 def install() -> None:
-    """Put the stand-in where the module would be, if it is not imported yet."""
+    """Install the stand-in, unless the module or sympy is imported already."""
     if SYMBOLIC_SHAPES in sys.modules or "sympy" in sys.modules:
         return
     _ask_no_expressions()
@@ -39,14 +38,17 @@ def install() -> None:
     if spec is None:
         return
     stand_in = _StandIn(SYMBOLIC_SHAPES)
-    stand_in.__file__ = spec.origin  # `inspect` asks all modules for it
+    stand_in.__file__ = spec.origin  # `inspect` reads it from all modules
     sys.modules[SYMBOLIC_SHAPES] = stand_in
     setattr(sys.modules[_PARENT], _CHILD, stand_in)
 
 
 def _ask_no_expressions() -> None:
-    """Until sympy is imported, let that function ask about a class of torch instead, whose instances are numbers and so
-    handled before. Others hold the function: it stays, its code changes."""
+    """Until sympy is imported, let the dtype function test for a class of torch instead, whose instances are numbers
+    and handled before.
+
+    Other modules refer to the function, so it stays and its code is replaced.
+    """
     code = promoted_dtypes.__code__
     if {"sympy", "Basic"}.issubset(code.co_names):
         names = {"sympy": "torch", "Basic": "SymInt"}
@@ -55,8 +57,10 @@ def _ask_no_expressions() -> None:
 
 
 class _StandIn(ModuleType):
-    """The module, as far as it is known without importing it. What is executed once, as the import of another module,
-    gets the real functions: it keeps them."""
+    """A stand-in for the module, as far as it can answer without importing it.
+
+    Module-level code of other modules gets the real functions, because it keeps them.
+    """
 
     def __getattr__(self, name: str) -> Any:
         plain = _PLAIN.get(name)
@@ -75,7 +79,7 @@ def _real(name: str) -> Any:
 
 
 def _answer(name: str, known: Callable[[Any], bool], answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the module that gives `answer` when all arguments are `known`."""
+    """Return a function of the module that returns `answer` when all arguments are `known`."""
 
     def asked(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and all(map(known, args)):
@@ -96,14 +100,14 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_own(size: Any) -> bool:
-    """Whether a symbolic size is one of lazytpu's, which answers by itself."""
+    """Return whether a symbolic size is lazytpu's own, which answers by itself."""
     return not hasattr(size.node, "shape_env")
 
 
 def _equal(x: Any, y: Any) -> bool:
     if isinstance(x, list | tuple) and isinstance(y, list | tuple):
-        one, other = cast("Sequence[Any]", x), cast("Sequence[Any]", y)
-        return len(one) == len(other) and all(map(_equal, one, other))
+        left, right = cast("Sequence[Any]", x), cast("Sequence[Any]", y)
+        return len(left) == len(right) and all(map(_equal, left, right))
     return bool(x == y)
 
 

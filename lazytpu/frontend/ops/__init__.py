@@ -1,1 +1,1 @@
-"""Kernels written by hand: ops that read sizes, move data, only change metadata, or are recorded under another name."""
+"""Hand-written kernels: ops that read sizes, move data, only change metadata, or are recorded under another name."""

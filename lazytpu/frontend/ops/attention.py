@@ -1,10 +1,10 @@
 """Scaled dot-product attention as one record, forward and backward.
 
-torch's function asks a device in C++ which implementation to use. A device in Python cannot answer, so torch takes the
-"math" path: products and a softmax. So the function itself is replaced: what fits goes to torch's op for the attention
-of other devices, `_scaled_dot_product_fused_attention_overrideable`, which has a derivative, and everything else to
-torch's own function. That op has nine results, two of them integers, so our own ops, with the results that are used,
-are recorded instead. A GPT of 6 layers has 198 records per step instead of 336, with the same CPU time on the device.
+torch's function asks a device in C++ for an implementation. A device in Python cannot answer, so torch uses the "math"
+path: products and a softmax. So the function itself is replaced. Supported calls go to torch's op for other devices'
+attention, `_scaled_dot_product_fused_attention_overrideable`, which has a derivative; all others go to torch's own
+function. That op has nine results, two of them integers, so our own ops, with only the used results, are recorded
+instead. A GPT of 6 layers has 198 records per step instead of 336, with the same CPU time on the device.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """aten::scaled_dot_product_attention; a mask of bools is passed to the op as it is."""
-    refused = attn_mask is not None and is_causal and not APPLIES_MASK_AND_CAUSAL  # by torch's own function
-    if not refused and (attn_mask is None or _masks(attn_mask, query, key)):
+    """The kernel of aten::scaled_dot_product_attention; a bool mask is passed to the op unchanged."""
+    # torch's own function rejects this combination
+    unsupported = attn_mask is not None and is_causal and not APPLIES_MASK_AND_CAUSAL
+    if not unsupported and (attn_mask is None or _masks(attn_mask, query, key)):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if choice == OVERRIDEABLE and type(query) is not torch.Tensor and attention_of_shards.is_sharded(query):
             if attn_mask is None and not dropout_p and query.shape[1] == key.shape[1]:
@@ -65,7 +66,7 @@ def scaled_dot_product_attention(
 
 
 def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Whether the op takes the mask: bools, or numbers of the query's dtype, that broadcast to the scores."""
+    """Return whether the op accepts the mask: bools, or numbers of the query's dtype, that broadcast to the scores."""
     if mask.device != query.device or mask.dtype not in (torch.bool, query.dtype) or not 2 <= mask.dim() <= 4:
         return False
     scores = (*query.shape[:-1], key.shape[-2]) if key.dim() > 1 else ()
@@ -73,7 +74,7 @@ def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
 
 
 def _with_causal(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """A mask that hides what `mask` hides, and the keys after each query."""
+    """Return `mask` combined with a causal mask, which hides the keys after each query."""
     seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=mask.device).tril()
     return mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
 
@@ -89,11 +90,12 @@ def choose(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """aten::_fused_sdp_choice: our op for [batch, heads, length, width], else the math path.
+    """Choose an implementation, as aten::_fused_sdp_choice: our op for [batch, heads, length, width], else the math
+    path.
 
-    The math path takes other ranks, broadcast batches and heads, calls under a `sdpa_kernel` that excludes our op, and
-    forward mode and the transforms of torch.func, for which torch has no derivative of the op. (Nor has it second
-    derivatives, as for all fused attention; they need `sdpa_kernel(SDPBackend.MATH)`.)
+    The math path takes other ranks, broadcast batches and heads, and calls under a `sdpa_kernel` that excludes our op.
+    It also takes forward mode and the transforms of torch.func, for which torch has no derivative of the op. (Like
+    other fused attention, the op has no second derivatives; they need `sdpa_kernel(SDPBackend.MATH)`.)
     """
     shape, of_key, of_value = query.shape, key.shape, value.shape
     if len(shape) != 4 or len(of_key) != 4 or len(of_value) != 4 or 0 in shape or 0 in of_key or 0 in of_value:
@@ -118,7 +120,7 @@ def attention(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """(output, no logsumexp, nothing, nothing, L, S, seed, offset, nothing); seed and offset with dropout only."""
+    """Return (output, no logsumexp, None, None, L, S, seed, offset, None); seed and offset with dropout only."""
     if dropout_p > 0:
         call = kernel(OPS.attention_dropout.default).call
         output, seed, offset = call(query, key, value, attn_bias, is_causal, scale, dropout_p)
@@ -148,47 +150,47 @@ def attention_backward(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Gradients of (query, key, value, attn_bias); None for all if the output has no gradient."""
+    """Return the gradients of (query, key, value, attn_bias); None for all if the output has no gradient."""
     if grad_out is None:
         return None, None, None, None
     of_bias = attn_bias is not None and grad_input_mask[3]
     call = kernel(OPS.attention_backward.default).call
-    rest = (is_causal, scale, dropout_p, of_bias)
-    return call(grad_out, query, key, value, attn_bias, philox_seed, philox_offset, *rest)
+    settings = (is_causal, scale, dropout_p, of_bias)
+    return call(grad_out, query, key, value, attn_bias, philox_seed, philox_offset, *settings)
 
 
 def _output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """In the layout of the query, like the result of the CPU's kernel."""
+    """Return a meta result in the layout of the query, like the result of the CPU's kernel."""
     if query.shape[3] == value.shape[3]:
         return torch.empty_like(query)
     return query.new_empty((*query.shape[:3], value.shape[3]))
 
 
 @override("lazytpu.attention.default")
-def _attention(query: torch.Tensor, value: torch.Tensor, **rest: Any) -> torch.Tensor:
+def _attention(query: torch.Tensor, value: torch.Tensor, **unused: Any) -> torch.Tensor:
     return _output(query, value)
 
 
 @override("lazytpu.attention_dropout.default")
-def _attention_dropout(query: torch.Tensor, value: torch.Tensor, **rest: Any) -> tuple[torch.Tensor, ...]:
+def _attention_dropout(query: torch.Tensor, value: torch.Tensor, **unused: Any) -> tuple[torch.Tensor, ...]:
     number = query.new_empty((), dtype=torch.int64)
     return _output(query, value).contiguous(), number, number
 
 
 @override("lazytpu.attention_backward.default")
 def _attention_backward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, of_bias: bool, **rest: Any
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, of_bias: bool, **unused: Any
 ) -> tuple[torch.Tensor | None, ...]:
-    """Gradients are laid out [batch, length, heads, width], as the CPU's are."""
+    """Return meta gradients laid out as [batch, length, heads, width], like the CPU's."""
     grads = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
     return *grads, torch.empty_like(bias) if of_bias and bias is not None else None
 
 
 @override("aten._scaled_dot_product_fused_attention_overrideable.default")
 def _fused_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, **rest: Any
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, **unused: Any
 ) -> tuple[Any, ...]:
-    """For fake tensors: torch's wrappers of compiled graphs expect a tensor where `attention` gives None."""
+    """For fake tensors: torch's wrappers of compiled graphs expect a tensor where `attention` returns None."""
     output = _output(query, value)
     number = query.new_empty((), dtype=torch.int64)
     logsumexp = query.new_empty(query.shape[:3], dtype=torch.float32)
@@ -198,7 +200,7 @@ def _fused_attention(
 
 @override("aten._scaled_dot_product_fused_attention_overrideable_backward.default")
 def _fused_attention_backward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: Any, grad_input_mask: Any, **rest: Any
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: Any, grad_input_mask: Any, **unused: Any
 ) -> tuple[Any, ...]:
     """For fake tensors."""
     return _attention_backward(query, key, value, attn_bias, attn_bias is not None and grad_input_mask[3])

@@ -1,8 +1,9 @@
-"""Attention of DTensors, by the op that torch has rules for: `_scaled_dot_product_efficient_attention`.
+"""Attention of DTensors, by the op for which torch has sharding rules: `_scaled_dot_product_efficient_attention`.
 
-It gives the logarithm of each query's sum beside the output, by which `torch.distributed.tensor.experimental.
-context_parallel` merges what a query makes of keys that lie on other ranks, a part after the other. The op is written
-out (logsumexp_attention.py): a rank holds the scores of its queries with one rank's keys.
+Besides the output it returns the logsumexp of each query. By these,
+`torch.distributed.tensor.experimental.context_parallel` merges the outputs over the keys of different ranks. The op is
+composed of products and a softmax (logsumexp_attention.py): a rank holds the scores of its queries with one rank's
+keys.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _efficient = torch.ops.aten._scaled_dot_product_efficient_attention.default
 
 
 def is_sharded(query: torch.Tensor) -> bool:
-    """Whether it is a DTensor. (Of those, torch's own function writes out what this op does not do.)"""
+    """Return whether it is a DTensor. (For DTensors, torch's own function decomposes calls that this op does not
+    support.)"""
     tensors = sys.modules.get("torch.distributed.tensor")
     return tensors is not None and isinstance(query, tensors.DTensor)
 
@@ -27,7 +29,7 @@ def is_sharded(query: torch.Tensor) -> bool:
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, scale: float | None
 ) -> torch.Tensor:
-    """The attention of DTensors [batch, heads, length, width] that fit each other."""
+    """Return the attention of DTensors [batch, heads, length, width] with compatible shapes."""
     return _efficient(query, key, value, None, True, 0.0, is_causal, scale=scale)[0]
 
 
@@ -42,8 +44,8 @@ def efficient_attention(
     *,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """aten::_scaled_dot_product_efficient_attention: (output, logarithms [batch, heads, queries] in float32 at least,
-    and two numbers that dropout would need)."""
+    """The kernel of aten::_scaled_dot_product_efficient_attention. Returns (output, logsumexp [batch, heads, queries]
+    in float32 at least, and two numbers that dropout would need)."""
     _check(attn_bias, dropout_p)
     output, logarithms = logsumexp_attention.attend(query, key, value, None, is_causal, scale)
     number = torch.zeros((), dtype=torch.int64, device=query.device)
@@ -66,7 +68,11 @@ def efficient_attention_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """aten::_scaled_dot_product_efficient_attention_backward: gradients of (query, key, value), none of a bias."""
+    """The kernel of aten::_scaled_dot_product_efficient_attention_backward. Returns the gradients of (query, key,
+    value), and None for the bias.
+
+    `out` and `logsumexp` refer to all keys; `key` and `value` may be a subset.
+    """
     _check(attn_bias, dropout_p)
     operands = grad_out_, query, key, value, None, out, logsumexp
     return *logsumexp_attention.gradients(*operands, is_causal, scale), None

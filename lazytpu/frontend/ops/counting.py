@@ -1,4 +1,4 @@
-"""unique, bincount, repeat_interleave and similar ops: sorted and counted on the device, with sizes read from it."""
+"""unique, bincount, repeat_interleave and similar ops: sort and count on the device, and read the sizes from it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ OPS: Any = torch.ops.lazytpu
 
 @override("lazytpu.lexicographic_order.default")
 def infer_order(rows: torch.Tensor) -> torch.Tensor:
-    """One index for each row."""
+    """Return one index for each row."""
     return torch.empty(rows.shape[0], dtype=torch.int64, device="meta")
 
 
 @override("lazytpu.repeat_interleave.counted", "lazytpu.repeat_interleave.given")
 def infer_repeat_interleave(repeats: torch.Tensor, count: int) -> torch.Tensor:
-    """As many indices as are counted."""
+    """Return as many indices as are counted."""
     return torch.empty(count, dtype=repeats.dtype, device="meta")
 
 
 def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """From marks that are true where a group begins: the starts of groups, each element's group, and the group
-    sizes."""
+    """Return the starts of groups, each element's group, and the group sizes, from marks that are true where a group
+    begins."""
     starts = nonzero(first).reshape(-1)
     group = first.to(torch.int64).cumsum(0) - 1
     ends = torch.cat([starts[1:], starts.new_full((1,), first.numel())]) if first.numel() else starts
@@ -40,7 +40,7 @@ def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def _differs(ordered: torch.Tensor) -> torch.Tensor:
-    """True where a row of (n, …) differs from the one before it, and at the first."""
+    """Return True for each row of (n, …) that differs from the previous one, and for the first."""
     if ordered.shape[0] == 0:
         return torch.zeros(0, dtype=torch.bool, device=ordered.device)
     rows = (ordered[1:] != ordered[:-1]).reshape(ordered.shape[0] - 1, ordered.shape[1:].numel()).any(1)
@@ -69,8 +69,8 @@ def _check_unique(tensor: torch.Tensor, dim: int | None = None) -> None:
 def unique2(
     tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """aten::_unique2: sorted distinct elements, the index of each element among them, and how often each occurs. The
-    last two are empty where the caller did not ask for them."""
+    """The kernel of aten::_unique2: sorted distinct elements, the index of each element among them, and their counts.
+    The last two are empty unless requested."""
     _check_unique(tensor)
     ordered, order = tensor.reshape(-1).sort(stable=True)
     starts, group, counts = _groups(_differs(ordered))
@@ -82,14 +82,14 @@ def unique2(
 def unique(
     tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """aten::_unique"""
+    """The kernel of aten::_unique."""
     return unique2(tensor, sorted, return_inverse)[:2]
 
 
 def unique_consecutive(
     tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """aten::unique_consecutive: like unique, but only neighbours are merged."""
+    """The kernel of aten::unique_consecutive: like unique, but only neighbours are merged."""
     if dim is not None:
         return unique_dim_consecutive(tensor, dim)
     _check_unique(tensor)
@@ -113,7 +113,7 @@ def unique_dim_consecutive(
 def unique_dim(
     tensor: torch.Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """aten::unique_dim: distinct slices along `dim`, in lexicographic order."""
+    """The kernel of aten::unique_dim: distinct slices along `dim`, in lexicographic order."""
     _check_unique(tensor, dim)
     rows = tensor.movedim(dim, 0)
     flat = rows.reshape(rows.shape[0], rows.shape[1:].numel())
@@ -127,10 +127,10 @@ _COUNTED = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
-    """aten::bincount
+    """The kernel of aten::bincount.
 
-    Raises what torch does: RuntimeError for negative elements and for a tensor that is not a row, NotImplementedError
-    for one that is not of integers.
+    Raises torch's errors: RuntimeError for negative elements and for a tensor that is not 1-d, NotImplementedError for
+    a non-integer dtype.
     """
     if tensor.dtype not in _COUNTED:
         raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{scalar_type(tensor.dtype)}'")
@@ -154,9 +154,10 @@ def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlengt
 
 
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
-    """aten::repeat_interleave.Tensor: index i, repeats[i] times. Without a size that is given, their sum is read.
+    """The kernel of aten::repeat_interleave.Tensor: index i, repeats[i] times. Without `output_size`, the sum of the
+    repeats is read.
 
-    Raises what torch does: RuntimeError when a count is negative, NotImplementedError for counts of another dtype.
+    Raises torch's errors: RuntimeError when a count is negative, NotImplementedError for counts of another dtype.
     """
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
@@ -173,13 +174,13 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
     return kernel(OPS.repeat_interleave.counted).call(repeats, total)
 
 
-def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """aten::equal, a host read."""
-    if one.shape != other.shape:
+def equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """The kernel of aten::equal, a host read."""
+    if left.shape != right.shape:
         return False
-    if one.numel() == 0:
+    if left.numel() == 0:
         return True
-    return bool((one == other).all().item())
+    return bool((left == right).all().item())
 
 
 KERNELS: dict[str, Any] = {

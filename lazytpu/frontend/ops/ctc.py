@@ -1,4 +1,4 @@
-"""CTC losses, recorded with lengths as tensors and targets padded to rows: one program serves all lengths.
+"""CTC losses. Lengths are recorded as tensors and targets are padded to rows, so one program serves all lengths.
 
 Lengths on the device are read only for concatenated targets, whose padded size depends on them.
 """
@@ -20,7 +20,7 @@ _CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
 
 
 def _check(log_probs: torch.Tensor, targets: torch.Tensor, counts: dict[str, Lengths], blank: int) -> None:
-    """torch's checks of shapes and dtypes, in its order and with its messages."""
+    """Make torch's checks of shapes and dtypes, in its order and with its messages."""
     if log_probs.numel() == 0:
         raise RuntimeError("log_probs tensor must not be empty")
     if log_probs.dtype not in (torch.float32, torch.float64):
@@ -65,7 +65,7 @@ def _check_size(targets: torch.Tensor, dim: int, size: int, least: str = "") -> 
 
 
 def _known(lengths: Lengths) -> Lengths:
-    """Lengths as a list if they are on the host."""
+    """Return lengths as a list if they are on the host."""
     if isinstance(lengths, torch.Tensor):
         if lengths.dtype not in _INTEGERS:
             raise RuntimeError("input_lengths and target_lengths must be integral")
@@ -74,7 +74,7 @@ def _known(lengths: Lengths) -> Lengths:
 
 
 def _padded(targets: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-    """Rows of concatenated targets, padded with the elements that follow."""
+    """Return the rows of concatenated targets, padded with the elements that follow."""
     width, starts = max(lengths), [sum(lengths[:i]) for i in range(len(lengths))]
     if width == 0:
         return targets.reshape(len(lengths), 0)
@@ -86,7 +86,7 @@ def _padded(targets: torch.Tensor, lengths: list[int]) -> torch.Tensor:
 def _prepare(
     log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Lengths, target_lengths: Lengths, blank: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(targets [N, M], input lengths [N], target lengths [N]) on the device of log_probs."""
+    """Return (targets [N, M], input lengths [N], target lengths [N]) on the device of log_probs."""
     inputs, lengths = _known(input_lengths), _known(target_lengths)
     _check(log_probs, targets, {"input_lengths": inputs, "target_lengths": lengths}, blank)
     if targets.dim() == 1 and isinstance(lengths, torch.Tensor):
@@ -120,8 +120,10 @@ def forward(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """aten::_ctc_loss: (loss [N], log_alpha). Raises the CPU's errors; for lengths on the device, at the next host
-    read."""
+    """The kernel of aten::_ctc_loss: (loss [N], log_alpha).
+
+    Raises the CPU's errors; for lengths on the device, at the next host read.
+    """
     prepared = _prepare(log_probs, targets, input_lengths, target_lengths, blank)
     return kernel(aten._ctc_loss.Tensor).call(log_probs, *prepared, blank, zero_infinity)
 
@@ -137,7 +139,7 @@ def backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> torch.Tensor:
-    """aten::_ctc_loss_backward"""
+    """The kernel of aten::_ctc_loss_backward."""
     prepared = _prepare(log_probs, targets, input_lengths, target_lengths, blank)
     return kernel(aten._ctc_loss_backward.Tensor).call(
         grad, log_probs, *prepared, neg_log_likelihood, log_alpha, blank, zero_infinity
@@ -153,13 +155,13 @@ def of_tensors(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> torch.Tensor:
-    """aten::ctc_loss.Tensor, of ops that autograd sees; torch's own reads the lengths first."""
+    """The kernel of aten::ctc_loss.Tensor, composed of ops that autograd sees; torch's own reads the lengths first."""
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         if lengths.dtype not in _INTEGERS:
             raise RuntimeError(f"{name} must be integral")
     if target_lengths.device.type != "tpu" and input_lengths.device.type != "tpu":
-        known = input_lengths.reshape(-1).tolist(), target_lengths.reshape(-1).tolist()
-        return aten.ctc_loss.IntList(log_probs, targets, *known, blank, reduction, zero_infinity)
+        lengths_on_host = input_lengths.reshape(-1).tolist(), target_lengths.reshape(-1).tolist()
+        return aten.ctc_loss.IntList(log_probs, targets, *lengths_on_host, blank, reduction, zero_infinity)
     batched = log_probs.dim() == 3
     rows = log_probs if batched else log_probs.unsqueeze(1)
     on_device = targets.to(log_probs.device, torch.int64)
@@ -182,7 +184,7 @@ def infer_forward(log_probs: torch.Tensor, targets: torch.Tensor, **_: Any) -> t
 
 @override("aten._ctc_loss_backward.Tensor")
 def infer_backward(log_probs: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Contiguous, of the shape of log_probs."""
+    """The result is contiguous, with the shape of log_probs."""
     return log_probs.new_empty(log_probs.shape)
 
 

@@ -1,4 +1,4 @@
-"""Ops whose result's shape depends on values: the size is read (a cut), the rest is recorded with that size."""
+"""Ops whose result's shape depends on values: the size is read (a cut), and the op is recorded with that size."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ OPS: Any = torch.ops.lazytpu
 
 @override("lazytpu.nonzero.default")
 def infer_nonzero(self: torch.Tensor, count: int) -> torch.Tensor:
-    """A transpose, like the CPU's result: the indices of each dimension are contiguous."""
+    """Return a transpose, like the CPU's result: the indices of each dimension are contiguous."""
     return torch.empty((self.dim(), count), dtype=torch.int64, device="meta").t()
 
 
 def nonzero(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::nonzero, shape (count, dims), int64: the count is read, and the indices are computed on the device. In a
-    graph that is captured whole it is assumed."""
+    """The kernel of aten::nonzero, shape (count, dims), int64: the count is read, and the indices are computed on the
+    device.
+
+    In a graph that is captured as a whole, the count is assumed.
+    """
     graph = counts()
     if graph is not None and tensor.numel() and tensor.dim():
         return kernel(OPS.nonzero.default).call(tensor, graph.of(tensor))
@@ -38,7 +41,7 @@ def nonzero(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """aten::masked_select, shape (count,)."""
+    """The kernel of aten::masked_select, shape (count,)."""
     if mask.dtype is not torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     tensor, mask = torch.broadcast_tensors(tensor, mask)
@@ -46,14 +49,14 @@ def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _on_device(index: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
-    """torch accepts indices on the CPU for a tensor elsewhere."""
+    """Move an index to the device: torch accepts CPU indices for a tensor on another device."""
     if index is None or index.device == device:
         return index
     return index.to(device)
 
 
 def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """Indices, with masks converted to integer indices.
+    """Return the indices, with masks converted to integer indices.
 
     Raises IndexError, as torch does, for a mask whose shape differs from the tensor's at its position.
     """
@@ -80,12 +83,12 @@ def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> l
 
 
 def index(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
-    """aten::index.Tensor"""
+    """The kernel of aten::index.Tensor."""
     return kernel(aten.index.Tensor).call(tensor, plain_indices(tensor, indices))
 
 
 def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor) -> bool:
-    """Whether `indices` are one mask, and the values have a shape that is possible for some number of true elements."""
+    """Return whether `indices` is a single mask, and the values' shape is possible for some number of true elements."""
     masks = [(i, m) for i, m in enumerate(indices) if m is not None]
     if len(masks) != 1 or masks[0][1].dtype is not torch.bool:
         return False
@@ -93,10 +96,10 @@ def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values:
     stop = dim + mask.dim()
     if mask.dim() == 0 or mask.device != tensor.device or mask.shape != tensor.shape[dim:stop]:
         return False
-    rest = [*tensor.shape[:dim], None, *tensor.shape[stop:]]
+    needed = [*tensor.shape[:dim], None, *tensor.shape[stop:]]
     sizes = list(values.shape)
-    fitting = zip(reversed(sizes), reversed(rest), strict=False)
-    return len(sizes) <= len(rest) and all(size in (1, expected) or expected is None for size, expected in fitting)
+    fitting = zip(reversed(sizes), reversed(needed), strict=False)
+    return len(sizes) <= len(needed) and all(size in (1, expected) or expected is None for size, expected in fitting)
 
 
 def index_put_(
@@ -106,11 +109,11 @@ def index_put_(
     accumulate: bool = False,
     *_: Any,
 ) -> torch.Tensor:
-    """aten::index_put_ and aten::_index_put_impl_. A write through a single mask needs no sizes."""
+    """The kernel of aten::index_put_ and aten::_index_put_impl_. A write through a single mask needs no sizes."""
     if values.dtype is not tensor.dtype:
         fitting = torch.empty_like(values, dtype=tensor.dtype)
         bound = {"self": tensor, "indices": plain_indices(tensor, indices), "values": fitting, "accumulate": accumulate}
-        infer(aten.index_put_.default, bound)  # torch looks at shapes first
+        infer(aten.index_put_.default, bound)  # torch checks shapes first
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
             f"{scalar_type(tensor.dtype)} for the destination and {scalar_type(values.dtype)} for the source."
@@ -136,7 +139,7 @@ def index_put_(
 def index_put(
     tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
-    """aten::index_put"""
+    """The kernel of aten::index_put."""
     return index_put_(tensor.clone(), indices, values, accumulate)
 
 
@@ -146,14 +149,16 @@ def _check_filling(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def masked_fill(tensor: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """aten::masked_fill.Tensor. A complex number is always refused, as by torch's meta function; the CPU accepts one
-    whose imaginary part is 0."""
+    """The kernel of aten::masked_fill.Tensor.
+
+    A complex number is always rejected, as by torch's meta function; the CPU accepts it if its imaginary part is 0.
+    """
     _check_filling(tensor, value)
     return kernel(aten.masked_fill.Tensor).call(tensor, mask, value)
 
 
 def masked_fill_(tensor: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """aten::masked_fill_.Tensor"""
+    """The kernel of aten::masked_fill_.Tensor."""
     _check_filling(tensor, value)
     return kernel(aten.masked_fill_.Tensor).call(tensor, mask, value)
 

@@ -1,4 +1,4 @@
-"""A program that was exported and loaded again, as one record."""
+"""A loaded program that was exported before, as one record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ LIBRARY.define("exported(Tensor[] arguments, str program, str results) -> Tensor
 def call(
     arguments: Sequence[torch.Tensor], program: str, results: Sequence[tuple[str, tuple[int, ...]]]
 ) -> list[torch.Tensor]:
-    """The results, of these dtypes (torch's names) and shapes, of the program with the digest `program` on all of its
-    arguments. They have no derivative: a backward pass that reaches them raises RuntimeError. Raises
-    NotImplementedError for arguments of torch.func, and with tangents.
+    """Record a call of the program with the digest `program` on all of its arguments. Returns its results, of these
+    dtypes (torch's names) and shapes.
+
+    The results have no derivative: a backward pass that reaches them raises RuntimeError. Raises NotImplementedError
+    for arguments of torch.func, and with tangents.
     """
     if any(map(_is_transformed, arguments)):
         raise NotImplementedError(
@@ -31,7 +33,7 @@ def call(
         )
     kinds = ";".join(f"{dtype}:{','.join(map(str, shape))}" for dtype, shape in results)
     op = torch.ops.lazytpu.exported.default
-    if not arguments:  # by which torch would choose the device
+    if not arguments:  # torch would choose the device by them
         return list(kernel(op).call([], program, kinds))
     return op(list(arguments), program, kinds)
 
@@ -42,12 +44,12 @@ def _is_transformed(tensor: torch.Tensor) -> bool:
 
 @override("lazytpu.exported.default")
 def _exported(arguments: Sequence[torch.Tensor], program: str, results: str) -> list[torch.Tensor]:
-    made: list[torch.Tensor] = []
+    metas: list[torch.Tensor] = []
     for kind in results.split(";") if results else ():
         dtype, _, sizes = kind.partition(":")
         shape = [int(size) for size in sizes.split(",")] if sizes else []
-        made.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
-    return made
+        metas.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
+    return metas
 
 
 def _backward(ctx: Any, *gradients: Any) -> Any:

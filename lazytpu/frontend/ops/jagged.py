@@ -1,6 +1,8 @@
-"""Nested tensors of the jagged layout, whose rows lie one behind the other, as padded tensors and back: rows are taken
-from places that the device computes of the offsets. Strided ones are refused before torch makes one: of rows with
-gradients it ends the process, where it asks for sizes."""
+"""Conversion of nested tensors in the jagged layout, whose rows are concatenated, to padded tensors and back: the
+device computes the row positions from the offsets.
+
+Strided nested tensors are rejected before torch creates them: with gradients, torch crashes when it reads their sizes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 
 def _offsets(offsets: list[Tensor], name: str) -> Tensor:
-    """Where each sequence begins, and in the end the number of rows. Raises RuntimeError for other offsets."""
+    """Return the start of each sequence, followed by the number of rows. Raises RuntimeError for other offsets."""
     if len(offsets) != 1:
         raise RuntimeError(f"{name}(): only a single jagged dim is supported for now")
     if offsets[0].dim() != 1:
@@ -22,25 +24,29 @@ def _offsets(offsets: list[Tensor], name: str) -> Tensor:
 def jagged_to_padded(
     values: Tensor, offsets: list[Tensor], max_lengths: list[int], padding_value: float = 0.0
 ) -> Tensor:
-    """aten::_jagged_to_padded_dense_forward: [B, max_lengths[0], ·] of rows [N, ·], with padding behind the ends of
-    sequences; of longer ones the first rows."""
+    """The kernel of aten::_jagged_to_padded_dense_forward: [B, max_lengths[0], ·] from rows [N, ·].
+
+    Sequences are padded at the end, and longer ones are truncated.
+    """
     starts, length = _offsets(offsets, "_jagged_to_padded_dense_forward"), max_lengths[0]
-    batch, rest = len(starts) - 1, values.shape[1:]
+    batch, row_shape = len(starts) - 1, values.shape[1:]
     if not len(values):
-        return values.new_full((batch, length, *rest), padding_value)
+        return values.new_full((batch, length, *row_shape), padding_value)
     steps = torch.arange(length, device=values.device)
     inside = steps < (starts[1:] - starts[:-1])[:, None]
     places = torch.where(inside, starts[:-1, None] + steps, 0)
-    rows = values.index_select(0, places.reshape(-1)).reshape(batch, length, *rest)
-    inside = inside.reshape(batch, length, *[1] * len(rest))
+    rows = values.index_select(0, places.reshape(-1)).reshape(batch, length, *row_shape)
+    inside = inside.reshape(batch, length, *[1] * len(row_shape))
     return torch.where(inside, rows, torch.full((), padding_value, dtype=values.dtype, device=values.device))
 
 
 def padded_to_jagged(dense: Tensor, offsets: list[Tensor], total_L: int | None = None) -> Tensor:
-    """aten::_padded_dense_to_jagged_forward: rows [total_L, ·] of [B, T, ·]. Without a total it is read.
+    """The kernel of aten::_padded_dense_to_jagged_forward: rows [total_L, ·] from [B, T, ·]. Without a total it is
+    read.
 
-    Raises RuntimeError for a tensor without these two dims, and where a value is read if the offsets have another
-    total, IndexError if a sequence is longer than T."""
+    Raises RuntimeError for a tensor without these two dimensions. At a later host read, raises RuntimeError if the
+    offsets have another total, and IndexError if a sequence is longer than T.
+    """
     name = "_padded_dense_to_jagged_forward"
     starts = _offsets(offsets, name)
     if dense.dim() < 2:
@@ -52,7 +58,7 @@ def padded_to_jagged(dense: Tensor, offsets: list[Tensor], total_L: int | None =
 
 
 def strided_nested(*_: Any, **__: Any) -> NoReturn:
-    """aten::_nested_tensor_from_tensor_list"""
+    """The kernel of aten::_nested_tensor_from_tensor_list, which always raises."""
     raise NotImplementedError("a strided nested tensor is not supported on 'tpu'; pass layout=torch.jagged")
 
 

@@ -1,4 +1,4 @@
-"""torch.linalg.lstsq, recorded as the factorization that its driver stands for."""
+"""torch.linalg.lstsq, recorded as the factorization of its driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 def linalg_lstsq(
     self: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """aten::linalg_lstsq: (solution, residuals, rank, singular values); each driver leaves some of them empty.
+    """The kernel of aten::linalg_lstsq: (solution, residuals, rank, singular values); each driver leaves some of them
+    empty.
 
     "gels" uses a QR factorization and assumes full rank; the others use the singular values above rcond times the
     largest. "gelsd" and "gelss" return residuals only if all ranks are full, so the ranks are read (a cut).
@@ -45,14 +46,14 @@ def linalg_lstsq(
         if name != "gelsy":
             values = singular
     if m > n and (name == "gels" or (name != "gelsy" and bool((rank == n).all()))):
-        left = rhs - self @ solution if n or name != "gels" else torch.zeros_like(rhs)  # as LAPACK, which omits it then
-        residuals = (left.real.square() + left.imag.square() if left.is_complex() else left.square()).sum(-2)
+        error = rhs - self @ solution if n or name != "gels" else torch.zeros_like(rhs)  # LAPACK omits it in that case
+        residuals = (error.real.square() + error.imag.square() if error.is_complex() else error.square()).sum(-2)
         residuals = residuals.expand(*batch, rhs.shape[-1]).contiguous()
     return _in_place_of(solution, max(m, n), vector), residuals, rank, values
 
 
 def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
-    """The driver to use. Raises RuntimeError as the CPU does for arguments that do not fit."""
+    """Return the driver. Raises RuntimeError as the CPU does for invalid arguments."""
     what = "torch.linalg.lstsq: "
     if a.dim() < 2:
         raise RuntimeError(what + "input must have at least 2 dimensions.")
@@ -80,7 +81,7 @@ def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
 
 
 def _by_qr(a: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
-    """The least-squares solution, or the minimum-norm solution, for a matrix of full rank."""
+    """Return the least-squares or minimum-norm solution for a matrix of full rank."""
     tall = a.shape[-2] >= a.shape[-1]
     q, r = torch.linalg.qr(a if tall else a.mH)
     zeros = r.diagonal(dim1=-2, dim2=-1) == 0
@@ -93,7 +94,7 @@ def _by_qr(a: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
 
 
 def _by_svd(a: torch.Tensor, rhs: torch.Tensor, rcond: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(the minimum-norm least-squares solution, ranks, singular values)."""
+    """Return (the minimum-norm least-squares solution, ranks, singular values)."""
     u, values, vh = torch.linalg.svd(a, full_matrices=False)
     above = values > (values[..., :1] * rcond).clamp(min=torch.finfo(values.dtype).tiny)
     inverse = torch.where(above, values, 1).reciprocal() * above
@@ -102,7 +103,7 @@ def _by_svd(a: torch.Tensor, rhs: torch.Tensor, rcond: float) -> tuple[torch.Ten
 
 
 def _in_place_of(solution: torch.Tensor, rows: int, vector: bool) -> torch.Tensor:
-    """The solution as LAPACK stores it: column-major, in the first rows of the memory of the right-hand sides."""
+    """Return the solution as LAPACK stores it: column-major, in the first rows of the right-hand sides' memory."""
     n, memory = solution.shape[-2], solution.mT.clone(memory_format=torch.contiguous_format)
     if n < rows:
         memory = torch.nn.functional.pad(memory, (0, rows - n))

@@ -1,7 +1,7 @@
 """Determinants, solves and pseudo-inverses, recorded as the factorizations that compute them.
 
-torch's derivatives of determinants use the LU factors, and expect those of the transpose if the matrix is contiguous
-and real (`use_A_T` in FunctionsManual.cpp), which only the call can tell.
+torch's derivatives of determinants use the LU factors. They expect the factors of the transpose if the matrix is
+contiguous and real (`use_A_T` in FunctionsManual.cpp), which is known only at the call.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ def _check(op: OpOverload, matrix: torch.Tensor) -> None:
 
 
 def _factored(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(LU, pivots) that a determinant's derivative expects."""
+    """Return the (LU, pivots) that a determinant's derivative expects."""
     flipped = matrix.is_contiguous() and not matrix.is_complex()
     factors, pivots, _ = torch.linalg.lu_factor_ex(matrix.mT if flipped else matrix)
     return factors, pivots
 
 
 def _parity(pivots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The determinant of the permutation: -1 for an odd number of exchanges."""
+    """Return the determinant of the permutation: -1 for an odd number of exchanges."""
     untouched = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
     return (1 - 2 * ((pivots != untouched).sum(-1) % 2)).to(dtype)
 
 
 def linalg_det(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """aten::_linalg_det: (determinant, LU, pivots)."""
+    """The kernel of aten::_linalg_det: (determinant, LU, pivots)."""
     _check(aten._linalg_det.default, A)
     lu, pivots = _factored(A)
     return lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _parity(pivots, A.dtype), lu, pivots
 
 
 def linalg_slogdet(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """aten::_linalg_slogdet: (sign, log|determinant|, LU, pivots)."""
+    """The kernel of aten::_linalg_slogdet: (sign, log|determinant|, LU, pivots)."""
     _check(aten._linalg_slogdet.default, A)
     lu, pivots = _factored(A)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
@@ -59,7 +59,7 @@ def linalg_slogdet(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def linalg_solve_ex(
     A: torch.Tensor, B: torch.Tensor, left: bool = True, check_errors: bool = False
 ) -> tuple[torch.Tensor, ...]:
-    """aten::_linalg_solve_ex: (X with A X = B or X A = B, LU, pivots, info)."""
+    """The kernel of aten::_linalg_solve_ex: (X with A X = B or X A = B, LU, pivots, info)."""
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
     _check_solve(A, B, left, vector)
     lu, pivots, info = torch.linalg.lu_factor_ex(A)
@@ -69,13 +69,13 @@ def linalg_solve_ex(
     solution = torch.linalg.lu_solve(lu, pivots, rhs, left=left)
     if vector:
         solution = solution.squeeze(-1)
-        if solution.dim() > 1:  # the CPU keeps a batch of vectors as one matrix, column-major
+        if solution.dim() > 1:  # the CPU stores a batch of vectors as one matrix, column-major
             solution = solution.mT.contiguous().mT
     return solution, lu, pivots, info
 
 
 def _check_solve(a: torch.Tensor, b: torch.Tensor, left: bool, vector: bool) -> None:
-    """Raise the CPU's errors in its order; its LU factorization refuses other dtypes."""
+    """Raise the CPU's errors in its order; its LU factorization rejects other dtypes."""
     what = "linalg.solve: "
     if not (a.is_floating_point() or a.is_complex()):
         raise INTEGER_SOLVE_ERROR(
@@ -101,7 +101,7 @@ def _check_solve(a: torch.Tensor, b: torch.Tensor, left: bool, vector: bool) -> 
 
 
 def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
-    """aten::linalg_solve_triangular. torch passes lazily conjugated and negated tensors."""
+    """The kernel of aten::linalg_solve_triangular. torch passes lazily conjugated and negated tensors."""
     operands = [t.resolve_conj().resolve_neg() for t in (self, B)]
     return kernel(aten.linalg_solve_triangular.default).call(*operands, **flags)
 
@@ -109,7 +109,7 @@ def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) 
 def _tolerances(
     matrix: torch.Tensor, atol: torch.Tensor | None, rtol: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absolute 0, and relative eps max(m, n) if no absolute one is given."""
+    """Return the absolute and relative tolerance: 0 by default, and eps max(m, n) unless an absolute one is set."""
     real = matrix.real.dtype if matrix.is_complex() else matrix.dtype
     zero = torch.zeros((), dtype=real, device=matrix.device)
     if rtol is None:
@@ -122,7 +122,8 @@ def _tolerances(
 def linalg_pinv(
     self: torch.Tensor, atol: torch.Tensor | None = None, rtol: torch.Tensor | None = None, hermitian: bool = False
 ) -> torch.Tensor:
-    """aten::linalg_pinv.atol_rtol_tensor: from the singular values (or eigenvalues) above the tolerance."""
+    """The kernel of aten::linalg_pinv.atol_rtol_tensor: uses the singular values (or eigenvalues) above the
+    tolerance."""
     if self.dim() < 2 or self.dtype not in LAPACK:
         raise RuntimeError(
             f"linalg.pinv({scalar_type(self.dtype)}{{{list(self.shape)}}}): expected a tensor with 2 or more "

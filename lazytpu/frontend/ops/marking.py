@@ -1,4 +1,4 @@
-"""`lazytpu.mark_dynamic`: a dim of a tensor will have other sizes."""
+"""`lazytpu.mark_dynamic`: declare that a dimension of a tensor will have other sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lazytpu.trace.value import EMPTY
 
 
 def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) -> None:
-    """See `lazytpu.mark_dynamic`."""
+    """Implement `lazytpu.mark_dynamic`."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"mark_dynamic takes a tensor; got a {type(tensor).__name__}")
     rank = tensor.dim()
@@ -27,8 +27,11 @@ def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) ->
 
 
 def pad(tensor: torch.Tensor) -> None:
-    """Pad a tensor of the device that was marked. What torch only traces has no memory, and a view is not padded; torch
-    marks the tensors inside a wrapper subclass one by one."""
+    """Pad the memory of a marked device tensor.
+
+    Tensors that torch only traces have no memory, and views are not padded; torch marks the tensors inside a wrapper
+    subclass one by one.
+    """
     if options.buckets == "off" or not tensors.is_plain(tensor):
         return
     value = tensors.value_of(tensor)

@@ -17,16 +17,16 @@ aten = torch.ops.aten
 
 
 def _native(op: Any) -> Any:
-    """torch's own meta kernel, run on the tpu tensor itself: a true view, sharing the storage."""
+    """Return torch's own meta kernel, which runs on the tpu tensor itself: a true view, sharing the storage."""
     return partial(native(op), META)
 
 
-_IN_BOUNDS: set[tuple[Any, ...]] = set()  # views that were checked: transposes and expands repeat in every step
+_IN_BOUNDS: set[tuple[Any, ...]] = set()  # cache of checked views: transposes and expands repeat in every step
 _IN_BOUNDS_LIMIT = 100_000
 
 
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
-    """aten::as_strided, with the bounds check that the meta kernel leaves out."""
+    """The kernel of aten::as_strided, with the bounds check that the meta kernel omits."""
     offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
     _check_inside(tensor, size, stride, offset)
     return native_as_strided(META, tensor, size, stride, offset)
@@ -34,7 +34,8 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
 
 def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> None:
     value = getattr(tensor.untyped_storage(), "_value", None)
-    if value is None:  # not in our memory: torch traces, and moves the sizes of a wrapper along with what it wraps
+    # The tensor has no memory of ours: torch is tracing, or syncing the sizes of a wrapper with its inner tensor.
+    if value is None:
         return
     kind = value.layout
     key = (kind, tensor.dtype, offset, *size, None, *stride)
@@ -50,19 +51,19 @@ def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: lis
         raise RuntimeError("mismatch in length of strides and shape")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
-    held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
+    available = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
     needed = (offset + tensors.extent(tuple(size), tuple(stride))) * dtype.itemsize
-    if needed > held and 0 not in size:
+    if needed > available and 0 not in size:
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
-            f"{dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {held}"
+            f"{dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {available}"
         )
 
 
 def as_strided_(
     tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> torch.Tensor:
-    """aten::as_strided_, which implements squeeze_ and similar ops."""
+    """The kernel of aten::as_strided_, which implements squeeze_ and similar ops."""
     offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
     _check_inside(tensor, size, stride, offset)
     return set_storage(META, tensor, tensor.untyped_storage(), offset, list(size), list(stride))
@@ -71,7 +72,7 @@ def as_strided_(
 def set_storage_offset(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: list[int], stride: list[int] | None = None
 ) -> torch.Tensor:
-    """aten::set_.source_Storage_storage_offset"""
+    """The kernel of aten::set_.source_Storage_storage_offset."""
     if "_bytes" in storage.__dict__:  # created from a CPU storage: the first tensor set on it determines its dtype
         storages.settle(storage, tensor.dtype, offset, tuple(size), tuple(stride) if stride else row_major(tuple(size)))
     strides = stride if stride else row_major(tuple(size))
@@ -79,24 +80,24 @@ def set_storage_offset(
 
 
 def set_source_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
-    """aten::set_.source_Storage: the whole storage, flat."""
+    """The kernel of aten::set_.source_Storage: the whole storage, flat."""
     return set_storage_offset(tensor, storage, 0, [storage.nbytes() // tensor.dtype.itemsize], [1])
 
 
 def set_tensor(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """aten::set_.source_Tensor"""
+    """The kernel of aten::set_.source_Tensor."""
     return set_storage_offset(
         tensor, source.untyped_storage(), int(source.storage_offset()), list(source.shape), list(source.stride())
     )
 
 
 def set_empty(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::set_: an empty tensor of the same dtype."""
+    """The kernel of aten::set_: an empty tensor of the same dtype."""
     return set_tensor(tensor, tensors.empty((0,), (1,), tensor.dtype))
 
 
 def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
-    """aten::resize_: the storage keeps its elements, in order, and grows when the new size needs more."""
+    """The kernel of aten::resize_: the storage keeps its elements, in order, and grows when the new size needs more."""
     shape = tuple(size)
     if any(n < 0 for n in shape):
         torch.empty(shape, device="meta")  # raises torch's own error
@@ -108,11 +109,11 @@ def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory
         return tensor
     storage: Any = tensor.untyped_storage()
     kind = storage._value.layout
-    held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
+    available = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
     needed = int(tensor.storage_offset()) + tensors.extent(shape, stride)
-    if needed > held:
-        grow_storage(tensor, held, needed)
-        unwritten.fill(native_as_strided(META, tensor, [needed - held], [1], held))
+    if needed > available:
+        grow_storage(tensor, available, needed)
+        unwritten.fill(native_as_strided(META, tensor, [needed - available], [1], available))
     return set_storage(META, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
 
 
@@ -130,9 +131,11 @@ def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
 def new_zeros_with_same_feature_meta(
     tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0
 ) -> torch.Tensor:
-    """aten::_new_zeros_with_same_feature_meta, which creates tangents of forward-mode AD: zeros laid out as `other`,
-    with the leading batch dims of `tensor`. torch's own kernel needs the size of the storage, which only we know.
-    Either of the two may be on the CPU."""
+    """The kernel of aten::_new_zeros_with_same_feature_meta, which creates tangents of forward-mode AD: zeros laid out
+    as `other`, with the leading batch dimensions of `tensor`.
+
+    torch's own kernel needs the size of the storage, which only we know. Either of the two may be on the CPU.
+    """
     step = other.untyped_storage().nbytes() // other.dtype.itemsize
     batch = list(tensor.shape[:self_num_batch_dims])
     strides = [step * s for s in row_major(tuple(batch))]
@@ -144,7 +147,7 @@ def new_zeros_with_same_feature_meta(
 
 
 def is_set_to(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """aten::is_set_to: whether both are the same view of the same storage."""
+    """The kernel of aten::is_set_to: whether both are the same view of the same storage."""
     return (
         tensor.untyped_storage() is other.untyped_storage()
         and tensor.storage_offset() == other.storage_offset()

@@ -1,9 +1,9 @@
-"""Packed sequences (torch.nn.utils.rnn) as one record each way: torch's functions copy each stretch of time steps that
-has the same sequences, in several ops, and each time step in the backward pass.
+"""Packed sequences (torch.nn.utils.rnn) as one record in each direction. torch's functions need several ops per run of
+time steps with the same sequences, and per time step in the backward pass.
 
-What is packed has a row for each time step of each sequence, and so a shape of its own for each set of lengths. Our ops
-know nothing of that: they make as many rows as there would be if all sequences were the longest, of which torch sees
-the first ones, and take where these belong as an operand. So one program serves all lengths.
+A packed tensor has a row for each time step of each sequence, and so a different shape for each set of lengths. Our ops
+are independent of the lengths: they always produce the rows for sequences of maximum length, of which torch sees the
+first ones. The positions of the rows are an operand. So one program serves all lengths.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ OPS: Any = torch.ops.lazytpu
 aten: Any = torch.ops.aten
 
 _places: MutableMapping[Tensor, tuple[list[int], Tensor]] = WeakTensorKeyDictionary()
-"By the tensor of batch sizes, which torch hands from op to op: its numbers, and the places that they mean."
+"Tensor of batch sizes, which torch passes from op to op -> its numbers, and the positions derived from them."
 
 
 def places_of(batch_sizes: Tensor, sizes: list[int], steps: int = 0) -> Tensor:
-    """Where packed rows belong, i32 [2, T, B] on the device: first for each row its time step times B plus its
-    sequence, then for each step of each sequence its row, or -1. `sizes` are the numbers of `batch_sizes`, and T is at
-    least their count, and `steps` if that is given and T was not chosen before."""
-    known = _places.get(batch_sizes)
-    if known is not None and known[0] == sizes:
-        return known[1]
+    """Return the positions of packed rows: i32 [2, T, B] on the device.
+
+    The first plane has, for each row, its time step times B plus its sequence. The second has, for each step of each
+    sequence, its row, or -1. `sizes` are the numbers of `batch_sizes`. T is at least their count, and at least `steps`
+    if that is given and T was not chosen before.
+    """
+    cached = _places.get(batch_sizes)
+    if cached is not None and cached[0] == sizes:
+        return cached[1]
     steps, sequences = steps or len(sizes), sizes[0]
     table = np.zeros((2, steps, sequences), np.int32)
     valid = np.arange(sequences) < np.array([*sizes, *[0] * (steps - len(sizes))])[:, None]
@@ -54,7 +57,7 @@ def places_of(batch_sizes: Tensor, sizes: list[int], steps: int = 0) -> Tensor:
 
 
 def rows_of(data: Tensor, places: Tensor) -> Tensor:
-    """Packed values [N, ·] as the rows [T·B, ·] of which they are the first."""
+    """Return the rows [T·B, ·] that begin with the packed values [N, ·]."""
     count = places.shape[1] * places.shape[2]
     rows = _memory(data)
     if rows is not None and len(rows) == count:
@@ -64,33 +67,35 @@ def rows_of(data: Tensor, places: Tensor) -> Tensor:
 
 
 def _memory(data: Tensor) -> Tensor | None:
-    """All rows in the memory of what are the first rows; None if it is something else."""
+    """Return all rows in the memory behind the first rows; None if the memory has another layout."""
     kind = value_of(data).layout
     if kind.shape[1:] != data.shape[1:] or not kind.contiguous or kind.dtype is not data.dtype:
         return None
-    whole = data.stride() == kind.stride and not data.storage_offset()
-    return as_strided(META, data, kind.shape, kind.stride, 0) if whole else None
+    is_prefix = data.stride() == kind.stride and not data.storage_offset()
+    return as_strided(META, data, kind.shape, kind.stride, 0) if is_prefix else None
 
 
 def first_of(rows: Tensor, count: int) -> Tensor:
-    """What torch sees of rows."""
+    """Return the first `count` rows, which torch sees."""
     return as_strided(META, rows, (count, *rows.shape[1:]), rows.stride(), 0)
 
 
 def steps_for(longest: int, length: int) -> int:
-    """For how many time steps to pack sequences of an input of this length: a power of two, or the length if that is
-    less. A program for each longest sequence is what this avoids; at most half of the steps are in vain."""
+    """Return the number of time steps for which to pack sequences: a power of two, at most the input's length.
+
+    This avoids a program for each longest sequence; at most half of the steps are padding.
+    """
     return min(length, 1 << (longest - 1).bit_length())
 
 
 def _listed(numbers: Tensor) -> list[int]:
-    """Lengths or batch sizes; none if torch refuses the tensor."""
+    """Return lengths or batch sizes as a list; empty if torch rejects the tensor."""
     usable = numbers.dim() == 1 and numbers.device.type == "cpu" and numbers.dtype is torch.int64
     return numbers.tolist() if usable else []
 
 
 def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """aten::_pack_padded_sequence: (rows of all steps, batch sizes), the latter on the CPU."""
+    """The kernel of aten::_pack_padded_sequence: (rows of all steps, batch sizes), the latter on the CPU."""
     steps = input.transpose(0, 1) if batch_first and input.dim() > 1 else input
     ends = _listed(lengths)
     fits = bool(ends) and steps.dim() > 1 and input.numel() > 0 and len(ends) == steps.shape[1]
@@ -105,7 +110,7 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
 def pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Tensor, Tensor]:
-    """aten::_pad_packed_sequence: ([steps, sequences, ·], lengths), the latter on the CPU."""
+    """The kernel of aten::_pad_packed_sequence: ([steps, sequences, ·], lengths), the latter on the CPU."""
     sizes = _listed(batch_sizes)
     fits = bool(sizes) and sum(sizes) == len(data) and sizes == sorted(sizes, reverse=True) and sizes[-1] > 0
     if not fits or 0 < total_length < len(sizes) or is_transformed():
@@ -116,17 +121,19 @@ def pad_packed_sequence(
 
 
 def pack(input: Tensor, places: Tensor, count: int) -> Tensor:
-    """lazytpu::pack: packed values [count, ·] of [T or any number of steps, B, ·]."""
+    """The kernel of lazytpu::pack: packed values [count, ·] from [T or any number of steps, B, ·]."""
     return first_of(kernel(OPS.pack_rows.default).call(input, places), count)
 
 
 def unpack(data: Tensor, places: Tensor, padding: float, length: int) -> Tensor:
-    """lazytpu::unpack: [length, B, ·] of packed values [N, ·], with `padding` behind the ends of sequences."""
+    """The kernel of lazytpu::unpack: [length, B, ·] from packed values [N, ·], with `padding` after the ends of
+    sequences."""
     return kernel(OPS.unpack_rows.default).call(rows_of(data, places), places, padding, length)
 
 
 def convert(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """lazytpu::convert: packed values in another dtype. torch's own op would have a program for each number of them."""
+    """The kernel of lazytpu::convert: packed values in another dtype. torch's own op would need a program for each
+    number of values."""
     rows = _memory(data)
     call = kernel(aten._to_copy.default).call
     return call(data, dtype=dtype) if rows is None else first_of(call(rows, dtype=dtype), len(data))
@@ -138,7 +145,7 @@ def _pack(input: Tensor, places: Tensor) -> Tensor:
 
 
 @override("lazytpu.unpack_rows.default")
-def _unpack(rows: Tensor, places: Tensor, length: int, **rest: Any) -> Tensor:
+def _unpack(rows: Tensor, places: Tensor, length: int, **unused: Any) -> Tensor:
     return rows.new_empty((length, places.shape[2], *rows.shape[1:]))
 
 
@@ -173,7 +180,7 @@ torch.library.register_autograd("lazytpu::pack", _of_pack, setup_context=_save_p
 torch.library.register_autograd("lazytpu::unpack", _of_unpack, setup_context=_save_unpack, lib=LIBRARY)
 
 OWN: dict[str, Any] = {"convert": convert, "pack": pack, "unpack": unpack}
-"Kernels of ops of ours."
+"Kernels of lazytpu's own ops."
 COMPOSITES: dict[str, Any] = {
     "_pack_padded_sequence": pack_padded_sequence,
     "_pad_packed_sequence": pad_packed_sequence,

@@ -1,10 +1,10 @@
 """LSTM, GRU and RNN layers as one record, forward and backward.
 
-torch asks in C++ whether a device has layers of its own, and unrolls them over time for all others. So the functions
-themselves are replaced: what fits goes to torch's op for the layers of other devices, `_cudnn_rnn`, which has a
-derivative, and everything else to torch's own function. Our own ops, with the arguments and results that are used, are
-recorded in place of that op and its derivative. A step of training has 2 records for an LSTM, where 2 layers over 32
-time steps had 800.
+torch asks a device in C++ whether it has fused layers, and unrolls them over time otherwise. So the functions
+themselves are replaced. Supported calls go to torch's op for other devices' layers, `_cudnn_rnn`, which has a
+derivative; all others go to torch's own function. Our own ops, with only the used arguments and results, are recorded
+in place of that op and its derivative. A training step has 2 records for an LSTM, where 2 layers over 32 time steps had
+800.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ OPS: Any = torch.ops.lazytpu
 aten: Any = torch.ops.aten
 
 MODES = ("relu", "tanh", "lstm", "gru")
-"By the numbers that `_cudnn_rnn` has for them."
+"Indexed by the mode numbers of `_cudnn_rnn`."
 FUNCTIONS: dict[str, Any] = {"relu": aten.rnn_relu, "tanh": aten.rnn_tanh, "lstm": aten.lstm, "gru": aten.gru}
 GATES = {"relu": 1, "tanh": 1, "lstm": 4, "gru": 3}
 SAVED = {"relu": 0, "tanh": 0, "lstm": 5, "gru": 4}
-"What the gradient needs of each time step of a layer, beside its output, in multiples of the hidden size."
+"Elements saved for the gradient per time step of a layer, besides its output, in multiples of the hidden size."
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def _layers(mode: str) -> dict[str, Callable[..., Any]]:
-    """The functions of a mode: of [T, B, I] and of packed sequences."""
+    """Return the functions of a mode: for [T, B, I], and for packed sequences."""
     function = FUNCTIONS[mode]
 
     def of_input(
@@ -57,11 +57,11 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         batch_first: bool,
     ) -> Any:
         states = list(hx) if mode == "lstm" else [hx]
-        rest = (has_biases, num_layers, dropout, train, bidirectional)
+        settings = (has_biases, num_layers, dropout, train, bidirectional)
         steps = input.transpose(0, 1) if batch_first and input.dim() == 3 else input
-        if not _fits(mode, steps, [], states, params, *rest):
-            return _unroll(function.input, input, hx, params, *rest, batch_first)
-        output, *final = _run(mode, steps, [], None, first_hidden(states), params, *rest)
+        if not _fits(mode, steps, [], states, params, *settings):
+            return _unroll(function.input, input, hx, params, *settings, batch_first)
+        output, *final = _run(mode, steps, [], None, first_hidden(states), params, *settings)
         return output.transpose(0, 1) if batch_first else output, *final
 
     def of_data(
@@ -76,11 +76,11 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         bidirectional: bool,
     ) -> Any:
         states = list(hx) if mode == "lstm" else [hx]
-        rest = (has_biases, num_layers, dropout, train, bidirectional)
+        settings = (has_biases, num_layers, dropout, train, bidirectional)
         sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.device.type == "cpu" else []
-        if not sizes or not _fits(mode, data, sizes, states, params, *rest):
-            return _unroll(function.data, data, batch_sizes, hx, params, *rest)
-        return _run(mode, data, sizes, places_of(batch_sizes, sizes), first_hidden(states), params, *rest)
+        if not sizes or not _fits(mode, data, sizes, states, params, *settings):
+            return _unroll(function.data, data, batch_sizes, hx, params, *settings)
+        return _run(mode, data, sizes, places_of(batch_sizes, sizes), first_hidden(states), params, *settings)
 
     return {f"{function.__name__}.input": of_input, f"{function.__name__}.data": of_data}
 
@@ -97,8 +97,11 @@ def _fits(
     train: bool,
     bidirectional: bool,
 ) -> bool:
-    """Whether our op takes these arguments. It does not take what torch refuses, values without elements, and those of
-    forward mode and the transforms of torch.func, for which torch has no derivative of the op."""
+    """Return whether our op supports these arguments.
+
+    It does not support arguments that torch rejects, tensors without elements, forward mode, and the transforms of
+    torch.func, for which torch has no derivative of the op.
+    """
     if is_transformed():
         return False
     tensors, sides = [input, *states, *params], 2 if bidirectional else 1
@@ -120,14 +123,15 @@ def _fits(
 
 
 def _unroll(op: Any, *args: Any) -> Any:
-    """torch's own function, unrolled over time; in Python where the fused cells of that in C++ have no derivative."""
+    """Call torch's own function, unrolled over time; in Python where the C++ version's fused cells have no
+    derivative."""
     return op.decompose(*args) if is_transformed() else by_torch(op, *args)
 
 
 def _weights(
     gates: int, inputs: int, hidden: int, width: int, biases: bool, layers: int, sides: int
 ) -> list[tuple[int, ...]]:
-    """The shapes of all weights."""
+    """Return the shapes of all weights."""
     shapes: list[tuple[int, ...]] = []
     for layer in range(layers):
         direction: list[tuple[int, ...]] = [(gates, sides * width if layer else inputs), (gates, width)]
@@ -150,7 +154,7 @@ def _run(
     train: bool,
     bidirectional: bool,
 ) -> Any:
-    """(output, last h, last c of an LSTM). `places` are those of packed sequences."""
+    """Return (output, last h, last c of an LSTM). `places` are the positions of packed sequences."""
     sides, width, hidden = 2 if bidirectional else 1, states[0].shape[2], states[-1].shape[2]
     masks = None
     if train and dropout and num_layers > 1:
@@ -182,12 +186,14 @@ def forward(
     batch_sizes: list[int],
     dropout_state: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """aten::_cudnn_rnn as `_run` calls it, with the places of packed sequences for the buffer of weights, which is what
-    torch keeps for the gradient: (output, hy, cy, reserve, places)."""
+    """The kernel of aten::_cudnn_rnn, as `_run` calls it: (output, hy, cy, reserve, places).
+
+    `weight_buf` has the positions of packed sequences, because torch saves this argument for the gradient.
+    """
     rows = input if weight_buf is None else rows_of(input, weight_buf)
     call = kernel(OPS.recurrent.default).call
-    output, *others = call(rows, weight, hx, cx, dropout_state, weight_buf, MODES[mode], bidirectional)
-    return output if weight_buf is None else first_of(output, len(input)), *others, weight_buf
+    output, *states = call(rows, weight, hx, cx, dropout_state, weight_buf, MODES[mode], bidirectional)
+    return output if weight_buf is None else first_of(output, len(input)), *states, weight_buf
 
 
 def backward(
@@ -214,7 +220,7 @@ def backward(
     reserve: Tensor,
     output_mask: list[bool],
 ) -> tuple[Any, ...]:
-    """aten::_cudnn_rnn_backward: gradients of (input, hx, cx, weight)."""
+    """The kernel of aten::_cudnn_rnn_backward: gradients of (input, hx, cx, weight)."""
     rows = [input, output, grad_output]
     if weight_buf is not None:
         rows = [None if t is None else rows_of(t, weight_buf) for t in rows]
@@ -226,8 +232,11 @@ def backward(
 
 
 def derivative(*args: Any) -> tuple[Any, ...]:
-    """aten::_cudnn_rnn_backward where autograd sees it. If the gradient is to be differentiated again, the layers run
-    once more, unrolled over time, since no other device has the derivative of that op, and torch no formula."""
+    """The kernel of aten::_cudnn_rnn_backward that autograd sees.
+
+    If the gradient is to be differentiated again, the layers run once more, unrolled over time: no other device has the
+    derivative of that op, and torch no formula.
+    """
     input, weight, _, _, hx, cx, _, *grads = args[:10]
     tensors = [t for t in (input, hx, cx, *weight, *grads) if t is not None]
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
@@ -237,19 +246,22 @@ def derivative(*args: Any) -> tuple[Any, ...]:
 
 
 def unrolled_backward(*args: Any) -> tuple[Any, ...]:
-    """aten::_cudnn_rnn_backward by ops that have derivatives and batching rules: torch has neither for this op. Under
-    vmap, the gradients of the results are batched (`is_grads_batched`), and nothing else: what is transformed in the
-    forward pass is unrolled there."""
+    """Compute aten::_cudnn_rnn_backward by ops that have derivatives and batching rules; torch has neither for this op.
+
+    Under vmap, only the gradients of the results are batched (`is_grads_batched`): a transformed forward pass is
+    unrolled already.
+    """
     input, weight, _, _, hx, cx, _, *grads = args[:10]
     mode, bidirectional, batch_sizes, masks = MODES[args[10]], args[17], args[18], args[19]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [None if t is None else t.view_as(t) for t in (input, hx, cx, *weight)]  # which may be one tensor
+        # distinct leaves, since these may be one tensor
+        leaves = [None if t is None else t.view_as(t) for t in (input, hx, cx, *weight)]
         results = _unrolled(mode, leaves[0], leaves[1], leaves[2], leaves[3:], masks, bidirectional, batch_sizes)
     pairs = [(y, grad) for y, grad in zip(results, grads, strict=False) if grad is not None]
-    known = [t for t in leaves if t is not None and t.requires_grad]
+    inputs = [t for t in leaves if t is not None and t.requires_grad]
     outputs, cotangents = zip(*pairs, strict=True)
-    computed = iter(torch.autograd.grad(outputs, known, cotangents, create_graph=again, materialize_grads=True))
+    computed = iter(torch.autograd.grad(outputs, inputs, cotangents, create_graph=again, materialize_grads=True))
     of_input, of_hx, of_cx = (next(computed) if t is not None and t.requires_grad else None for t in leaves[:3])
     of_weights = [next(computed) if t.requires_grad else torch.zeros_like(t) for t in weight]
     return of_input, of_hx, of_cx, of_weights
@@ -265,7 +277,7 @@ def _unrolled(
     bidirectional: bool,
     batch_sizes: list[int],
 ) -> list[Tensor]:
-    """(output, last h, last c of an LSTM) by torch's functions, layer by layer, with dropout by `masks`."""
+    """Return (output, last h, last c of an LSTM) by torch's functions, layer by layer, with dropout by `masks`."""
     sides, final = 2 if bidirectional else 1, list[Any]()
     layers = len(hx) // sides
     every = len(weights) // layers
@@ -275,17 +287,17 @@ def _unrolled(
         at = slice(layer * sides, (layer + 1) * sides)
         states = hx[at] if cx is None else [hx[at], cx[at]]
         params = weights[layer * every : (layer + 1) * every]
-        rest = (states, params, every // sides > 3, 1, 0.0, False, bidirectional)
+        settings = (states, params, every // sides > 3, 1, 0.0, False, bidirectional)
         if batch_sizes:
-            y, *last = _unroll(FUNCTIONS[mode].data, y, torch.tensor(batch_sizes), *rest)
+            y, *last = _unroll(FUNCTIONS[mode].data, y, torch.tensor(batch_sizes), *settings)
         else:
-            y, *last = _unroll(FUNCTIONS[mode].input, y, *rest, False)
+            y, *last = _unroll(FUNCTIONS[mode].input, y, *settings, False)
         final.append(last)
     return [y, *(torch.cat(state) for state in zip(*final, strict=True))]
 
 
 def _packed(mask: Tensor, batch_sizes: list[int]) -> Tensor:
-    """What masks packed values, of a mask for each time step of each sequence."""
+    """Return the mask of packed values, from a mask with an entry for each time step of each sequence."""
     if not batch_sizes:
         return mask
     places = [t * batch_sizes[0] + i for t, size in enumerate(batch_sizes) for i in range(size)]
@@ -294,7 +306,7 @@ def _packed(mask: Tensor, batch_sizes: list[int]) -> Tensor:
 
 @override("lazytpu.recurrent.default")
 def _recurrent(
-    input: Tensor, hx: Tensor, cx: Tensor | None, mode: str, bidirectional: bool, **rest: Any
+    input: Tensor, hx: Tensor, cx: Tensor | None, mode: str, bidirectional: bool, **unused: Any
 ) -> tuple[Tensor | None, ...]:
     count, _, width = hx.shape
     sides, hidden = 2 if bidirectional else 1, (hx if cx is None else cx).shape[2]
@@ -305,7 +317,7 @@ def _recurrent(
 
 @override("lazytpu.recurrent_backward.default")
 def _recurrent_backward(
-    input: Tensor, weights: list[Tensor], hx: Tensor, cx: Tensor | None, **rest: Any
+    input: Tensor, weights: list[Tensor], hx: Tensor, cx: Tensor | None, **unused: Any
 ) -> tuple[Any, ...]:
     of_input, of_hx, of_cx, *of_weights = (
         None if t is None else t.new_empty(t.shape) for t in (input, hx, cx, *weights)
@@ -315,7 +327,7 @@ def _recurrent_backward(
 
 @override("aten._cudnn_rnn.default")
 def _rnn(
-    input: Tensor, weight_buf: Tensor | None, hx: Tensor, cx: Tensor | None, mode: int, bidirectional: bool, **rest: Any
+    input: Tensor, weight_buf: Tensor | None, hx: Tensor, cx: Tensor | None, mode: int, bidirectional: bool, **_: Any
 ) -> tuple[Tensor | None, ...]:
     """For fake tensors."""
     return *_recurrent(input, hx, cx, MODES[mode], bidirectional), weight_buf
@@ -323,7 +335,7 @@ def _rnn(
 
 @override("aten._cudnn_rnn_backward.default")
 def _rnn_backward(
-    input: Tensor, weight: list[Tensor], hx: Tensor, cx: Tensor | None, output_mask: list[bool], **rest: Any
+    input: Tensor, weight: list[Tensor], hx: Tensor, cx: Tensor | None, output_mask: list[bool], **unused: Any
 ) -> tuple[Any, ...]:
     """For fake tensors."""
     of_input, of_weights, of_hx, of_cx = _recurrent_backward(input, weight, hx, cx)

@@ -1,4 +1,4 @@
-"""Ops that PyTorch passes to a device under one name, and that are recorded under a better specified one."""
+"""Ops that PyTorch passes to a device under one name, and that are recorded under a better specified name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def convolution(*args: Any) -> torch.Tensor:
-    """aten::convolution_overrideable, the hook for devices without a convolution kernel in torch."""
+    """The kernel of aten::convolution_overrideable, the hook for devices without a convolution kernel in torch."""
     return kernel(aten.convolution.default).call(*args)
 
 
@@ -31,7 +31,7 @@ def convolution_backward(
     groups: int,
     output_mask: list[bool],
 ) -> Any:
-    """aten::convolution_backward_overrideable"""
+    """The kernel of aten::convolution_backward_overrideable."""
     bias = [weight.shape[1] * groups if transposed else weight.shape[0]] if output_mask[2] else None
     settings = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
     return kernel(aten.convolution_backward.default).call(grad, input, weight, bias, *settings)
@@ -47,8 +47,8 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """aten::native_batch_norm, which writes the running statistics without saying so in its schema; its `legit` form
-    does."""
+    """The kernel of aten::native_batch_norm, whose schema does not declare that it writes the running statistics; its
+    `legit` form does."""
     if running_mean is None or running_var is None:
         return kernel(aten._native_batch_norm_legit.no_stats).call(input, weight, bias, training, momentum, eps)
     return kernel(aten._native_batch_norm_legit.default).call(

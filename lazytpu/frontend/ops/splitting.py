@@ -10,8 +10,8 @@ aten = torch.ops.aten
 
 
 def tensor_split(tensor: torch.Tensor, tensor_indices_or_sections: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
-    """aten::tensor_split.tensor_indices_or_sections: the indices are read, since the shapes of the views depend on
-    them.
+    """The kernel of aten::tensor_split.tensor_indices_or_sections: the indices are read, since the views' shapes depend
+    on them.
 
     torch's own kernel needs them on the CPU. Raises RuntimeError, as torch does, for indices that are not int64 or have
     more than one dimension.

@@ -1,4 +1,4 @@
-"""Copies that keep the memory of a view, gaps included; recorded as views and plain copies.
+"""Copies that preserve the memory of a view, gaps included; recorded as views and ordinary copies.
 
 The sizes and strides of as_strided_copy and as_strided_scatter refer to that memory. The other scatters give their
 result the strides of the input.
@@ -24,18 +24,20 @@ aten = torch.ops.aten
 def as_strided_copy(
     tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> torch.Tensor:
-    """aten::as_strided_copy, contiguous."""
+    """The kernel of aten::as_strided_copy; the result is contiguous."""
     return clone(as_strided(tensor, size, stride, storage_offset), memory_format=torch.contiguous_format)
 
 
 def _clone_of_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of all the memory behind a tensor, viewed in the same way; a copy of the tensor alone if it overlaps
-    itself (`clone_preserve_strides` in TensorShape.cpp)."""
+    """Copy all memory behind a tensor, and return the same view of the copy.
+
+    Copies the tensor alone if it overlaps itself (`clone_preserve_strides` in TensorShape.cpp).
+    """
     if internal_overlap(tensor) is Internal.YES:
         return clone(tensor)
     kind = value_of(tensor).layout
-    held = extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
-    memory = clone(as_strided(tensor, [held], [1], 0))
+    count = extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
+    memory = clone(as_strided(tensor, [count], [1], 0))
     return as_strided(memory, list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset()))
 
 
@@ -46,26 +48,27 @@ def as_strided_scatter(
     stride: list[int],
     storage_offset: int | None = None,
 ) -> torch.Tensor:
-    """aten::as_strided_scatter. Raises RuntimeError, as torch does, for a source that is not of `size`."""
+    """The kernel of aten::as_strided_scatter. Raises RuntimeError, as torch does, for a source that is not of
+    `size`."""
     return _written(tensor, source, lambda result: as_strided(result, size, stride, storage_offset))
 
 
 def _written(tensor: torch.Tensor, source: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A copy of the tensor with its memory as it is, gaps included, and `source` in a view of the copy."""
+    """Copy the tensor with its memory, gaps included, and write `source` to a view of the copy."""
     result = _clone_of_memory(tensor)
-    part = view(result)
-    if part.shape != source.shape:
+    window = view(result)
+    if window.shape != source.shape:
         raise RuntimeError(
             "expected src to have a size equal to the slice of self. src size = "
-            f"{list(source.shape)}, slice size = {list(part.shape)}"
+            f"{list(source.shape)}, slice size = {list(window.shape)}"
         )
-    part.copy_(source)
+    window.copy_(source)
     return result
 
 
 def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The kernel of a scatter into `view`: recorded directly, unless the input has gaps, which the result then has
-    too."""
+    """Return the kernel of a scatter into `view`. It is recorded directly, unless the input has gaps, which the result
+    must preserve."""
 
     def scatter(tensor: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_dense(tuple(tensor.shape), tuple(tensor.stride())) or internal_overlap(tensor) is Internal.YES:
@@ -76,13 +79,13 @@ def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[.
 
 
 def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of a copy of a view that has neither a rule nor a decomposition: contiguous."""
+    """Return the kernel of a copy of a view that has neither a rule nor a decomposition; the result is contiguous."""
 
     def copy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        parts = view(tensor, *args, **kwargs)
-        if isinstance(parts, torch.Tensor):
-            return clone(parts, memory_format=torch.contiguous_format)
-        return [clone(part, memory_format=torch.contiguous_format) for part in parts]
+        views = view(tensor, *args, **kwargs)
+        if isinstance(views, torch.Tensor):
+            return clone(views, memory_format=torch.contiguous_format)
+        return [clone(piece, memory_format=torch.contiguous_format) for piece in views]
 
     return copy
 

@@ -1,7 +1,8 @@
-"""What `torch.nn.SyncBatchNorm` calls: batch norm in the steps between which its ranks exchange their statistics.
+"""The ops of `torch.nn.SyncBatchNorm`: batch norm in the stages between which its ranks exchange their statistics.
 
-Torch has these ops for CUDA alone, and no decompositions. The formulas are those of its kernels
-(aten/src/ATen/native/cuda/Normalization.cuh): the statistics of each rank are combined as Chan, Golub and LeVeque do.
+torch has these ops only for CUDA, and no decompositions. The formulas follow its kernels
+(aten/src/ATen/native/cuda/Normalization.cuh): the statistics of each rank are combined by the method of Chan, Golub and
+LeVeque.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import torch
 
 
 def _statistics(input: torch.Tensor) -> torch.dtype:
-    """The dtype of the statistics of an input: of 16-bit floats, float32."""
+    """Return the dtype of an input's statistics; float32 for 16-bit floats."""
     return torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
 
 
 def _dims(input: torch.Tensor) -> list[int]:
-    """All dims but that of the channels, 1."""
+    """Return all dimensions except the channels, 1."""
     return [dim for dim in range(input.dim()) if dim != 1]
 
 
 def _along(channels: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
-    """[C] as it is broadcast over the input."""
+    """Reshape [C] so that it broadcasts over the input."""
     return channels.reshape([-1 if dim == 1 else 1 for dim in range(input.dim())])
 
 
 def stats(input: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """aten::batch_norm_stats: the mean, and 1 / sqrt(variance + eps), of each channel."""
+    """The kernel of aten::batch_norm_stats: the mean, and 1 / sqrt(variance + eps), of each channel."""
     variance, mean = torch.var_mean(input.to(_statistics(input)), _dims(input), correction=0)
     return mean, torch.rsqrt(variance + eps)
 
@@ -42,8 +43,11 @@ def gather_stats_with_counts(
     eps: float,
     counts: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """aten::batch_norm_gather_stats_with_counts: `stats` of all ranks, from those of each, [ranks, C], and how many
-    elements they are of, [ranks]. Writes the running statistics, which its schema does not show."""
+    """The kernel of aten::batch_norm_gather_stats_with_counts: `stats` over all ranks, from the ranks' statistics
+    [ranks, C] and element counts [ranks].
+
+    Writes the running statistics, which its schema does not declare.
+    """
     weight = counts.to(mean.dtype).unsqueeze(1)
     total = weight.sum()
     combined = (mean * weight).sum(0) / total
@@ -63,7 +67,7 @@ def elemt(
     invstd: torch.Tensor,
     eps: float,
 ) -> torch.Tensor:
-    """aten::batch_norm_elemt: the normalized input."""
+    """The kernel of aten::batch_norm_elemt: the normalized input."""
     scale = invstd if weight is None else invstd * weight
     result = (input - _along(mean, input)) * _along(scale, input)
     return (result if bias is None else result + _along(bias, input)).to(input.dtype)
@@ -79,8 +83,11 @@ def backward_reduce(
     weight_g: bool,
     bias_g: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """aten::batch_norm_backward_reduce: what the ranks add up, and the gradients of weight and bias. Those that nobody
-    wants are not computed: nothing reads them."""
+    """The kernel of aten::batch_norm_backward_reduce: the sums that the ranks add up, and the gradients of weight and
+    bias.
+
+    Unrequested gradients are recorded, but not computed, because nothing reads them.
+    """
     grad, dims = grad_out.to(mean.dtype), _dims(input)
     sum_dy = grad.sum(dims)
     sum_dy_xmu = (grad * (input - _along(mean, input))).sum(dims)
@@ -98,7 +105,7 @@ def backward_elemt(
     sum_dy_xmu: torch.Tensor,
     count: torch.Tensor,
 ) -> torch.Tensor:
-    """aten::batch_norm_backward_elemt: the gradient of the input, from the sums of all ranks."""
+    """The kernel of aten::batch_norm_backward_elemt: the gradient of the input, from the sums of all ranks."""
     total = count.sum().to(mean.dtype)
     along_x = _along(sum_dy_xmu / total * invstd.square(), input)
     scale = invstd if weight is None else invstd * weight

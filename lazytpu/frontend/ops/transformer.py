@@ -1,8 +1,8 @@
-"""The fast path of torch's attention and encoder modules in evaluation: ops that exist for CPU and CUDA only, recorded
-as the ops that they consist of (ATen/native/transformers/attention.cpp and transformer.cpp).
+"""The fast path of torch's attention and encoder modules in evaluation. Its ops exist for CPU and CUDA only; here they
+are recorded as their component ops (ATen/native/transformers/attention.cpp and transformer.cpp).
 
 With a padding mask, the fast path of `nn.TransformerEncoder` uses nested tensors, which a device in Python cannot have.
-Here the layers run on the padded tensors, and padding is set to zeros, as the CPU returns it.
+Here the layers run on the padded tensors, and padding is set to zeros, as in the CPU's result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 
 def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
-    """aten::_masked_softmax of scores [batch, heads, L, S]; NaN where everything is masked.
+    """The kernel of aten::_masked_softmax for scores [batch, heads, L, S]; NaN in rows that are fully masked.
 
     True in the mask hides: [L, S] (type 0), [batch, S] (type 1), or the scores' own shape.
     """
@@ -43,12 +43,12 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """aten::_native_multi_head_attention of [batch, length, embed_dim]: (output, weights if needed)."""
+    """The kernel of aten::_native_multi_head_attention for [batch, length, embed_dim]: (output, weights if needed)."""
     if query is key and key is value:
         projected = list(F.linear(query, qkv_weight, qkv_bias).chunk(3, 2))
     else:
-        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
-        projected = [F.linear(x, w, b) for x, w, b in parts]
+        projections = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        projected = [F.linear(x, w, b) for x, w, b in projections]
     q, k, v = (x.unflatten(2, (num_head, -1)).transpose(1, 2) for x in projected)
     weights = None
     if mask is None and not need_weights:
@@ -85,11 +85,11 @@ def transformer_encoder_layer_fwd(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """aten::_transformer_encoder_layer_fwd"""
+    """The kernel of aten::_transformer_encoder_layer_fwd."""
 
     def attend(x: Tensor) -> Tensor:
-        rest = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type)
-        return native_multi_head_attention(x, x, x, *rest)[0]
+        settings = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type)
+        return native_multi_head_attention(x, x, x, *settings)[0]
 
     def feed(x: Tensor) -> Tensor:
         hidden = F.linear(x, ffn_weight_1, ffn_bias_1)
@@ -112,7 +112,8 @@ _padding = threading.local()  # .mask: the last one that was checked for padding
 
 
 def nested_tensor_from_mask_left_aligned(t: Tensor, mask: Tensor) -> bool:
-    """aten::_nested_tensor_from_mask_left_aligned, called by an encoder before it switches to nested tensors."""
+    """The kernel of aten::_nested_tensor_from_mask_left_aligned, which an encoder calls before it switches to nested
+    tensors."""
     _padding.mask = mask
     return False
 
@@ -128,7 +129,7 @@ def encode(
     src_key_padding_mask: Tensor | None = None,
     is_causal: bool | None = None,
 ) -> Tensor:
-    """nn.TransformerEncoder.forward, with zeros for padding where the CPU takes its fast path."""
+    """Run nn.TransformerEncoder.forward, with zeros for padding where the CPU takes its fast path."""
     if src.device.type != "tpu" or src_key_padding_mask is None:
         return _encode(self, src, mask, src_key_padding_mask, is_causal)
     _padding.mask = None
@@ -147,7 +148,7 @@ def encode(
 
 
 def install() -> None:
-    """Let encoders on the device return what they return on the CPU."""
+    """Let encoders on the device return the same results as on the CPU."""
     encoder: Any = nn.TransformerEncoder
     encoder.forward = encode
 

@@ -1,1 +1,1 @@
-"""Changes to torch's Python modules that make "tpu" a device like any other there."""
+"""Patches of torch's Python modules that make "tpu" a device like any other there."""

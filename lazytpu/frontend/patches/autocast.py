@@ -1,7 +1,7 @@
-"""`torch.autocast("tpu")`: which ops run in the lower precision, which in float32, and which in the widest of their
-inputs' dtypes.
+"""`torch.autocast("tpu")`: the ops that run in the lower precision, in float32, and in the widest of their inputs'
+dtypes.
 
-The lists are CUDA's (ATen/autocast_mode.h of torch 2.13). Everything else falls through and computes in the dtypes of
+The lists are CUDA's (ATen/autocast_mode.h of torch 2.13). Every other op falls through and computes in the dtypes of
 its inputs.
 """
 
@@ -56,7 +56,7 @@ LOWER_PRECISION = [
     "scaled_dot_product_attention",
 ]
 
-# So do these, as on CUDA, which casts in the op below them, `_cudnn_rnn` (ATen/cudnn/AutocastRNN.cpp).
+# The same for these. CUDA casts in their inner op, `_cudnn_rnn` (ATen/cudnn/AutocastRNN.cpp).
 RECURRENT = ["lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"]
 PACKED = ["lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data"]
 
@@ -157,16 +157,17 @@ WIDEST = [
     "stack",
 ]
 
-_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_libraries: list[torch.library.Library] = []  # kept alive: the registrations of a torch library end with it
 
 
 def eligible(x: Any) -> bool:
-    """Whether autocast may cast x: a floating-point tensor of the device, except float64, which the user chose."""
+    """Return whether autocast may cast x: a floating-point tensor of the device, except float64, which the user
+    chose."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.device.type == "tpu" and x.dtype is not torch.float64
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """x, or the tensors in it, in `dtype` where eligible."""
+    """Cast x, or the tensors in it, to `dtype` where eligible."""
     if isinstance(x, list | tuple):
         return [cast(y, dtype) for y in x]
     return x.to(dtype) if eligible(x) and x.dtype is not dtype else x
@@ -182,7 +183,7 @@ def _cast_to(op: Any, choose: Callable[[Any], torch.dtype]) -> Callable[..., Any
 
 
 def _cast_packed(op: Any) -> Callable[..., Any]:
-    """The same for an op whose first argument is the data of packed sequences."""
+    """Return a casting kernel for an op whose first argument is the data of packed sequences."""
     from lazytpu.frontend.ops.packing import OPS
 
     cast_others = _cast_to(op, _lower)
@@ -235,13 +236,13 @@ def _refuse_binary_cross_entropy(*args: Any, **kwargs: Any) -> Any:
 
 
 def overload(name: str) -> Any:
-    """The op of an entry of the lists above: `pow.Scalar`, or `mm` for mm.default."""
+    """Return the op of an entry of the lists above: `pow.Scalar`, or `mm` for mm.default."""
     packet, _, variant = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), variant or "default")
 
 
 def prepare() -> None:
-    """Let ops without a policy fall through, and `torch.autocast("tpu")` mean bfloat16."""
+    """Let ops without a policy fall through, and set the default dtype of `torch.autocast("tpu")` to bfloat16."""
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     _libraries.append(fallback)
@@ -263,16 +264,16 @@ def install() -> None:
 
 
 def _default_to_bfloat16() -> None:
-    """torch's default for a device in Python is float16, per thread; a TPU computes in bfloat16.
+    """Set each thread's default to bfloat16 when it first enters `torch.autocast("tpu")`.
 
-    So each thread's default is set when it first enters `torch.autocast("tpu")`.
+    torch's default for a device in Python is float16, per thread; a TPU computes in bfloat16.
     """
     original = torch.amp.autocast_mode.autocast.__init__
     thread = threading.local()
 
     @functools.wraps(original)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        # A checkpoint's region in a backward pass is undone with that pass, so it does not count as the thread's first.
+        # A checkpoint's region in a backward pass is undone with that pass, so it is not the thread's first.
         if device_type == "tpu" and not hasattr(thread, "known") and backward_id() == -1:
             thread.known = True
             if torch.get_autocast_dtype("tpu") is torch.float16:

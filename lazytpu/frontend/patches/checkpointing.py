@@ -1,8 +1,8 @@
-"""Activation checkpointing: what torch.utils.checkpoint recomputes is recorded as an intended recomputation.
+"""Activation checkpointing: record the recomputations of torch.utils.checkpoint as intended.
 
-Otherwise a pass would recognize the recomputation as equal to the first computation and share it: nothing would be
-computed twice, and all activations would stay in memory. Both kinds of checkpoint (`use_reentrant`) call their function
-once more in the backward pass: that call is wrapped.
+Otherwise a pass would recognize the recomputation as equal to the first computation and share it. Nothing would be
+recomputed, and all activations would stay in memory. Both kinds of checkpoint (`use_reentrant`) call their function
+again in the backward pass: that call is wrapped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Wrap what the two kinds of checkpoint call in the backward pass."""
+    """Wrap the functions that the two kinds of checkpoint call in the backward pass."""
     reentrant = checkpoint.CheckpointFunction
     forward, make = reentrant.forward, CheckpointFrame.__init__
 

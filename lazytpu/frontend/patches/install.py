@@ -1,8 +1,8 @@
-"""Changes to torch's Python modules that make "tpu" a device like any other there; each file says what it changes and
-why.
+"""Installation of the patches of torch's Python modules that make "tpu" a device like any other there; each file
+documents its patch.
 
-All of it affects tensors, storages and modules of the device only. It is installed with the device's name, before the
-first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first. About 20 ms.
+All patches affect only tensors, storages and modules of the device. They are installed with the device's name, before
+the first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first. About 20 ms.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from lazytpu.frontend.storage import methods as storage_patches
 
 
 def install() -> None:
-    """Install everything except the casting policies of autocast, which activation adds."""
+    """Install all patches except the casting policies of autocast, which activation adds."""
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, dlpack, marking, module_move, momentum, names, nesting, step_ends, storage_patches)
-    # Each acts when its library is imported.
+    # Each one acts when its library is imported.
     generation = (continuous_batching_hook, transformers_hook)
     libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, *generation)
-    for part in (*devices, *tensors, *libraries):
-        part.install()
+    for patch in (*devices, *tensors, *libraries):
+        patch.install()

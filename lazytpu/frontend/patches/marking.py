@@ -1,5 +1,5 @@
-"""torch's own `torch._dynamo.mark_dynamic` of a tensor that is on the device says what `lazytpu.mark_dynamic` does: its
-memory is padded. Nothing is imported for it: it acts when dynamo is."""
+"""`torch._dynamo.mark_dynamic` of a device tensor also does `lazytpu.mark_dynamic`: it pads the tensor's memory.
+Installed when Dynamo is imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lazytpu.frontend.libraries.places import call_when_imported
 
 
 def install() -> None:
-    """Wrap it once dynamo is imported."""
+    """Wrap it once Dynamo is imported."""
     call_when_imported(private.MARKS[0], _wrap)
 
 
 def _wrap(marks: Any) -> None:
-    @functools.wraps(marks)  # with what forbids it in graphs
+    @functools.wraps(marks)  # also copies the attribute that forbids it in graphs
     def mark_dynamic(t: Any, index: Any, **limits: Any) -> None:
         marks(t, index, **limits)
         if isinstance(t, torch.Tensor) and type(index) is int and t.device.type == "tpu":

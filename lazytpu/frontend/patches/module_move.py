@@ -1,9 +1,9 @@
-"""Moving a module to the device, or back, keeps its Parameter objects.
+"""Moves of a module to the device or back keep its Parameter objects.
 
 `module.to("cuda")` gives each Parameter new data. Between "cpu" and a device in Python torch cannot do that, and
-silently creates new Parameters: tied weights come apart, and an optimizer created before the move updates the old ones.
-So when a parameter crosses to or from the device, its contents are swapped with those of the moved one, and the object
-stays. Modules that stay where they are take torch's own path.
+silently creates new Parameters: tied weights are separated, and an optimizer created before the move updates the old
+ones. So when a parameter crosses to or from the device, its contents are swapped with the moved contents, and the
+object stays. Modules that do not cross take torch's own path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _apply = nn.Module._apply
 
 
 def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """nn.Module._apply, what to(), tpu(), cpu(), float() and to_empty() end in."""
+    """Replace nn.Module._apply, which implements to(), tpu(), cpu(), float() and to_empty()."""
     names = {id(p): name for name, p in self._parameters.items() if p is not None}
 
     def moved(tensor: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
         if name is None or (tensor.device.type == "tpu") == (result.device.type == "tpu"):
             return result
         if has_tensors_inside(result):
-            return result  # a DTensor, say: torch's own swaps the tensors inside as well
+            return result  # a DTensor, for example: torch's own method swaps the inner tensors as well
         _let_go(self)
         _become(tensor, result, fn, f"{type(self).__name__}.{name}")
         return tensor
@@ -43,8 +43,10 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
 
 
 def _let_go(module: nn.Module) -> None:
-    """Detach a weight that a hook of torch.nn.utils computed from its graph: the graph holds the parameters that are
-    about to move, and the next forward computes the weight again."""
+    """Detach a weight that a hook of torch.nn.utils computed from its graph.
+
+    The graph refers to the parameters that are about to move, and the next forward computes the weight again.
+    """
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm):
             computed = module.__dict__.get(hook.name)
@@ -71,15 +73,15 @@ def _become(parameter: Tensor, moved: Tensor, fn: Callable[[Tensor], Tensor], na
 
 
 def _check_unused(parameter: Tensor, name: str) -> None:
-    """A live graph would continue with the old contents: refuse, or make its backward refuse.
+    """Raise RuntimeError, or make the backward pass raise it, if a live graph would continue with the old contents.
 
-    Raises RuntimeError when something other than the parameter's own place in a graph refers to the contents.
+    Raises at once when references to the contents other than the parameter's own place in a graph exist.
     """
     holder: Any = parameter
     count = holder._use_count()
     if count == 2 and parameter.is_leaf and parameter.requires_grad:
         node = torch.autograd.graph.get_gradient_edge(parameter).node
-        if holder._use_count() == 2:  # the edge was there before: a graph holds the parameter
+        if holder._use_count() == 2:  # the edge existed before, so a graph refers to the parameter
 
             def refuse(grads: Any) -> None:
                 raise RuntimeError(

@@ -1,8 +1,9 @@
-"""SGD's momentum begins as zero, as the averages of other optimizers do.
+"""SGD's momentum starts at zero, like the averages of other optimizers.
 
-torch.optim.SGD makes it in the first step, as a copy of the gradient. Recorded, that step is a program of its own, as
-large as the one for all others. From zero, the first step is like the others, and gives the same: 0 * momentum +
-gradient is the gradient (but -0.0 becomes 0.0). Not so with dampening, nor where the steps are differentiated.
+torch.optim.SGD creates it in the first step, as a copy of the gradient. Recorded, that step would need a program of its
+own, as large as the program for all others. From zero, the first step equals the others and has the same result: 0 *
+momentum + gradient is the gradient (but -0.0 becomes 0.0). This does not apply with dampening, or where steps are
+differentiated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lazytpu.frontend.torch_private import SGD_GROUP
 
 
 def install() -> None:
-    """Wrap the method by which each step of torch.optim.SGD collects what it works on, after its closure has run."""
+    """Wrap the method by which each step of torch.optim.SGD collects its parameters, after its closure has run."""
     collect = getattr(torch.optim.SGD, SGD_GROUP)
 
     @functools.wraps(collect)

@@ -1,4 +1,4 @@
-"""repr() of tpu tensors: one copy to the CPU, formatted there by torch, instead of a dozen recorded ops."""
+"""repr() of tpu tensors: torch formats one copy on the CPU, instead of recording a dozen ops."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""How an op becomes a record: kernels, names and lines of values, the checks before a write, where a trace is cut."""
+"""Recording: the path from an op to a record. Kernels, names and source lines of values, checks before writes, and the
+positions of cuts."""

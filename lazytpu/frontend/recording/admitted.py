@@ -1,4 +1,4 @@
-"""The values that a record is the first of its trace to use."""
+"""The values that a record is the first one of its trace to use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lazytpu.trace.value import EMPTY, Layout
 
 
 def admitted(r: Recorder, parent: State) -> tuple[tuple[int, Layout, bool], ...]:
-    """The slots that were given out since the state `parent`, each with its layout and whether its memory is empty.
+    """Return the slots assigned since the state `parent`, each with its layout and whether its memory is empty.
 
-    Raises CutRequired when a cut of another thread has computed a value since then that was empty as it was admitted:
-    then it has no buffer among those of the trace.
+    Raises CutRequired when a cut of another thread has meanwhile computed a value that was empty when it was admitted:
+    the trace has no buffer for it.
     """
-    found = tuple([_described(r, slot) for slot in range(parent.slots, r.slots)])
-    if sum(not empty for _, _, empty in found) != len(r.buffers) - parent.inputs:
+    described = tuple([_described(r, slot) for slot in range(parent.slots, r.slots)])
+    if sum(not empty for _, _, empty in described) != len(r.buffers) - parent.inputs:
         raise CutRequired(THREAD)
-    return found
+    return described
 
 
 def _described(r: Recorder, slot: int) -> tuple[int, Layout, bool]:

@@ -1,12 +1,13 @@
-"""The global state of torch that affects an op's result and is not an argument of it: one list, part of the key (R2).
+"""Ambient state: global state of torch that affects an op's result without being an argument. This is the complete
+list, and part of the key (R2).
 
-A record depends on a switch if the switch may affect its op's result for its arguments. The edge of the trie that leads
-to it then holds the switches' values beside the op's name, and is taken only while they are the same. They are read
-when such an edge is compared, and at no other time: ops that depend on none, which are most, pay nothing. A record
-keeps the values as its `settings`, and its program is compiled for these, whatever torch is set to by then.
+A record depends on a switch if the switch may affect its op's result for its arguments. The edge to such a record holds
+the switches' values next to the op's name, and is taken only while they are unchanged. They are read only when such an
+edge is compared, so the many ops that depend on no switch pay nothing. A record keeps the values as its `settings`. Its
+program is compiled for these, whatever torch is set to by then.
 
-Other state of torch (autocast, grad mode, the default device, ...) affects which ops a script calls, and thereby what
-is recorded; docs/recompiles.md says where each kind belongs.
+Other state of torch (autocast, grad mode, the default device, ...) affects the ops that a script calls, and thereby the
+records; docs/recompiles.md lists each kind.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One piece of global state. `read` gives its current value, as quickly as possible; `word` names that value in a
-    record's settings. `decides` says whether a record of an op depends on it, by the op's facts and arguments."""
+    """One piece of global state.
+
+    `read` returns its current value, as quickly as possible. `word` names that value in a record's settings. `decides`
+    tells, from an op's facts and arguments, whether its record depends on the switch.
+    """
 
     name: str
     read: Callable[[], Any]
@@ -41,8 +45,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _may_promote(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
-    """Whether the default dtype may matter: torch uses it if a dtype follows from integers, from numbers alone or from
-    nothing. The dtype of a floating-point tensor takes precedence, except in ops that create a tensor from numbers."""
+    """Return whether the default dtype may matter.
+
+    torch uses it if a dtype follows from integers, from numbers alone, or from nothing. The dtype of a floating-point
+    tensor takes precedence, except in ops that create a tensor from numbers.
+    """
     tensors = _tensors(list(bound.values()))
     if not tensors or not all(t.is_floating_point() or t.is_complex() for t in tensors):
         return True
@@ -64,15 +71,16 @@ def _may_refuse(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
     return op._schema.name in _NOT_DETERMINISTIC
 
 
-# Ops that the CPU, and the meta functions on a miss, refuse or warn about under torch.use_deterministic_algorithms.
+# Ops that the CPU, and the meta functions on a miss, reject or warn about under torch.use_deterministic_algorithms.
 _NOT_DETERMINISTIC = frozenset({"aten::put", "aten::put_", "aten::max_unpool2d", "aten::max_unpool3d"})
 
 
 def _precisions() -> tuple[str, str]:
-    """torch.set_float32_matmul_precision, and torch.backends.fp32_precision."""
+    """Return torch.set_float32_matmul_precision, and torch.backends.fp32_precision."""
     try:
         return float32_matmul_precision(), float32_precision("generic", "all")
-    except RuntimeError:  # torch reports no precision once a backend (mkldnn, cuda) was set to one of its own
+    # torch reports no precision once a backend (mkldnn, cuda) was set to its own.
+    except RuntimeError:
         return "highest", float32_precision("generic", "all")
 
 
@@ -81,7 +89,7 @@ _WORDS = {"tf32": "high", "bf16": "medium"}
 
 
 def _lower(values: tuple[str, str]) -> str:
-    """The lower of two precisions: neither names a device, so each is a permission for all devices."""
+    """Return the lower of two precisions: neither names a device, so each is a permission for all devices."""
     word, generic = values[0], _WORDS.get(values[1], "highest")
     return max(word, generic, key=("highest", "high", "medium").index)
 
@@ -95,13 +103,13 @@ SWITCHES = (
 
 
 def switches(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> tuple[Switch, ...]:
-    """The switches that a record of `op` with the arguments `bound` depends on."""
+    """Return the switches on which a record of `op` with the arguments `bound` depends."""
     return tuple([s for s in SWITCHES if s.decides(op, facts, bound)])
 
 
 class Under:
-    """An op's name in the key of an edge, together with the switches' values when the edge was created: under other
-    values it is not equal to that name."""
+    """An op's name in the key of an edge, with the switches' values when the edge was created. It differs from that
+    name under other values."""
 
     __slots__ = ("name", "read", "values")
 
@@ -111,7 +119,7 @@ class Under:
         self.values = self.read()
 
     def __eq__(self, other: object) -> bool:
-        if other is self.name:  # as in the keys that its kernel makes
+        if other is self.name:  # the name in the keys of its kernel
             return self.read() == self.values
         if type(other) is str:
             return other == self.name and self.read() == self.values
@@ -125,10 +133,10 @@ class Under:
 
 
 def keyed(key: tuple[Any, ...], needed: tuple[Switch, ...]) -> tuple[Any, ...]:
-    """The key of the edge to a new record, which depends on the switches `needed`."""
+    """Return the key of the edge to a new record, which depends on the switches `needed`."""
     return (Under(key[0], needed), *key[1:]) if needed else key
 
 
 def settings(needed: tuple[Switch, ...]) -> tuple[tuple[str, str], ...]:
-    """The switches' current values, for the record."""
+    """Return the switches' current values, for the record."""
     return tuple([(s.name, s.word(s.read())) for s in needed])

@@ -1,7 +1,7 @@
-"""Writes the recording kernel of one op as Python source, from its schema.
+"""Code generation: write the recording kernel of one op as Python source, from its schema.
 
-A kernel computes the record's key, takes one step in the trie and makes the results. A generic kernel that loops over
-its arguments costs about twice as much. `source(op, facts)` shows the code.
+A kernel computes the record's key, takes one step in the trie and creates the results. A generic kernel that loops over
+its arguments would cost about twice as much. `source(op, facts)` shows the code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STATIC_SCALARS = ("number", "Scalar")
 
 @dataclass(frozen=True)
 class KernelArgument:
-    """One argument of a kernel: `kind` says how it enters the key (see `_TOKENS`)."""
+    """One argument of a kernel. `kind` tells how it enters the key (see `_TOKENS`)."""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ class KernelArgument:
 
 
 def arguments(op: OpOverload, facts: OpFacts) -> list[KernelArgument]:
-    """The kernel's arguments, in schema order."""
+    """Return the kernel's arguments, in schema order."""
     parsed: list[KernelArgument] = []
     for a in op._schema.arguments:
         written = a.alias_info is not None and a.alias_info.is_write
@@ -38,7 +38,7 @@ def arguments(op: OpOverload, facts: OpFacts) -> list[KernelArgument]:
 
 
 def safe(name: str) -> str:
-    """The argument's name as a Python parameter."""
+    """Return the argument's name as a Python parameter."""
     return "from_" if name == "from" else name
 
 
@@ -57,7 +57,7 @@ def _kind(type_: str, name: str, facts: OpFacts) -> str:
     return "float" if "float" in type_ else "static"
 
 
-# How an argument becomes part of the key, indented for the body of the kernel. {a} is the argument, {k} its token.
+# The code that adds an argument to the key, indented for the body of the kernel. {a} is the argument, {k} its token.
 _TOKENS = {
     "tensor": """\
             try:
@@ -103,15 +103,18 @@ _TOKENS = {
 
 
 def source(op: OpOverload, facts: OpFacts) -> str:
-    """The kernel's source. Its own names begin with an underscore, so that no schema's argument hides them; the others
-    come from the namespace in `lazytpu.frontend.recording.kernels`."""
+    """Return the kernel's source.
+
+    Its own names begin with an underscore, so that no schema's argument hides them. The other names come from the
+    namespace in `lazytpu.frontend.recording.kernels`.
+    """
     args = arguments(op, facts)
     lines = [f"def {function_name(op)}({_parameters(args)}):\n"]
     lines.append("    try:\n        _r = thread_stash(STASH)\n    except RuntimeError:\n        _r = recorder()\n")
     generator = next((a.name for a in args if a.kind == "generator"), "None")
     if facts.random:
         lines.append(f"    _seed, _offset = draw({generator})\n")
-    if facts.uses_precision:  # torch hands lazily conjugated tensors to products
+    if facts.uses_precision:  # torch passes lazily conjugated tensors to products
         for a in args:
             if a.kind == "tensor" and not a.written:
                 lines.append(f"    if {a.name} is not None and {a.name}.is_conj():\n")
@@ -140,10 +143,10 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     if facts.random:
         lines.append(f"            undraw({generator}, _offset)\n")
     lines.append(f"            return failed(KERNEL, _r, _failure, ({''.join(a.name + ', ' for a in args)}))\n")
-    lines.append("        finally:\n            del _failure\n")  # its traceback holds this frame (R4)
-    if "foreach" in str(op):  # torch counts the writes to a tensor, but not those to tensors in a list
+    lines.append("        finally:\n            del _failure\n")  # its traceback refers to this frame (R4)
+    if "foreach" in str(op):  # torch counts the writes to a tensor, but not to tensors in a list
         lines.extend(f"    wrote({a.name})\n" for a in args if a.written and a.kind == "tensors")
-    # An overwritten value is dead, and may be donated, once no name here holds it (R4).
+    # An overwritten value is dead, and may be donated, once no name here refers to it (R4).
     lines.append(f"    if _r.eager:\n{'' if values is _ONE else '        _v = None' + chr(10)}        run_now(_r)\n")
     lines.append(result)
     return "".join(lines)
@@ -157,7 +160,7 @@ def _token(a: KernelArgument, token: str, facts: OpFacts) -> str:
 
 
 def _through_memory(op: OpOverload, args: list[KernelArgument], written: KernelArgument) -> str:
-    """A write to a conjugated tensor is computed in a plain one and copied."""
+    """Return code that computes a write to a conjugated tensor in an unconjugated one, and copies it."""
     call = ", ".join(f"{a.name}={a.name}" if a.keyword else a.name for a in args)
     return (
         f"    if {written.name}.is_conj():\n"
@@ -167,24 +170,24 @@ def _through_memory(op: OpOverload, args: list[KernelArgument], written: KernelA
 
 
 def function_name(op: OpOverload) -> str:
-    """`aten_add_Tensor` for aten.add.Tensor."""
+    """Return `aten_add_Tensor` for aten.add.Tensor."""
     return str(op).replace(".", "_")
 
 
 def _parameters(args: list[KernelArgument]) -> str:
-    parts: list[str] = []
+    parameters: list[str] = []
     star = False
     for a in args:
         if a.keyword and not star:
             star = True
-            parts.append("*")
+            parameters.append("*")
         absent = "ABSENT" if a.kind in ("number",) else f"DEFAULTS[{a.name!r}]"
-        parts.append(f"{a.name}={absent}" if a.default else a.name)
-    return ", ".join(parts)
+        parameters.append(f"{a.name}={absent}" if a.default else a.name)
+    return ", ".join(parameters)
 
 
 def _write(a: KernelArgument) -> str:
-    """A written argument's storage gets a new value of its old layout."""
+    """Return code that gives a written argument's storage a new value of its old layout."""
     if a.kind == "tensors":
         return f"            overwrite(_r, {a.name})\n"
     return (
@@ -210,22 +213,22 @@ _MAKE = """\
 
 
 def _results(op: OpOverload) -> tuple[str, str]:
-    """How new values are made under the lock, and the tensors returned after it."""
+    """Return the code that creates new values under the lock, and the code that returns tensors after it."""
     written = {
         alias: safe(a.name)
         for a in op._schema.arguments
         if a.alias_info is not None and a.alias_info.is_write
         for alias in a.alias_info.before_set
     }
-    parts: list[str] = []
+    returned: list[str] = []
     for i, r in enumerate(op._schema.returns):
         alias = next((written[s] for s in r.alias_info.before_set if s in written), None) if r.alias_info else None
         many = "List[" in str(r.type)
-        parts.append(alias or f"{'wrap_all' if many else 'wrap_one'}(_vs[{i}])")
-    fresh = [p for p in parts if p.startswith("wrap_")]
-    if len(parts) == 1 and parts[0].startswith("wrap_one"):
+        returned.append(alias or f"{'wrap_all' if many else 'wrap_one'}(_vs[{i}])")
+    fresh = [p for p in returned if p.startswith("wrap_")]
+    if len(returned) == 1 and returned[0].startswith("wrap_one"):
         return _ONE, _MAKE
     values = "            _vs = produce_all(_r, _s.outs)\n" if fresh else ""
-    if not parts:
+    if not returned:
         return values, "    return None\n"
-    return values, f"    return {parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}\n"
+    return values, f"    return {returned[0] if len(returned) == 1 else '(' + ', '.join(returned) + ')'}\n"

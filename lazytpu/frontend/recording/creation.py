@@ -1,4 +1,4 @@
-"""Kernels that allocate memory: empty tensors take no buffer until something is written to them."""
+"""Kernels that allocate memory: empty tensors use no buffer until they are written."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ def check_device(device: torch.device | None) -> None:
 
 
 class OtherDevice(Exception):
-    """An op like a tensor of the device makes one of another device. Users never see this."""
+    """Raised when an op on a device tensor creates a tensor on another device. Users never see it."""
 
 
 def check_place(arguments: Mapping[str, Any]) -> None:
-    """Raise OtherDevice when an op that would be recorded makes a tensor elsewhere: zeros_like(x, device="cpu")."""
+    """Raise OtherDevice when a recorded op would create a tensor on another device: zeros_like(x, device="cpu")."""
     device = arguments.get("device")
     if device is not None and device.type != "tpu" and "self" in arguments:
         raise OtherDevice
 
 
 def elsewhere(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor:
-    """The result of such an op on the device it names: torch asks the tensor that the new one is like for the kernel,
-    so it gets one there, of the same size and strides."""
-    given = {name: value for name, value in arguments.items() if value is not ABSENT}
-    like = given["self"]
-    there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=given["device"])
-    positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in given]
-    keywords = {name: value for name, value in given.items() if name not in positional}
-    return op(*[there if name == "self" else given[name] for name in positional], **keywords)
+    """Run such an op on the device that it names.
+
+    torch selects the kernel by the device of `self`, so `self` is replaced by a tensor there, of the same size and
+    strides.
+    """
+    present = {name: value for name, value in arguments.items() if value is not ABSENT}
+    like = present["self"]
+    stand_in = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=present["device"])
+    positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in present]
+    keywords = {name: value for name, value in present.items() if name not in positional}
+    return op(*[stand_in if name == "self" else present[name] for name in positional], **keywords)
 
 
 def empty_memory_format(
@@ -51,7 +54,7 @@ def empty_memory_format(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    """aten::empty.memory_format"""
+    """The kernel of aten::empty.memory_format."""
     check_device(device)
     _check_layout(layout, pin_memory)
     dtype = dtype or torch.get_default_dtype()
@@ -73,7 +76,7 @@ def empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
-    """aten::empty_strided"""
+    """The kernel of aten::empty_strided."""
     check_device(device)
     _check_layout(layout, pin_memory)
     if len(size) != len(stride) or any(n < 0 for n in (*size, *stride)):

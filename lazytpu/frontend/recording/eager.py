@@ -1,4 +1,4 @@
-"""Strict and debug mode: each record is a trace of its own, cut immediately."""
+"""Strict and debug mode: each record is a trace of its own, and is cut immediately."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from lazytpu.trace.recorder import Recorder
 
 
 def run_now(recorder: Recorder) -> None:
-    """Called by a kernel after it recorded an op in eager mode: strict mode launches the record, debug mode waits for
-    it.
+    """Run a record in eager mode; its kernel calls this. Strict mode launches it; debug mode also waits for it.
 
-    In debug mode, raises at the op's own call what depends on values, such as an index out of range, and
+    In debug mode, errors that depend on values are raised at the op's own call, such as an index out of range, and
     FloatingPointError with `options.nan_check`.
     """
     if recorder.mode == "strict":

@@ -11,12 +11,13 @@ from torch._ops import OpOverload
 from lazytpu.frontend.recording.out import out_kernel
 
 _OPTIONS = ["dtype", "layout", "device", "pin_memory"]
-# These fill a tensor of as many elements whatever its shape is.
+# These fill a tensor of as many elements, whatever its shape is.
 _KEEP_SHAPE = ("aten.arange", "aten.range", "aten.linspace", "aten.logspace")
 
 
 def factory(op: OpOverload) -> OpOverload | None:
-    """The overload that returns what `op` writes to `out`: the same arguments, and the options of a new tensor."""
+    """Return the overload that returns the result that `op` writes to `out`: the same arguments, and the options of a
+    new tensor."""
     names = [a.name for a in op._schema.arguments if a.name != "out"]
     packet = getattr(torch.ops.aten, op._schema.name.removeprefix("aten::"))
     for overload in (getattr(packet, name) for name in packet.overloads()):
@@ -30,7 +31,7 @@ def _types(op: OpOverload) -> list[str]:
 
 
 def factory_kernel(op: OpOverload, make: OpOverload) -> Callable[..., torch.Tensor]:
-    """The kernel of the out= overload `op`, which computes what `make` returns."""
+    """Return the kernel of the out= overload `op`, which computes the result of `make`."""
     store = out_kernel(op, lambda result: result, torch.Tensor.copy_)
     keeps_shape = str(op).startswith(_KEEP_SHAPE)
 

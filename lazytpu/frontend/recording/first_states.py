@@ -1,8 +1,8 @@
-"""The state that an optimizer makes in its first step, such as Adam's averages: uploaded, not recorded.
+"""The state that an optimizer creates in its first step, such as Adam's averages: uploaded, not recorded.
 
-Adam fills its averages in the first step and finds them in all others, so recorded, the first step would be a program
-of its own, as large as the one for all others. The fills are numbers the host knows: as buffers they are inputs of the
-first step already, and it runs the program of the others. Checked on a miss only.
+Adam fills its averages in the first step and reads them in all others. So the recorded first step would need a program
+of its own, as large as the program for all others. The fills are numbers that the host knows. As uploaded buffers they
+are inputs of the first step already, so it runs the same program as the others. Checked on a miss only.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import Layout, resident
 
-# What each op fills with: a number, or the name of the argument that says it.
+# The fill value of each op: a number, or the name of the argument that contains it.
 _FILLS: dict[str, int | str] = {
     **dict.fromkeys(("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default"), 0),
     **dict.fromkeys(("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"), 1),
     **dict.fromkeys(("aten.full.default", "aten.full_like.default", "aten.new_full.default"), "fill_value"),
 }
 
-# By the id of each optimizer that made state, which may define equality and then be no key: where in the trie, and in
-# which trace. One that fills memory there in another trace does so in every step, and what it fills is recorded from
-# then on (None).
+# The optimizers that created state, by id, since they may define equality and then have no hash; and for each, the trie
+# states at which it did, with the trace. An optimizer that fills memory there in another trace does so in every step.
+# From then on its fills are recorded (None).
 _makers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _made: dict[int, WeakKeyDictionary[State, int] | None] = {}
 
 
 class FirstState(Exception):
-    """An op makes state: it has a tensor of this layout, filled with a number. Users never see this."""
+    """Raised when an op creates state: a tensor of this layout, filled with a number. Users never see it."""
 
     def __init__(self, layout: Layout, number: Any):
         super().__init__(layout, number)
@@ -46,15 +46,16 @@ class FirstState(Exception):
         self.number = number
 
     def tensor(self) -> torch.Tensor:
-        """The state. Raises OutOfMemoryError when there is no room for it."""
+        """Return the state. Raises OutOfMemoryError when there is no memory for it."""
         flat = torch.full(self.layout.shape, self.number, dtype=self.layout.dtype, device="cpu").flatten()
         return wrap(resident(self.layout, activation.engine().upload(flat, self.layout, user_line())))
 
 
 def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> None:
-    """Raise FirstState when `op` makes state, as the record that would come next.
+    """Raise FirstState when `op`, as the next record, creates an optimizer's state.
 
-    Where ops run at once there are no steps to be alike, and a recorder of another kind looks at what is recorded.
+    Does nothing in eager mode, which has no steps to share a program, and for recorders of another kind, which inspect
+    all records.
     """
     fill = _FILLS.get(op)
     if fill is None or layout is None or r.eager or type(r) is not Recorder:
@@ -77,8 +78,10 @@ def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: La
 
 
 def _maker(frame: FrameType | None) -> Any:
-    """The optimizer or gradient scaler that calls the op. What a closure does inside of an optimizer's step is not its
-    doing: closures call modules, or compute gradients, which most optimizers switch off for their own part."""
+    """Return the optimizer or gradient scaler that calls the op; None inside a closure of an optimizer's step.
+
+    Closures call modules or compute gradients, which most optimizers disable for their own part.
+    """
     while frame is not None and frame.f_code is not MODULE_CALL:
         if frame.f_code is SCALER_STATE or (frame.f_code is OPTIMIZER_STEP and not _in_closure(frame.f_locals)):
             return frame.f_locals["self"]
@@ -87,6 +90,6 @@ def _maker(frame: FrameType | None) -> Any:
 
 
 def _in_closure(step: Mapping[str, Any]) -> bool:
-    """Whether the op may be one of the closure that this call of an optimizer's step was given."""
-    given = (*step["args"][1:], *step["kwargs"].values())
-    return torch.is_grad_enabled() and any(argument is not None for argument in given)
+    """Return whether the op may belong to the closure that was passed to this call of an optimizer's step."""
+    arguments = (*step["args"][1:], *step["kwargs"].values())
+    return torch.is_grad_enabled() and any(argument is not None for argument in arguments)

@@ -1,5 +1,5 @@
-"""States of the trie that the engine makes by itself, since they differ from known ones in sizes alone: what it asks of
-torch for them, and where they are looked for."""
+"""Derived states: states of the trie that differ from existing ones only in sizes. The engine creates them; this module
+performs shape inference by torch for it, and looks them up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from lazytpu.trace.value import Layout
 
 
 def grown(parent: State, key: tuple[Any, ...]) -> State | None:
-    """The child of a state that its record was not seen at, if it is known but for its sizes."""
+    """Return the derived child of a state for a record of new sizes; None if no child can be derived."""
     if options.buckets == "off":
         return None
     if parent.grown:
-        parent.grown = False  # once: the trace goes on in another way than most
+        # Only once: the trace continues differently from most.
+        parent.grown = False
         _grow_again(parent)
     elif parent.key is None and parent.recorded and not parent.grows:
         parent.grows = activation.engine().grows(parent)
@@ -34,7 +35,8 @@ def grown(parent: State, key: tuple[Any, ...]) -> State | None:
 
 
 def _grow_again(state: State) -> None:
-    """Let what is known by now grow along the states up to this one, and behind it: they may be older."""
+    """Derive states again along the path to this state and behind it: these may be older than the known size
+    relations."""
     while state.parent is not None and not state.parent.grows:
         state = state.parent
     if state.parent is not None and state.key is not None:
@@ -50,7 +52,7 @@ class _Inference(Inference):
         layouts = Slots(records).layouts
         try:
             return all(_keys(_fresh(records[i], layouts)) == _keys(records[i].outs) for i in numbers)
-        except Exception:  # noqa: BLE001  (torch refuses these sizes, in one of many ways: recording meets it again)
+        except Exception:  # noqa: BLE001 (torch rejects these sizes in some way; recording raises it again)
             return False
 
     def derived(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
@@ -65,13 +67,13 @@ INFERENCE = _Inference()
 
 
 def _fresh(record: Record, layouts: Mapping[int, Layout]) -> list[Any]:
-    """The layouts of new results that torch infers for the arguments of a record."""
+    """Return the layouts of new results that torch infers for the arguments of a record."""
     bound = {name: _argument(value, layouts, empty) for name, value in record.arguments.items()}
     return _new(record, infer(record.op, bound))
 
 
 def _new(record: Record, results: Sequence[Any]) -> list[Any]:
-    """Those of all results that are no written arguments."""
+    """Return the results that are not written arguments."""
     returns = record.op._schema.returns
     return [result for result, ret in zip(results, returns, strict=True) if not _is_written(ret)]
 
@@ -92,11 +94,11 @@ def _keys(outs: Any) -> list[Any]:
 
 
 def _argument(value: Any, layouts: Mapping[int, Layout], tensor: Callable[..., torch.Tensor]) -> Any:
-    """An argument as the op has it; `tensor` makes one of a size and strides, whose memory holds nothing."""
+    """Return an argument as the op takes it. `tensor` creates an uninitialized tensor of a size, strides and dtype."""
     if isinstance(value, Operand):
         if value.view is None:
-            own = layouts[value.slot]
-            return tensor(own.shape, own.stride, own.dtype)
+            natural = layouts[value.slot]
+            return tensor(natural.shape, natural.stride, natural.dtype)
         size, stride, _, dtype = value.view
         return tensor(size, stride, dtype)
     if isinstance(value, Number):

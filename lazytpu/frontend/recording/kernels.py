@@ -1,4 +1,4 @@
-"""Recording kernels: one is generated for an op at its first use."""
+"""Recording kernels: each is generated at the first use of its op."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ _kernels: dict[OpOverload, RecordingKernel] = {}
 
 
 def kernel(op: OpOverload) -> RecordingKernel:
-    """The kernel of `op`, generated at its first use. Raises NotImplementedError when no rule expresses the op."""
-    known = _kernels.get(op)
-    if known is not None:
-        return known
+    """Return the kernel of `op`, generated at its first use. Raises NotImplementedError when no rule expresses the
+    op."""
+    cached = _kernels.get(op)
+    if cached is not None:
+        return cached
     facts = activation.engine().facts(op)
     returns = op._schema.returns
-    one = len(returns) == 1 and "List[" not in str(returns[0].type)
+    single = len(returns) == 1 and "List[" not in str(returns[0].type)
     fresh = not (returns and returns[0].alias_info is not None and returns[0].alias_info.is_write)
     arguments = codegen.arguments(op, facts)
     text, file = codegen.source(op, facts), f"<kernel of {op}>"
     names = [a.name for a in op._schema.arguments]
     keyed = [name for a, name in zip(arguments, names, strict=True) if a.kind != "generator"]
     scalars = SpecializedScalars.of(str(op), keyed, facts.specialized)
-    generated = RecordingKernel(op, facts, text, arguments, names, one and fresh, scalars)
+    generated = RecordingKernel(op, facts, text, arguments, names, single and fresh, scalars)
     scope = {**_NAMESPACE, "KERNEL": generated, "NAME": str(op), "DEFAULTS": _defaults(op)}
     exec(compile(text, file, "exec"), scope)
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
     generated.call = scope[codegen.function_name(op)]
     untraced(generated.call)
     _kernels[op] = generated
@@ -57,11 +58,12 @@ _callables: dict[OpOverload, Callable[..., Any]] = {}
 
 
 def callable_of(op: OpOverload) -> Callable[..., Any]:
-    """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
-    known = _callables.get(op)
-    if known is None:
-        known = _callables[op] = _writing(op) if out_names(op) else unwritten.filling(op, checked(op, kernel(op).call))
-    return known
+    """Return the callable that runs for `op`: its recording kernel, or for an out= overload its functional form and a
+    copy."""
+    cached = _callables.get(op)
+    if cached is None:
+        cached = _callables[op] = _writing(op) if out_names(op) else unwritten.filling(op, checked(op, kernel(op).call))
+    return cached
 
 
 def _writing(op: OpOverload) -> Callable[..., Any]:
@@ -73,8 +75,12 @@ def _writing(op: OpOverload) -> Callable[..., Any]:
 
 
 def _without_dispatch(functional: OpOverload) -> Callable[..., Any]:
-    """What records `functional`, where torch would come to the same 3 us later, and where its composite kernel may call
-    the out= overload (huber_loss_backward does). Others may have a kernel by hand, which torch calls."""
+    """Return the callable that records `functional`, without torch's dispatch (3 us) where that would have the same
+    effect.
+
+    It is also bypassed where torch's composite kernel may call the out= overload (huber_loss_backward does). Other ops
+    may have a hand-written kernel, which torch calls.
+    """
     name = functional.name()
     structured = has_kernel(name, "CompositeExplicitAutogradNonFunctional") and torch.Tag.pointwise in functional.tags
     composite = has_kernel(name, "CompositeExplicitAutograd") and not has_kernel(name, "PrivateUse1")

@@ -1,4 +1,5 @@
-"""What generated kernels call under the recorder's lock: an argument's part of the key, and new values for results."""
+"""The functions that generated kernels call under the recorder's lock: an argument's part of the key, and new values
+for results."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from lazytpu.trace.value import Value
 
 
 class Absent:
-    """An argument the caller left at its default: static, whatever the argument is otherwise."""
+    """An argument that the caller left at its default; static, even for an argument that otherwise is a run-time
+    number."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -23,15 +25,16 @@ ABSENT = Absent()
 
 
 def exact(value: Any) -> Any:
-    """A static number's part of the key: its type counts, NaN equals itself, and -0.0 differs from 0.0 (R2)."""
+    """Return a static number's part of the key: its type counts, NaN equals itself, and -0.0 differs from 0.0 (R2)."""
     if value is None or value is ABSENT:
         return value
-    plain = value and value == value and type(value) is not complex  # a complex number may have a part that is -0.0
+    plain = value and value == value and type(value) is not complex  # -0.0 may be a part of a complex number
     return (type(value), value if plain else repr(value))
 
 
 def foreign(r: Recorder, value: Any) -> Any:
-    """The key's part of a tensor argument that is not on tpu: None, a number, or a 0-d CPU tensor's number (R2)."""
+    """Return the key's part of a tensor argument that is not on tpu: None, a number, or a 0-d CPU tensor's number
+    (R2)."""
     if value is None:
         return None
     if not isinstance(value, torch.Tensor):
@@ -48,7 +51,7 @@ def foreign(r: Recorder, value: Any) -> Any:
 
 
 def operands(r: Recorder, tensors: Any) -> Any:
-    """The key's part of a list of tensors; the loop body is that of a single operand."""
+    """Return the key's part of a list of tensors; the loop body is the same as for a single operand."""
     if tensors is None:
         return None
     e, tokens = r.epoch, []
@@ -68,7 +71,7 @@ def operands(r: Recorder, tensors: Any) -> Any:
 
 
 def overwrite(r: Recorder, tensors: Any) -> None:
-    """New values for the storages of a list of written tensors; the loop body is `Recorder.produce`."""
+    """Create new values for the storages of a list of written tensors; the loop body is `Recorder.produce`."""
     e, slot, values = r.epoch, r.slots, r.values
     for t in tensors or ():
         storage = t.untyped_storage()
@@ -80,15 +83,15 @@ def overwrite(r: Recorder, tensors: Any) -> None:
 
 
 def produce_all(r: Recorder, outs: Any) -> Any:
-    """New values for the results of an op that has several; None stays."""
+    """Create new values for the results of an op that has several; None stays None."""
     return [o if o is None else produce_all(r, o) if type(o) is tuple else r.produce(o) for o in outs]
 
 
 def wrap_one(value: Value | None) -> torch.Tensor | None:
-    """The tensor of one result among several."""
+    """Return the tensor of one result among several."""
     return None if value is None else wrap(value)
 
 
 def wrap_all(values: list[Value | None]) -> list[Any]:
-    """The tensors of a list result."""
+    """Return the tensors of a list result."""
     return [wrap_one(v) for v in values]

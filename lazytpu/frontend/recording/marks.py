@@ -1,4 +1,4 @@
-"""Dims that somebody said will vary, by `lazytpu.mark_dynamic` or torch's own `torch._dynamo.mark_dynamic`."""
+"""Dimensions marked as dynamic by `lazytpu.mark_dynamic` or torch's own `torch._dynamo.mark_dynamic`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from lazytpu.ports import Ranges
 
 
 def ranges_of(tensor: Any) -> Ranges:
-    """The marked dims of a tensor, with the least and the greatest size of each."""
+    """Return the marked dimensions of a tensor, with the minimum and maximum size of each."""
     rank = tensor.dim()
     return {dim % rank: (low or 0, high) for dim, low, high in dynamic_dims(tensor) if -rank <= dim < rank}

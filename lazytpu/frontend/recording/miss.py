@@ -1,4 +1,4 @@
-"""The miss path of recording: a record that a state of the trie has not seen is checked, inferred and added to it."""
+"""The miss path of recording: a record without an edge at the trie's state is checked, inferred, and added."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from lazytpu.trace.value import Layout
 
 @dataclass
 class RecordingKernel:
-    """One op's recording kernel, the Python it was generated as, and what its miss path needs."""
+    """One op's recording kernel: its generated Python source, and the data for its miss path."""
 
     op: OpOverload
     facts: OpFacts
@@ -64,7 +64,7 @@ class RecordingKernel:
     call: Callable[..., Any] = field(default=lambda: None)
 
     def again(self, args: Sequence[Any]) -> Any:
-        """Call the kernel anew with the arguments it was called with."""
+        """Call the kernel again with the same arguments."""
         positional = [v for a, v in zip(self.arguments, args, strict=True) if not a.keyword]
         keywords = {a.name: v for a, v in zip(self.arguments, args, strict=True) if a.keyword and v is not ABSENT}
         while positional and positional[-1] is ABSENT:
@@ -73,10 +73,14 @@ class RecordingKernel:
 
 
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
-    """Handle the error of a record that was rolled back; the recorder's lock is not held. A required cut is made, or
-    the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one, and the
-    first state of an optimizer and tensors of other devices are not recorded at all. Tensors whose class overrides what
-    kernels read are replaced by plain ones. Any other error is raised."""
+    """Handle the error of a record that was rolled back; the recorder's lock is not held.
+
+    - A required cut is made, or the recorder cut where an operand is pending, and the op is retried.
+    - An op on lists may be recorded element by element.
+    - The first state of an optimizer, and tensors of other devices, are not recorded at all.
+    - Tensors whose class overrides attributes that kernels read are replaced by plain ones.
+    - Any other error is raised.
+    """
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
@@ -101,12 +105,13 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         try:
             raise error
         finally:
-            del error, args  # its traceback holds this frame, which would hold it, and the user's tensors (R4)
+            del error, args  # its traceback refers to this frame, which refers to it and to the user's tensors (R4)
     return k.again(args)
 
 
 def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
-    """The state after a record that the recorder's state has not seen: checked, inferred, and added to the trie."""
+    """Return the state after a record without an edge at the recorder's state: checked, inferred, and added to the
+    trie."""
     check_subclasses(args)
     parent = r.state
     general = None if k.scalars is None else k.scalars.generalize(key)
@@ -182,7 +187,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
 
 
 def _infer_checked(k: RecordingKernel, r: Recorder, args: tuple[Any, ...], bound: dict[str, Any]) -> Any:
-    """The layouts of the op's results. Raises torch's errors for what it refuses, and those of the device."""
+    """Return the layouts of the op's results. Raises torch's errors for invalid arguments, and the device's."""
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
             _require_tpu(k.op, name, bound[name])
@@ -201,7 +206,8 @@ def _infer_checked(k: RecordingKernel, r: Recorder, args: tuple[Any, ...], bound
 def _new_slots(
     k: RecordingKernel, bound: dict[str, Any], flat: tuple[Layout | None, ...], slots: int
 ) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]], int]:
-    """The slots of new results, those of the new values of written arguments, and how many slots there are then."""
+    """Return the slots of new results, the slots of written arguments' new values, and the number of slots
+    afterwards."""
     out_slots = tuple(range(slots, slots + sum(o is not None for o in flat)))
     slots += len(out_slots)
     written: dict[str, tuple[int, ...]] = {}
@@ -214,7 +220,7 @@ def _new_slots(
 
 
 class _NumberCounter:
-    """Counts run-time numbers in the order in which the kernel appended them."""
+    """A counter of run-time numbers in the order in which the kernel appended them."""
 
     def __init__(self, start: int):
         self.next = start
@@ -227,7 +233,7 @@ class _NumberCounter:
 
 
 def _python_type(dtype: torch.dtype) -> type:
-    """Of what `item()` gives of a tensor of this dtype."""
+    """Return the Python type of `item()` for a tensor of this dtype."""
     if dtype.is_complex:
         return complex
     return float if dtype.is_floating_point else bool if dtype is torch.bool else int
@@ -260,16 +266,20 @@ def _argument(a: KernelArgument, value: Any, token: Any, numbers: _NumberCounter
 
 
 def _operand(value: Any, token: Any, numbers: _NumberCounter, admitted: Iterator[int]) -> Operand | Number:
-    """A tensor argument in the record. Its slot comes from its part of the key, or is the next of those `admitted`. The
-    value may have another slot by now: a thread that shares an input gives it a slot of its own."""
+    """Return a tensor argument as the record has it.
+
+    Its slot comes from its part of the key, or is the next one of `admitted`. The value's own slot may differ by now: a
+    thread that shares an input gives it a slot of its own trace.
+    """
     storage: Any = value.untyped_storage() if isinstance(value, torch.Tensor) else None
-    held = getattr(storage, "_value", None)
-    if held is None:
+    stored = getattr(storage, "_value", None)
+    if stored is None:
         return numbers.take(value)
-    layout: Layout = held.layout
+    layout: Layout = stored.layout
     shape, stride, offset = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
     natural = (shape, stride, offset, value.dtype) == (layout.shape, layout.stride, 0, layout.dtype)
-    base = token[0] if type(token) is tuple and len(token) == 5 else token  # (base, and the view of it)
+    # (base, shape, stride, offset, dtype) of a view
+    base = token[0] if type(token) is tuple and len(token) == 5 else token
     slot = base if type(base) is int else next(admitted)
     return Operand(slot, None if natural else (shape, stride, offset, value.dtype))
 
@@ -295,7 +305,7 @@ def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
 
 
 def _check_sizes(value: Any) -> None:
-    """A view can have any number of elements, and a program reads all of them."""
+    """Check the sizes of tensors: a view can have any number of elements, and a program reads all of them."""
     for tensor in value if isinstance(value, list | tuple) else [value]:
         if isinstance(tensor, torch.Tensor):
             activation.engine().check_size(tensor.dtype, tuple(tensor.shape))

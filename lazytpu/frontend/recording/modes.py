@@ -1,6 +1,6 @@
 """Modes: when recorded ops run. The process has one (`lazytpu.options.mode`), and a thread may choose its own.
 
-A thread's own mode is held by its recorder, so autograd's threads work in the mode of the thread that called them.
+A thread's own mode is stored in its recorder, so autograd's threads work in the mode of the thread that called them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def _follow() -> None:
 
 
 class Mode:
-    """A mode of the calling thread, for a block of code; it can be entered again, also within itself.
+    """A context manager that sets the calling thread's mode. It is reentrant.
 
-    What is pending is cut at both ends when the mode changes there.
+    If the mode changes, pending ops are cut at both ends.
     """
 
     def __init__(self, mode: str):
@@ -42,7 +42,7 @@ class Mode:
         before = mine.own_mode
         try:
             mine.choose_mode(self._mode, call_site())
-        except BaseException:  # what was pending failed: the block is not entered
+        except BaseException:  # pending ops failed: the block is not entered
             mine.choose_mode(before)
             raise
         self._before.append((mine, before))

@@ -1,4 +1,5 @@
-"""The NaN check of debug mode: which op first makes a NaN or an infinity from finite operands, and what they were."""
+"""The NaN check of debug mode: find the first op that produces a NaN or infinity from finite operands, and report
+these."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from lazytpu.trace.value import EMPTY, Layout
 
 
 class Watch:
-    """One record that is about to run: holds its operands, so that none is overwritten, until its results are there."""
+    """One record that is about to run. It pins the operands, so that none is overwritten, until the results are
+    checked."""
 
     def __init__(self, recorder: Recorder, record: Record):
         self.record = record
@@ -30,7 +32,7 @@ class Watch:
             buffer.pins += 1
 
     def release(self) -> None:
-        """The operands may be overwritten again."""
+        """Unpin the operands."""
         for buffer in self.buffers.values():
             if buffer is not EMPTY:
                 buffer.pins -= 1
@@ -47,7 +49,7 @@ class Watch:
         described = "".join(f"\n  {name}: {_statistics(tensor)}" for name, tensor in tensors)
         numbers = f"\n  numbers: {', '.join(map(repr, self.numbers))}" if self.numbers else ""
         raise FloatingPointError(
-            f"{self.record.op} at {user_line()} made what is not finite ({results}) from finite operands:"
+            f"{self.record.op} at {user_line()} produced non-finite results ({results}) from finite operands:"
             f"{described}{numbers}\n"
             "Keep such elements from the op (torch.where, clamp, an epsilon), or compute in a dtype of wider range."
         )
@@ -75,7 +77,7 @@ class Watch:
             yield name, self._view(value.buffer, layout, None if operand is None else operand.view)
 
     def _view(self, buffer: Any, layout: Layout, view: Any) -> torch.Tensor:
-        """The elements of a buffer as an argument sees them, on the CPU."""
+        """Return the elements of a buffer as an argument sees them, on the CPU."""
         flat = activation.engine().download(buffer, layout.dtype)
         if view is None:
             return flat.as_strided(layout.shape, layout.stride)
@@ -98,7 +100,7 @@ def _finite(number: Any) -> bool:
 
 
 def _not_finite(tensor: torch.Tensor) -> str:
-    """How many elements are NaN or infinite, in words; nothing if none is."""
+    """Describe the number of NaN or infinite elements; empty if there are none."""
     if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
         return ""
     nans, infinities = int(tensor.isnan().sum()), int(tensor.isinf().sum())

@@ -1,12 +1,13 @@
 """Views at an index that varies: `x[i]` with an int is a view, whose offset is part of the program until it varies.
 
-In `for t in range(100): y = y * a[t]` each round would be a record of its own, since `a[t]` is another view each time.
-When a state of the trie sees an op again that reads one tensor at another offset, it reads a copy instead from then on:
-a box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later in that trace, so do other views of this
-tensor. Checked on misses only: an op that reads a box is recorded as two, after a look-up that fails.
+In `for t in range(100): y = y * a[t]` each iteration would be a record of its own, since `a[t]` is a different view
+each time. When a trie state sees an op again that reads a tensor at another offset, the op reads a copy from then on: a
+box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later in that trace, other views of this tensor
+do so, too. Checked on misses only: an op that reads a box is recorded as two, after a failed look-up.
 
-Boxes are what integers and slices without a step cut out of a contiguous tensor: other views stay part of the program,
-and so do the offsets at which an op writes, and at which it reads what it writes: torch refuses some of these.
+Boxes are the views that integers and slices without a step produce from a contiguous tensor. Other views stay part of
+the program. So do the offsets at which an op writes, and at which it reads a tensor that it writes, since torch rejects
+some of these.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Key = tuple[Any, ...]
 
 
 class Varies:
-    """Stands in a key where the offset of a view would be."""
+    """A placeholder for the offset of a view in a key."""
 
     def __repr__(self) -> str:
         return "ANY OFFSET"
@@ -42,21 +43,22 @@ ANY = Varies()
 
 
 class Box(NamedTuple):
-    """A part of a tensor: of each dimension in `dims`, `sizes` elements from `starts` on; all of the others."""
+    """A part of a tensor: for each dimension in `dims`, `sizes` elements from `starts` on; all elements of the
+    others."""
 
     dims: list[int]
     starts: list[int]
     sizes: list[int]
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of the part of the tensor's memory that it is a view of, in a tensor of its size."""
+        """Copy the part of the tensor's memory that it views, to a tensor of its size."""
         box = torch.ops.lazytpu.box.default(wrap(value_of(tensor)), *self)
         return as_strided(META, box, tensor.shape, row_major(tuple(tensor.shape)), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An argument that is a box: its place in the key, and among the arguments."""
+    """An argument that is a box: its index in the key, and among the arguments."""
 
     token: int
     argument: int
@@ -70,28 +72,28 @@ def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int
 
 
 class VaryingOffset(Exception):
-    """An op reads views whose offsets vary: it is recorded with copies of them in place of its arguments. Users never
-    see this."""
+    """Raised when an op reads views whose offsets vary: it is recorded with copies of these arguments. Users never see
+    it."""
 
     def __init__(self, reads: Sequence[_Read]):
         super().__init__(reads)
         self.reads = reads
 
     def arguments(self, r: Recorder, args: Sequence[Any]) -> list[Any]:
-        """The op's arguments, with the copies, which are recorded."""
-        found = list(args)
+        """Record the copies, and return the op's arguments with them."""
+        replaced = list(args)
         for read in self.reads:
             view = args[read.argument]
-            found[read.argument] = read.box.of(view)
+            replaced[read.argument] = read.box.of(view)
             value = value_of(view)
             with r.lock:
-                if value.epoch == r.epoch:  # else that is cut: in strict mode at once, or by another thread
+                if value.epoch == r.epoch:  # otherwise that trace was cut: in strict mode at once, or by another thread
                     r.state.boxed |= {value.slot}
-        return found
+        return replaced
 
 
 def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
-    """Raise VaryingOffset when the op that comes next reads views whose offsets vary."""
+    """Raise VaryingOffset when the next op reads views whose offsets vary."""
     reads = list(_reads(arguments, key, args))
     if not reads:
         return
@@ -102,11 +104,11 @@ def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, 
             varying += [read for read in reads if read.token in places]
     if varying:
         raise VaryingOffset(list({read.token: read for read in varying}.values()))
-    for other, child in list(parent.next.items()):
-        if other[0] == key[0] and len(other) == len(key) and other != key:
-            places = [read.token for read in reads if other[read.token] != key[read.token]]
+    for sibling, child in list(parent.next.items()):
+        if sibling[0] == key[0] and len(sibling) == len(key) and sibling != key:
+            places = [read.token for read in reads if sibling[read.token] != key[read.token]]
             general = _general(key, places)
-            if general == _general(other, places):
+            if general == _general(sibling, places):
                 parent.copies = {*parent.copies, general}
                 parent.remove(child)
                 raise VaryingOffset([read for read in reads if read.token in places])
@@ -129,12 +131,12 @@ def _is_view(token: Any) -> bool:
 
 
 def _is_admitted(key: Key, read: _Read) -> bool:
-    """Whether the trace used the tensor before this op: else its slot is not known yet."""
+    """Return whether the trace used the tensor before this op; otherwise its slot is not known yet."""
     return type(key[read.token][0]) is int
 
 
 def _general(key: Key, places: Sequence[int]) -> Key:
-    """The key with any offset in these places; empty if there is no view in one of them."""
+    """Return the key with any offset in these places; empty if one of them is not a view."""
     tokens = list(key)
     for place in places:
         if place >= len(key) or not _is_view(key[place]):
@@ -145,13 +147,13 @@ def _general(key: Key, places: Sequence[int]) -> Key:
 
 
 def box_of(layout: Layout, view: torch.Tensor) -> Box | None:
-    """The box of a tensor of this layout that a view is; None if it is none, or the whole tensor."""
+    """Return the box that a view is of a tensor with this layout; None if it is not a box, or is the whole tensor."""
     if not layout.contiguous or view.dtype is not layout.dtype or 0 in view.shape:
         return None
-    sizes, starts, rest = [1] * len(layout.shape), list[int](), int(view.storage_offset())
+    sizes, starts, remaining = [1] * len(layout.shape), list[int](), int(view.storage_offset())
     for size, stride in zip(layout.shape, layout.stride, strict=True):
-        starts.append(0 if size == 1 else rest // stride)
-        rest -= starts[-1] * stride
+        starts.append(0 if size == 1 else remaining // stride)
+        remaining -= starts[-1] * stride
     dim = 0
     for size, stride in zip(view.shape, view.stride(), strict=True):
         if size == 1:

@@ -1,7 +1,7 @@
 """Lists of tensors that share elements: torch writes one after the other, and each sees the earlier writes.
 
-A record reads everything before it writes. So if one element of a list is written, and another one reads or writes the
-same memory, as when a tensor is in a list twice, the op is recorded for each element separately.
+A record reads all its operands before it writes. So the op is recorded for each element separately if an element of a
+list is written, and another one reads or writes the same memory. An example is a tensor that is in a list twice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 from lazytpu.frontend.recording.codegen import KernelArgument
 
 Span = tuple[int, int, int]
-"""The first byte and the last that a tensor touches, and its place in its list; -1 for one that is in none."""
+"""The first and the last byte that a tensor touches, and its index in its list; -1 outside a list."""
 
 
 class OneByOne(Exception):
-    """An op on lists has to be recorded for each element; users never see this."""
+    """Raised when an op on lists has to be recorded for each element; users never see it."""
 
 
 def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
@@ -31,12 +31,12 @@ def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> N
     touched = _spans([v for a, v in zip(arguments, values, strict=True) if a.kind in ("tensor", "tensors")])
     for storage, spans in written.items():
         for start, end, place in spans:
-            if any(first <= end and start <= last and other != place for first, last, other in touched[storage]):
+            if any(first <= end and start <= last and owner != place for first, last, owner in touched[storage]):
                 raise OneByOne
 
 
 def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:
-    """The bytes that the tensors among the arguments touch, by storage."""
+    """Return the bytes that the tensors among the arguments touch, by storage."""
     spans: dict[int, list[Span]] = defaultdict(list)
     for value in values:
         places = enumerate(value) if isinstance(value, list | tuple) else [(-1, value)]

@@ -1,4 +1,4 @@
-"""`out=` overloads: the functional op is recorded, and its results are written to the out tensors."""
+"""`out=` overloads: record the functional op, and write its results to the out tensors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from lazytpu.frontend.torch_private import has_kernel
 
 aten = torch.ops.aten
 
-_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors about the values that the CPU is called with
+_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors that depend on the values with which the CPU is called
 
 
 def out_names(op: OpOverload) -> list[str]:
-    """Names of the arguments that results are written to: keyword-only and mutated."""
+    """Return the names of the arguments to which results are written: keyword-only and mutated."""
     return [a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
 
 
 def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of the out= overload `op`, which computes what `functional` returns. `copy` records a copy to its
-    first argument."""
+    """Return the kernel of the out= overload `op`, which computes the results of `functional`.
+
+    `copy` records a copy to its first argument.
+    """
     names = out_names(op)
     takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
     row_major = op._schema.name in _ROW_MAJOR or _is_generated(op)
@@ -62,22 +64,22 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
 
 
 def _fits(target: Any, result: Any) -> bool:
-    """Whether the result only has to be copied to a part of a tensor: DistributedDataParallel writes each gradient to
-    its place in a bucket."""
-    held: Any = getattr(target.untyped_storage(), "_value", None) if isinstance(target, torch.Tensor) else None
+    """Return whether the result only has to be copied to a part of a tensor: DistributedDataParallel writes each
+    gradient to its place in a bucket."""
+    stored: Any = getattr(target.untyped_storage(), "_value", None) if isinstance(target, torch.Tensor) else None
     return (
-        held is not None
+        stored is not None
         and isinstance(result, torch.Tensor)
         and result.dtype is target.dtype
         and result.shape == target.shape
         and target.is_contiguous()
-        and target.shape != held.layout.shape
+        and target.shape != stored.layout.shape
         and not (target.is_conj() or target.is_neg() or result.is_conj() or result.is_neg() or target.numel() == 0)
     )
 
 
 def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(target, result) for each result."""
+    """Return (target, result) for each result."""
     if isinstance(targets, torch.Tensor):
         return [(targets, results)]
     if len(targets) == 1 and not (isinstance(targets[0], torch.Tensor) and isinstance(results, list | tuple)):
@@ -87,7 +89,9 @@ def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]
 
 def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
     """Raise the CPU's error if it does not write this op's results to tensors of these dtypes; the rules differ by op.
-    Pointwise ops, and ops on large tensors, are checked once for the same dtypes, with small tensors."""
+
+    Pointwise ops, and ops on large tensors, are checked once for the same dtypes, with small tensors.
+    """
     if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
         arguments = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
         check_dtypes(op, {**arguments, **kwargs, **targets}, ())
@@ -102,17 +106,17 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
 
 
 def _is_generated(op: OpOverload) -> bool:
-    """Whether torch generates this out= form from the functional one. That of sort calls another out= form."""
+    """Return whether torch generates this out= form from the functional one. Sort's calls another out= form instead."""
     return has_kernel(op.name(), "CompositeExplicitAutograd") and op._schema.name != "aten::sort"
 
 
-# The CPU resizes an out tensor of these to row-major, though their own results are not; so do out= forms that torch
-# generates, with a composite kernel.
+# The CPU resizes out tensors of these ops to row-major, though their own results are not. The same holds for out= forms
+# that torch generates, with a composite kernel.
 _ROW_MAJOR = frozenset(
     {"aten::log_sigmoid_forward", "aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"}
 )
 
-# The functional form of these may be its operand, with gaps.
+# The functional form of these may return its operand, with gaps.
 _DENSE = frozenset({"aten::conj_physical"})
 
 # These read other elements than they write at the same time: their results must not go to their operands.
@@ -125,7 +129,7 @@ _ANY_OVERLAP = frozenset(
     }
 )
 
-# The CPU's kernels of these resize an out tensor that has elements without torch's usual warning.
+# The CPU's kernels of these resize a nonempty out tensor without torch's usual warning.
 _RESIZED_SILENTLY = frozenset(
     {
         *("addbmm", "bernoulli", "log_sigmoid", "log_sigmoid_forward", "multinomial", "narrow_copy", "randperm"),
@@ -149,7 +153,7 @@ def _check(op: OpOverload, apart: Callable[..., None] | None, target: torch.Tens
 
 
 def _store(target: torch.Tensor, result: torch.Tensor, name: str) -> None:
-    """Write a result of the op `name` to an out tensor, which is resized where it has another shape."""
+    """Write a result of the op `name` to an out tensor, which is resized if it has another shape."""
     if not torch.can_cast(result.dtype, target.dtype):
         names = [scalar_type(d) for d in (result.dtype, target.dtype)]
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
@@ -159,7 +163,7 @@ def _store(target: torch.Tensor, result: torch.Tensor, name: str) -> None:
         aten.resize_.default(target, list(result.shape))
         if target.stride() != result.stride():  # after a resize it gets the strides of the op's own result
             touched = extent(tuple(result.shape), tuple(result.stride()))
-            if touched > result.numel():  # strides of a part of a larger tensor
+            if touched > result.numel():  # the strides of a slice of a larger tensor
                 aten.resize_.default(target, [touched])
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)

@@ -1,8 +1,9 @@
-"""Torch's checks on tensors that are written: does one overlap itself, or partly overlap a tensor that is read?
+"""torch's overlap checks on written tensors: does a tensor overlap itself, or partly overlap a tensor that is read?
 
-The same answers and messages as `at::has_internal_overlap` and `at::get_overlap_status` (ATen/MemoryOverlap.cpp), from
-size, stride, offset and the identity of the storage. Every writing kernel checks at record time: a program reads before
-it writes, so an overlap would not fail there but give other values than the CPU.
+The answers and messages are the same as in `at::has_internal_overlap` and `at::get_overlap_status`
+(ATen/MemoryOverlap.cpp), derived from size, stride, offset and the identity of the storage. Every writing kernel checks
+at record time. A program reads before it writes, so an overlap would not fail there, but would compute other values
+than the CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 class Internal(enum.Enum):
-    """Whether two indices of a tensor are one element; torch gives up (TOO_HARD) on most strided tensors."""
+    """Whether two indices of a tensor address one element; torch gives up (TOO_HARD) on most strided tensors."""
 
     NO = "no"
     YES = "yes"
@@ -21,7 +22,7 @@ class Internal(enum.Enum):
 
 
 class Overlap(enum.Enum):
-    """Whether two tensors share memory: FULL means they are the same elements in the same order."""
+    """Whether two tensors share memory; FULL means the same elements in the same order."""
 
     NO = "no"
     FULL = "full"
@@ -30,7 +31,7 @@ class Overlap(enum.Enum):
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor fills a block of memory, each element once, its dims in any order."""
+    """Return whether the tensor fills a block of memory, each element once, with its dimensions in any order."""
     if tensor.is_contiguous():
         return True
     expected = 1
@@ -62,7 +63,8 @@ def overlap(a: Tensor, b: Tensor) -> Overlap:
 
 
 def check_no_internal_overlap(written: Tensor) -> None:
-    """Raises torch's RuntimeError when two indices of `written` are certainly one element (an expanded dim)."""
+    """Raise torch's RuntimeError when two indices of `written` certainly address one element (an expanded
+    dimension)."""
     if not written.is_contiguous() and internal_overlap(written) is Internal.YES:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -71,16 +73,16 @@ def check_no_internal_overlap(written: Tensor) -> None:
 
 
 def check_no_partial_overlap(written: Tensor, read: Tensor) -> None:
-    """Raises torch's RuntimeError when `written` is a part, but not all, of what is read.
+    """Raise torch's RuntimeError when `written` overlaps `read` without being the same view.
 
-    In-place ops read exactly what they write.
+    In-place ops read exactly the elements that they write.
     """
     if written is not read and _share_storage(written, read) and overlap(written, read) is Overlap.PARTIAL:
         raise RuntimeError(_SHARED)
 
 
 def check_no_overlap(written: Tensor, read: Tensor) -> None:
-    """Raises torch's RuntimeError when `written` and `read` are known to share an element."""
+    """Raise torch's RuntimeError when `written` and `read` are known to share an element."""
     if overlap(written, read) in (Overlap.PARTIAL, Overlap.FULL):
         raise RuntimeError(_SHARED)
 
@@ -97,6 +99,6 @@ def _share_storage(a: Tensor, b: Tensor) -> bool:
 
 
 def _bytes(dense: Tensor) -> tuple[int, int]:
-    """The first byte of the storage that belongs to the tensor, and the byte after its last."""
+    """Return the first byte of the storage that belongs to the tensor, and the byte after its last."""
     start = int(dense.storage_offset()) * dense.itemsize
     return start, start + dense.numel() * dense.itemsize

@@ -1,4 +1,4 @@
-"""The records around an intended recomputation; `lazytpu.aten.recompute` says what they do."""
+"""The records around an intended recomputation; `lazytpu.aten.recompute` defines their effect."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _nothing(**arguments: Any) -> tuple[()]:
 @contextmanager
 def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None]:
     """Mark the ops recorded inside as a recomputation from `arguments`: tensors, trees of them, and other values."""
-    if recorder.state is recorder.root:  # nothing is pending that it could be shared with
+    if recorder.state is recorder.root:  # no pending computation could be shared
         yield
         return
-    saved = [part for leaf in pytree.tree_leaves(arguments) for _, part in parts(leaf)]
+    saved = [tensor for leaf in pytree.tree_leaves(arguments) for _, tensor in parts(leaf)]
     kernel(OPS.recompute_begin.default).call(saved, 0)
-    whole = recorder.whole
+    epoch = recorder.whole
     try:
         yield
     finally:
-        if recorder.whole == whole:  # else the trace was cut inside, and the new one has no beginning of it
+        if recorder.whole == epoch:  # otherwise the trace was cut inside, and the new one has no begin record
             kernel(OPS.recompute_end.default).call()

@@ -13,16 +13,18 @@ from lazytpu.trace.trie import NOTHING, Ended, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
 
-# A cut and a launch take about 0.3 ms, to compile a record 5 ms: so often it is cheaper to cut than to compile anew.
+# A cut and a launch take about 0.3 ms, and compiling a record 5 ms. Up to this many traces per record, cutting is
+# cheaper than compiling again.
 BRANCHES_PER_RECORD = 16
 
-# The records before which a trace is cut at one place, each with its key. Where more come, as where the results of each
-# evaluation are used in a way of its own, all new traces end from then on, and none of the keys is kept.
+# Maximum records, by key, before which a trace is cut at one state. Beyond it (for example where each evaluation uses
+# its results differently), all new traces end there, and no key is kept.
 STARTS = 16
 
 
 class CutRequired(Exception):
-    """The trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see this."""
+    """Raised when the trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see
+    it."""
 
     def __init__(self, cause: str):
         super().__init__(cause)
@@ -34,7 +36,7 @@ class TraceLimitWarning(UserWarning):
 
 
 def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> None:
-    """Raise CutRequired when the trace that is at `parent` has to be cut before the record of `key`."""
+    """Raise CutRequired when the trace at `parent` has to be cut before the record of `key`."""
     if isinstance(parent, Ended):
         raise CutRequired(STEP)
     if fused and parent.ends is not None:
@@ -47,19 +49,21 @@ def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> Non
 
 
 def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
-    """A step begins with the record of `key`: raise CutRequired if anything was recorded before it, now and in later
-    traces."""
+    """Mark the record of `key` as the start of a step: raise CutRequired if anything was recorded before it, now and in
+    later traces."""
     if parent.depth:
         _cut_before(parent, key, cause)
 
 
 def note_branch(parent: State, key: tuple[Any, ...]) -> None:
-    """The results of an evaluated model are used in another way than before, as by a `cat` of results that grow: cut,
-    now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
-    a program from now on, if no trace ended there yet. The first way was compiled with the model. The second is not: a
-    program of the model alone costs the same, and serves the third as well."""
-    ways = parent.next or (parent.plan is not None and parent.plan.known)
-    if ways and key not in parent.branches:
+    """Cut where the results of an evaluated model are used differently than before, as by a `cat` of results that grow.
+
+    The cut is made now and in later traces, so that the model is not compiled again with each use. The records so far
+    become a program of their own, if no trace ended there yet. The first use was compiled together with the model. The
+    second is not: a program of the model alone costs the same, and also serves the third.
+    """
+    has_other_uses = parent.next or (parent.plan is not None and parent.plan.known)
+    if has_other_uses and key not in parent.branches:
         parent.branches = {**parent.branches, key: 0}
         _cut_before(parent, key, BRANCH)
 
@@ -73,21 +77,24 @@ def _cut_before(parent: State, key: tuple[Any, ...], cause: str) -> None:
 
 
 def _is_worn(parent: State, key: tuple[Any, ...]) -> bool:
-    """Whether a trace went on after a branch so often that a program of both parts pays. It is cut there no more."""
+    """Return whether traces continued after a branch so often that a program of both parts pays off; then they are no
+    longer cut there."""
     taken = parent.branches.get(key)
     if taken is None:
         return False
     parent.branches = {**parent.branches, key: taken + 1}
     if taken < BRANCHES_PER_RECORD * parent.depth:
         return False
-    parent.starts = {other: cause for other, cause in parent.starts.items() if other != key}
+    parent.starts = {start: cause for start, cause in parent.starts.items() if start != key}
     return True
 
 
 def note_idle(state: State) -> None:
-    """End a trace outside of a step at the new `state`, when it is long and the device has nothing to do. A step is one
-    program, however long its recording takes. A trace that ended at a state always ends there, so the device's timing
-    does not change programs later."""
+    """End a trace outside a step at the new `state`, when it is long and the device is idle.
+
+    A step is one program, however long its recording takes. A trace that ended at a state always ends there, so the
+    device's timing does not change programs later.
+    """
     if state.depth % IDLE_AFTER >= len(state.recorded) or state.in_step or state.loop is not None:
         return
     if activation.engine().idle():

@@ -1,8 +1,8 @@
-"""Memory of bytes that is written as numbers: from then on its storage holds these.
+"""Byte memory that is written as numbers: its storage changes to their dtype.
 
-A cache of keys and values may be one tensor of bytes, with views of it in the dtype of the model, as transformers makes
-it for continuous batching. A storage holds an array of the dtype that it was made with. So each program would take all
-of the cache apart into bytes and put it together again, and on a TPU four bytes beside each other take a row of 128.
+A cache of keys and values may be one tensor of bytes, with views of it in the dtype of the model, as in transformers'
+continuous batching. A storage holds an array of the dtype with which it was created. So each program would convert the
+whole cache to bytes and back, and on a TPU four adjacent bytes take a row of 128.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def _retype(self: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Retyped(Exception):
-    """An op writes memory of bytes as numbers: its storage gets a value of these, and it is recorded again. Users never
-    see this."""
+    """Raised when an op writes byte memory as numbers: its storage gets a value of that dtype, and the op is recorded
+    again. Users never see it."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
         super().__init__(tensors)
         self.tensors = tensors
 
     def change(self) -> None:
-        """Give each storage its value as numbers."""
+        """Replace each storage's value by one of the numbers' dtype."""
         for tensor in self.tensors:
             value = value_of(tensor)
             if _is_bytes(value, tensor.dtype):
@@ -43,7 +43,7 @@ class Retyped(Exception):
 
 
 def check_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> None:
-    """Raise Retyped when the op that comes next writes bytes as numbers."""
+    """Raise Retyped when the next op writes bytes as numbers."""
     written = [
         tensor
         for a, tensor in zip(arguments, args, strict=True)
@@ -54,10 +54,10 @@ def check_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> Non
 
 
 def _is_bytes(value: Value, dtype: torch.dtype) -> bool:
-    """Whether a value is of bytes that are as many numbers of a dtype."""
+    """Return whether a value consists of bytes that form whole numbers of a dtype."""
     base = value.layout
-    whole = len(base.shape) == 1 and base.shape[0] > 0 and base.shape[0] % dtype.itemsize == 0
-    return base.dtype is torch.uint8 and whole and dtype.itemsize > 1 and not dtype.is_complex
+    divides = len(base.shape) == 1 and base.shape[0] > 0 and base.shape[0] % dtype.itemsize == 0
+    return base.dtype is torch.uint8 and divides and dtype.itemsize > 1 and not dtype.is_complex
 
 
 def _numbers(value: Value, dtype: torch.dtype) -> Value:

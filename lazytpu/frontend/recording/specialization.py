@@ -1,11 +1,12 @@
 """Scalar specialization: a program is specialized to an op's numbers until one of them is seen to vary (R3).
 
-Some numbers (see `specialized` in `lazytpu.aten.registry.Facts`) begin as static, part of the program. When the same
-state of the trie sees the op again with another value, the edge of the first value is replaced by a general one, which
-is keyed by the number's type and takes the number at run time. Every later value takes that edge: two programs at most,
-instead of one for each value. Numbers that vary together become run-time numbers together, and a source line where a
-number was seen to vary starts with the general edge in traces of other shapes. All of this happens on misses; hits of
-other ops pay nothing.
+Some numbers (see `specialized` in `lazytpu.aten.registry.Facts`) start as static, part of the program. When the same
+trie state sees the op with another value, the edge of the first value is replaced by a general one. The general edge is
+keyed by the number's type, and takes the number at run time. Every later value takes that edge: at most two programs,
+instead of one per value.
+
+Numbers that vary together become run-time numbers together. A source line where a number was seen to vary starts with
+the general edge in traces of other shapes. All of this happens on misses; hits of other ops pay nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Key = tuple[Any, ...]
 
 
 class Varies:
-    """Stands in the key of a general edge where the number would be."""
+    """A placeholder for the number in the key of a general edge."""
 
     def __repr__(self) -> str:
         return "VARIES"
@@ -32,9 +33,9 @@ class Varies:
 VARIES = Varies()
 _KINDS = (int, float, complex)
 
-# Ops whose numbers determine how many elements there are, which stays in the key.
+# Ops whose numbers determine the number of elements, which stays in the key.
 _SEQUENCES = frozenset({"aten.arange.start", "aten.arange.start_step"})
-# Numbers that an op refuses besides negative ones: a delta of 0, the infinite norm of an empty tensor.
+# Numbers that an op rejects besides negative ones: a delta of 0, the infinite norm of an empty tensor.
 _REFUSED: dict[str, Callable[[Any], bool]] = {
     "aten.huber_loss.default": lambda delta: delta == 0,
     "aten.huber_loss_backward.default": lambda delta: delta == 0,
@@ -53,8 +54,8 @@ class GeneralKey:
 
 @dataclass(frozen=True, slots=True)
 class SpecializedScalars:
-    """The arguments of an op whose numbers its program is specialized to: their names, and their places in the keys of
-    its records."""
+    """The arguments of an op to whose numbers its program is specialized: their names, and their indices in its
+    keys."""
 
     op: str
     names: tuple[str, ...]
@@ -62,12 +63,13 @@ class SpecializedScalars:
 
     @staticmethod
     def of(op: str, names: Iterable[str], specialized: frozenset[str]) -> SpecializedScalars | None:
-        """Those of an op whose keys have the arguments `names` in this order; None when there are none."""
-        pairs = [(name, i + 1) for i, name in enumerate(names) if name in specialized]  # the op's name comes first
+        """Return the specialized arguments of an op whose keys have the arguments `names` in this order; None without
+        any."""
+        pairs = [(name, i + 1) for i, name in enumerate(names) if name in specialized]  # index 0 is the op's name
         return SpecializedScalars(op, tuple(n for n, _ in pairs), tuple(i for _, i in pairs)) if pairs else None
 
     def generalize(self, key: Key) -> GeneralKey | None:
-        """The general form of a key; None when no specialized argument is a number."""
+        """Return the general form of a key; None when no specialized argument is a number."""
         tokens, numbers = list(key), list[Any]()
         for place in self.places:
             token = key[place]
@@ -84,8 +86,11 @@ class SpecializedScalars:
         return GeneralKey(tuple(tokens), tuple(numbers))
 
     def _general_token(self, token: Key, numbers: list[Any]) -> Key:
-        """The token of a run-time number: its type, and whether torch may refuse it, as it does a negative power of
-        integers. Such numbers have an edge of their own, and are checked when it is made."""
+        """Return the token of a run-time number: its type, and whether torch may reject it, such as a negative power of
+        integers.
+
+        Such numbers have an edge of their own, and are checked when it is created.
+        """
         kind, value = token
         number = kind(value) if type(value) is str else value  # zeros and NaN are text, see `keys.exact`
         numbers.append(number)
@@ -95,7 +100,7 @@ class SpecializedScalars:
         return (VARIES, kind, number < 0, refused is not None and refused(number))
 
     def arguments(self, static: dict[str, Any], start: int) -> dict[str, Any]:
-        """A record's arguments with run-time numbers, counted from `start`, in place of the specialized ones."""
+        """Return a record's arguments with run-time numbers, counted from `start`, in place of the specialized ones."""
         arguments = dict(static)
         for name in self.names:
             value = arguments.get(name)
@@ -108,10 +113,10 @@ class SpecializedScalars:
         return arguments
 
     def other_value(self, state: State, key: Key, general: GeneralKey) -> State | None:
-        """The child of a state whose key differs from `key` only in the values of specialized numbers."""
-        for other, child in list(state.next.items()):
-            if other[0] == self.op and len(other) == len(key) and other != key:
-                general_other = self.generalize(other)
+        """Return the child of a state whose key differs from `key` only in the values of specialized numbers."""
+        for sibling_key, child in list(state.next.items()):
+            if sibling_key[0] == self.op and len(sibling_key) == len(key) and sibling_key != key:
+                general_other = self.generalize(sibling_key)
                 if general_other is not None and general_other.key == general.key:
                     return child
         return None
@@ -127,20 +132,23 @@ def _length(start: int, end: int, step: int = 1) -> int:
 
 @dataclass(slots=True)
 class Twins:
-    """A state below a general edge that was just made, and its counterpart in the trace with the earlier number."""
+    """A state below a general edge that was just created, and its counterpart in the trace with the earlier number."""
 
     new: State
     old: State
 
 
 _twins: WeakKeyDictionary[Recorder, Twins] = WeakKeyDictionary()
-_varied: set[Any] = set()  # ops and source lines where a number was seen to vary: bounded by the program's source
+_varied: set[Any] = set()  # ops and source lines with a varying number: bounded by the program's source
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a new record takes its numbers: at run time (`general`), or as static ones. `replaced` is the specialized
-    state that this replaces, `twin` the counterpart in the trace that this one differs from by a number."""
+    """How a new record takes its numbers: at run time (`general`), or as static ones.
+
+    `replaced` is the specialized state that this one replaces. `twin` is its counterpart in the trace that differs only
+    by a number.
+    """
 
     general: GeneralKey | None = None
     replaced: State | None = None
@@ -158,7 +166,7 @@ def choose(
     general: GeneralKey | None,
     line: Any,
 ) -> Choice:
-    """The choice for a record that `state` has not seen, at the user's `line`. `general` is its key's general form."""
+    """Choose for a record that `state` has not seen, at the user's `line`. `general` is its key's general form."""
     twins = _twins.get(recorder) if _twins else None
     beside = twins.old if twins is not None and twins.new is state else None
     twin = None if beside is None else beside.next.get(key)
@@ -168,7 +176,7 @@ def choose(
     if twin is None and beside is not None:
         twin = beside.next.get(general.key) or scalars.other_value(beside, key, general)
     if replaced is None and twin is not None and twin.key == key:
-        return Choice(twin=twin)  # the same number as in the trace beside this one
+        return Choice(twin=twin)  # the same number as in the twin's trace
     if replaced is None and twin is None and (scalars.op, line) not in _varied:
         return _STATIC
     if line is not None and not recorder.eager:  # an eager trace, of one op, has the same state for every line
@@ -177,8 +185,8 @@ def choose(
 
 
 def settle(recorder: Recorder, parent: State, child: State, choice: Choice) -> None:
-    """Called once `child` was added to `parent` by a choice: the edge that it replaces is removed, so that the first
-    value takes the general edge too."""
+    """Finish a choice after `child` was added to `parent`: remove the edge that it replaces, so that the first value
+    takes the general edge, too."""
     old = choice.replaced
     if old is not None:
         parent.remove(old)

@@ -1,10 +1,10 @@
-"""Where a step begins: the preparation of data or weights before it is a program of its own in fused mode.
+"""Starts of steps: in fused mode, the preparation of data or weights before a step is a program of its own.
 
-Shuffling, scaling or augmenting a batch on the device may differ each time, and the step's program would differ too if
-the step were recorded after it.
+Shuffling, scaling or augmenting a batch on the device may differ each time. The step's program would differ, too, if
+the step were recorded after it in the same trace.
 
-Where nothing is kept for a backward pass, each call of a model is a step: the rounds of a sampler and the batches of an
-evaluation are then the same trace, however many there are and whatever is done with the results. Checked on a miss
+Where nothing is saved for a backward pass, each call of a model is a step. So the iterations of a sampler, and the
+batches of an evaluation, are the same trace, whatever their number and the use of their results. Checked on a miss
 only.
 """
 
@@ -28,8 +28,8 @@ from lazytpu.trace.trie import State
 
 
 def belongs_to_step(args: Iterable[Any]) -> bool:
-    """Whether an op with these arguments is part of a step: of a backward pass, of a graph that autograd makes, or of
-    the call of a module that has parameters (one without may be a transform of the data)."""
+    """Return whether an op with these arguments is part of a step: of a backward pass, of an autograd graph, or of the
+    call of a module with parameters (a module without any may be a transform of the data)."""
     if backward_id() != -1:
         return True
     if is_differentiated(args):
@@ -39,7 +39,7 @@ def belongs_to_step(args: Iterable[Any]) -> bool:
 
 
 class _Node(threading.local):
-    """Whether this thread computes the results of a node that autograd has made, such as a custom kernel's."""
+    """Whether this thread computes the results of a node that autograd has created, such as a custom kernel's."""
 
     computing = False
 
@@ -48,7 +48,7 @@ NODE = _Node()
 
 
 def is_differentiated(args: Iterable[Any]) -> bool:
-    """Whether autograd creates, or has just created, a node for an op with these arguments."""
+    """Return whether autograd creates, or has just created, a node for an op with these arguments."""
     return NODE.computing or (torch.is_grad_enabled() and any(map(_requires_grad, args)))
 
 
@@ -59,7 +59,7 @@ def _requires_grad(arg: Any) -> bool:
 
 
 def _outermost_call(frame: FrameType | None) -> FrameType | None:
-    """The frame of the module's call that is running; of the outermost one if its forward calls others."""
+    """Return the frame of the running module call; of the outermost one if its forward calls others."""
     outermost: FrameType | None = None
     while frame is not None:
         if frame.f_code is MODULE_CALL:
@@ -69,22 +69,26 @@ def _outermost_call(frame: FrameType | None) -> FrameType | None:
 
 
 class _Call(NamedTuple):
-    """The last call of a model that a recorder saw, in its trace `epoch`: `running` lives as long as the call."""
+    """The last call of a model that a recorder saw, in its trace `epoch`. The referent of `running` lives as long as
+    the call."""
 
     epoch: int
     running: ReferenceType[Any]
 
 
-FEW = 4  # a trace that is kept for a backward pass has a result alive in this many records, or fewer
+# A trace whose results are saved for a backward pass has a live result in every FEW records, or more often.
+FEW = 4
 _calls: WeakKeyDictionary[Recorder, _Call] = WeakKeyDictionary()
 
 
 def called_again(r: Recorder, parent: State) -> tuple[str | None, bool]:
-    """The kind of model whose call the op belongs to, None outside of any; and whether that call begins a step: such a
-    model was called before in the trace that is at `parent`, and nothing of the trace is kept for a backward pass.
+    """Return the kind of model whose call the op belongs to (None outside any), and whether that call begins a step.
 
-    A call is known by the bound method that torch makes for it. One whose `forward` is a plain function, which outlives
-    its calls, is told from the one before it only if something was recorded between them.
+    It does if such a model was called before in the trace at `parent`, and nothing of the trace is saved for a backward
+    pass.
+
+    A call is identified by the bound method that torch creates for it. If `forward` is a plain function, which outlives
+    its calls, two calls are distinguished only if something was recorded between them.
     """
     call = _outermost_call(sys._getframe(1))
     if call is None:
@@ -95,13 +99,15 @@ def called_again(r: Recorder, parent: State) -> tuple[str | None, bool]:
     if last is not None and last.running() is forward:
         return kind, False
     follows = bool(parent.recorded) and parent.recorded[-1].call == kind
-    if follows and (last is None or last.epoch != epoch):  # the same call: what it recorded before was known
+    # The same call: its earlier records were hits.
+    if follows and (last is None or last.epoch != epoch):
         return kind, False
     return kind, _has(parent, kind) and not _trains(module) and not keeps_graph(r, parent)
 
 
 def _kind(module: nn.Module, call: FrameType) -> str:
-    """The name of the module's class. One of torch is a part of many models: with it goes where it is called."""
+    """Return the name of the module's class. A torch class is a part of many models, so it includes the place of the
+    call."""
     name = ".".join(class_name(module))
     return f"{name} at {user_place(call)}" if name.startswith("torch.") else name
 
@@ -116,15 +122,16 @@ def _trains(module: nn.Module) -> bool:
     return torch.is_grad_enabled() and any(map(requires_grad, parameters(module)))
 
 
-_kept: WeakKeyDictionary[Recorder, tuple[int, int]] = WeakKeyDictionary()  # by recorder: (epoch, depth to ask again)
+# by recorder: (epoch, depth at which to check again)
+_kept: WeakKeyDictionary[Recorder, tuple[int, int]] = WeakKeyDictionary()
 
 
 def keeps_graph(r: Recorder, state: State) -> bool:
-    """Whether autograd keeps results of the trace that is at `state` for a backward pass. An evaluation has the states
-    of a training step for as long as it records the same; but then few of its results are alive.
+    """Return whether autograd saves results of the trace at `state` for a backward pass.
 
-    Where they are kept, that is taken to hold until the trace is an eighth longer: to ask at each record of a long
-    trace would take longer than to record it.
+    An evaluation has the same states as a training step while it records the same ops, but then few of its results are
+    alive. A positive answer is assumed to hold until the trace is an eighth longer: a check at each record of a long
+    trace would take longer than recording it.
     """
     if state.in_backward or not state.in_graph:
         return state.in_backward

@@ -1,6 +1,6 @@
-"""Arguments whose class answers in torch's place: a subclass may override `shape`, `stride()` or `__torch_function__`.
+"""Arguments whose class overrides torch's methods: a subclass may override `shape`, `stride()` or `__torch_function__`.
 
-torch's kernels are C++ and never ask it; kernels in Python would. They get an alias without the subclass instead.
+torch's kernels are C++ and never call these; kernels in Python would. They get an alias without the subclass instead.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from lazytpu.frontend.observed import is_overriding, plain
 
 
 class Overridden(Exception):
-    """An argument must be replaced by a plain alias before its op is recorded. Users never see this."""
+    """Raised when an argument must be replaced by a plain alias before its op is recorded. Users never see it."""
 
 
 def check_subclasses(args: Sequence[Any]) -> None:
-    """Raise Overridden when the class of an argument overrides what kernels read of it."""
+    """Raise Overridden when the class of an argument overrides attributes that kernels read."""
     if has_overriding(args):
         raise Overridden
 
 
 def has_overriding(args: Sequence[Any]) -> bool:
-    """Whether the class of an argument, or of one in a list, overrides what kernels read of it."""
+    """Return whether the class of an argument, or of a list's element, overrides attributes that kernels read."""
     return any(has_overriding(arg) if type(arg) in (list, tuple) else is_overriding(arg) for arg in args)
 
 
 def with_plain(call: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> Any:
-    """Call a kernel with plain aliases. Where it returns one, which it wrote, the result is the argument itself."""
-    given: dict[int, tuple[Any, Any]] = {}
+    """Call a kernel with plain aliases. An alias that it returns, because it wrote it, is replaced by the argument
+    itself."""
+    originals: dict[int, tuple[Any, Any]] = {}
 
     def alias(arg: Any) -> Any:
         if type(arg) in (list, tuple):
-            return [alias(each) for each in arg]
-        made = plain(arg)
-        given[id(made)] = made, arg
-        return made
+            return [alias(element) for element in arg]
+        plain_alias = plain(arg)
+        originals[id(plain_alias)] = plain_alias, arg
+        return plain_alias
 
     def original(result: Any) -> Any:
         if type(result) in (list, tuple):
-            return type(result)([original(each) for each in result])
-        return given[id(result)][1] if id(result) in given else result
+            return type(result)([original(element) for element in result])
+        return originals[id(result)][1] if id(result) in originals else result
 
     return original(call([alias(arg) for arg in args]))

@@ -1,4 +1,4 @@
-"""Which of torch's overlap checks a writing op makes, and making them; once per trie state."""
+"""Selection of torch's overlap checks for a writing op; they are made once per trie state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse gradients of embedding tables. torch itself builds that of `nn.Embedding` from indices and values."""
+"""Sparse gradients of embedding bags. For `nn.Embedding`, torch itself builds the gradient from indices and values."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    """aten::_embedding_bag_backward"""
+    """The kernel of aten::_embedding_bag_backward."""
     counts = (num_weights, scale_grad_by_freq, mode)
     if not sparse:
         saved = (offset2bag, bag_size, maximum_indices)
         call = kernel(aten._embedding_bag_backward.default).call
         return call(grad, indices, offsets, *saved, *counts, False, per_sample_weights, padding_idx)
-    if offset2bag.shape != indices.shape:  # the elements that the forward left out
+    if offset2bag.shape != indices.shape:  # the forward pass dropped some elements
         ends = offsets[: grad.shape[0]].contiguous()
         offset2bag = (
             torch.searchsorted(

@@ -1,4 +1,4 @@
-"""Selecting elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
+"""Selection of elements: from a sparse tensor along a dimension, and from any tensor at the indices of a sparse one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lazytpu.frontend.sparse.parts import Kernels, indices_of, like, look_up, ma
 
 
 def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
-    """aten::index_select. Along a sparse dim the number of elements is read from the device: a cut."""
+    """The kernel of aten::index_select. Along a sparse dimension the number of elements is read from the device: a
+    cut."""
     if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
         raise IndexError(
             f"index_select(): expected a vector of integers as index, got {index.dtype} {list(index.shape)}"
@@ -26,7 +27,8 @@ def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def select(tensor: Tensor, dim: int, index: int) -> Tensor:
-    """aten::select.int. Dense when it removes the only sparse dim, else a cut, as in index_select."""
+    """The kernel of aten::select.int. The result is dense when it removes the only sparse dimension; otherwise the
+    kernel cuts, as index_select does."""
     length = tensor.shape[range(tensor.dim())[dim]]
     if not -length <= index < length:
         raise IndexError(
@@ -40,18 +42,18 @@ def select(tensor: Tensor, dim: int, index: int) -> Tensor:
     values = values_of(tensor)[chosen]
     if sparse == 1:
         return values.sum(0)
-    others = [row[chosen] for d, row in enumerate(indices_of(tensor)) if d != dim]
-    return make(torch.stack(others), values, size, tensor.is_coalesced())
+    remaining = [row[chosen] for d, row in enumerate(indices_of(tensor)) if d != dim]
+    return make(torch.stack(remaining), values, size, tensor.is_coalesced())
 
 
 def narrow_copy(tensor: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """aten::narrow_copy"""
+    """The kernel of aten::narrow_copy."""
     dim = range(tensor.dim())[dim]
     return index_select(tensor, dim, torch.arange(start, start + length, device=tensor.device))
 
 
 def sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
-    """aten::sparse_mask: the tensor's elements at the indices of the sparse mask."""
+    """The kernel of aten::sparse_mask: the tensor's elements at the indices of the sparse mask."""
     if tensor.shape != mask.shape:
         raise RuntimeError(f"sparse_mask: expected the shape of the mask, {list(mask.shape)}, got {list(tensor.shape)}")
     size = sizes(mask)
@@ -63,7 +65,7 @@ def sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
 
 
 def mask_projection(tensor: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
-    """aten::_sparse_mask_projection"""
+    """The kernel of aten::_sparse_mask_projection."""
     return sparse_mask(tensor, mask)
 
 

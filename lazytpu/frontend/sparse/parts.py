@@ -1,7 +1,7 @@
-"""The parts of sparse tensors: taking them apart, putting them together, and finding elements of one in another.
+"""The parts of sparse tensors: indices and values, conversion between them and tensors, and look-ups of elements.
 
-Shapes: indices (sparse dims, nnz) int64, values (nnz, *dense dims); `size` is that of the sparse dims, then of the
-dense ones. A *position* is the row-major number of an element among the sparse dims, int64 of shape (nnz,).
+Shapes: indices (sparse dims, nnz) int64, values (nnz, *dense dims); `size` has the sparse, then the dense dimensions. A
+*position* is the row-major number of an element among the sparse dimensions, int64 of shape (nnz,).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lazytpu.frontend.torch_private import Key, KeySet
 
 aten = torch.ops.aten
 
-# torch's own kernels of what only looks at indices and values, or replaces them, run on any sparse tensor by this key.
+# By this key, torch's own kernels that only read or replace indices and values run on any sparse tensor.
 SPARSE = KeySet(Key.SparseCPU)
 
 _make = aten._sparse_coo_tensor_with_dims_and_tensors.default.redispatch
@@ -27,43 +27,43 @@ _assign: Callable[..., Any] = aten.copy_sparse_to_sparse_.default.redispatch
 
 
 def make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
-    """A sparse tensor with these parts, which it shares, on their device."""
+    """Create a sparse tensor of these parts, which it shares, on their device."""
     dims = indices.shape[0]
     kind = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": values.device}
     return _make(SPARSE, dims, len(size) - dims, list(size), indices, values, **kind, is_coalesced=coalesced)
 
 
 def like(tensor: Tensor, values: Tensor) -> Tensor:
-    """The sparse tensor with other values at the same indices."""
+    """Return the sparse tensor with other values at the same indices."""
     size = (*tensor.shape[: tensor.sparse_dim()], *values.shape[1:])
     return make(indices_of(tensor), values, size, tensor.is_coalesced())
 
 
 def indices_of(tensor: Tensor) -> Tensor:
-    """(sparse dims, nnz), also of a tensor that is not coalesced."""
+    """Return the indices (sparse dims, nnz), also of a tensor that is not coalesced."""
     return _indices(SPARSE, tensor)
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """(nnz, *dense dims), also of a tensor that is not coalesced."""
+    """Return the values (nnz, *dense dims), also of a tensor that is not coalesced."""
     return _values(SPARSE, tensor)
 
 
 def assign(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Give the sparse `target` a copy of the source's elements, in its own dtype and on its own device."""
     if source.device != target.device:
-        indices, values = (part.to(target.device) for part in (indices_of(source), values_of(source)))
+        indices, values = (tensor.to(target.device) for tensor in (indices_of(source), values_of(source)))
         source = make(indices, values, source.shape, source.is_coalesced())
     return _assign(SPARSE, target, source, non_blocking)
 
 
 def sizes(tensor: Tensor) -> tuple[int, ...]:
-    """The sizes of the sparse dims."""
+    """Return the sizes of the sparse dimensions."""
     return tuple(tensor.shape[: tensor.sparse_dim()])
 
 
 def positions(indices: Tensor, size: Sequence[int]) -> Tensor:
-    """The position of each element among sparse dims of this size."""
+    """Return the position of each element among sparse dimensions of this size."""
     step, position = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
     for dim in reversed(range(len(size))):
         position = position + indices[dim] * step
@@ -72,7 +72,7 @@ def positions(indices: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
-    """The inverse of `positions`: indices (len(size), nnz)."""
+    """Return the inverse of `positions`: indices (len(size), nnz)."""
     rows: list[Tensor] = []
     for length in reversed(size):
         rows.append(position % max(length, 1))
@@ -83,14 +83,15 @@ def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def summed(values: Tensor, place: Tensor, count: int) -> Tensor:
-    """(count, *dense dims): the sum of all values with the same place; "or" for bool."""
+    """Return the sum of all values with the same place, (count, *dense dims); "or" for bool."""
     if values.dtype is torch.bool:
         return summed(values.to(torch.int64), place, count) != 0
     return values.new_zeros((count, *values.shape[1:])).index_add_(0, place, values)
 
 
 def coalesce(tensor: Tensor) -> Tensor:
-    """aten::_coalesce: each index once, in ascending order. Their number is read from the device: a cut."""
+    """The kernel of aten::_coalesce: each index once, in ascending order. The number of indices is read from the
+    device: a cut."""
     indices, values = indices_of(tensor), values_of(tensor)
     if tensor.is_coalesced():
         return tensor
@@ -101,7 +102,7 @@ def coalesce(tensor: Tensor) -> Tensor:
 
 
 def find(queries: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """For each of the positions `queries`: its index among the ascending positions `among` (0 if it is not there), and
+    """Return, for each of the positions `queries`, its index among the ascending positions `among` (0 if absent), and
     whether it is there."""
     if among.shape[0] == 0:
         return torch.zeros_like(queries), torch.zeros_like(queries, dtype=torch.bool)
@@ -110,13 +111,13 @@ def find(queries: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def look_up(tensor: Tensor, queries: Tensor) -> Tensor:
-    """Values (len(queries), *dense dims) of a sparse tensor at positions; 0 where it has no element."""
+    """Return values (len(queries), *dense dims) of a sparse tensor at positions; 0 where it has no element."""
     tensor = coalesce(tensor)
     values = values_of(tensor)
     if values.shape[0] == 0:
         return values.new_zeros((queries.shape[0], *values.shape[1:]))
-    place, there = find(queries, positions(indices_of(tensor), sizes(tensor)))
-    return torch.where(there.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
+    place, present = find(queries, positions(indices_of(tensor), sizes(tensor)))
+    return torch.where(present.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
 
 
 def check_cast(result: Tensor, target: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Elementwise ops. Those that map 0 to 0 act on the values alone; sums and products combine two sets of indices."""
+"""Elementwise ops. Ops that map 0 to 0 act on the values alone; sums and products combine two sets of indices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ isposinf log1p nan_to_num rad2deg relu round round.decimals sgn sign signbit sin
 
 
 def on_values(op: Any) -> Callable[..., Tensor]:
-    """The kernel of an op f with f(0) = 0: f of the values, after adding up those with the same index."""
+    """Return the kernel of an op f with f(0) = 0: f of the values, after duplicates are summed."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         tensor = coalesce(tensor)
@@ -42,7 +42,7 @@ def on_values(op: Any) -> Callable[..., Tensor]:
 
 
 def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that stores a functional one's result in its first argument."""
+    """Return a kernel that stores a functional one's result in its first argument."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(tensor, *args, **kwargs)
@@ -53,7 +53,7 @@ def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def with_out(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that stores a functional one's result in out=."""
+    """Return a kernel that stores a functional one's result in out=."""
 
     def kernel(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
         return into(out, functional(*args, **kwargs))
@@ -62,12 +62,12 @@ def with_out(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def neg(tensor: Tensor) -> Tensor:
-    """aten::neg"""
+    """The kernel of aten::neg."""
     return like(tensor, -values_of(tensor))
 
 
 def power(tensor: Tensor, exponent: Any) -> Tensor:
-    """aten::pow.Tensor_Scalar; 0 to the power 0 is 1 everywhere, so there is no sparse result."""
+    """The kernel of aten::pow.Tensor_Scalar; 0 to the power 0 is 1 everywhere, so there is no sparse result."""
     if exponent == 0:
         raise RuntimeError("pow: a sparse tensor to the power 0 is dense: use x.to_dense()")
     tensor = coalesce(tensor)
@@ -75,7 +75,7 @@ def power(tensor: Tensor, exponent: Any) -> Tensor:
 
 
 def threshold_backward(grad: Tensor, tensor: Tensor, threshold: Any) -> Tensor:
-    """aten::threshold_backward: the gradient of relu at the indices of its result."""
+    """The kernel of aten::threshold_backward: the gradient of relu at the indices of its result."""
     from lazytpu.frontend.sparse.parts import look_up
 
     tensor = coalesce(tensor)
@@ -84,7 +84,7 @@ def threshold_backward(grad: Tensor, tensor: Tensor, threshold: Any) -> Tensor:
 
 
 def add(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::add.Tensor: sparse and sparse is sparse, dense and sparse is dense."""
+    """The kernel of aten::add.Tensor: sparse and sparse is sparse, dense and sparse is dense."""
     if not _is_sparse(one):
         return _add_to_dense(one, other, alpha)
     if not _is_sparse(other):
@@ -101,8 +101,8 @@ def add(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     dtype = torch.result_type(one, other)
     scaled = values_of(other) if alpha == 1 else values_of(other) * alpha
     values = torch.cat([values_of(one).to(dtype), scaled.to(dtype)])
-    both = make(torch.cat([indices_of(one), indices_of(other)], 1), values, one.shape)
-    return coalesce(both) if one.is_coalesced() and other.is_coalesced() else both
+    joined = make(torch.cat([indices_of(one), indices_of(other)], 1), values, one.shape)
+    return coalesce(joined) if one.is_coalesced() and other.is_coalesced() else joined
 
 
 def _is_sparse(value: Any) -> bool:
@@ -110,7 +110,7 @@ def _is_sparse(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """A Python number, or a dense 0-d tensor, on any device."""
+    """Return whether a value is a Python number, or a dense 0-d tensor on any device."""
     return not isinstance(value, Tensor) or (value.dim() == 0 and not value.is_sparse)
 
 
@@ -137,24 +137,25 @@ def _add_to_dense(dense: Tensor, sparse: Tensor, alpha: Any) -> Tensor:
 
 
 def add_(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::add_.Tensor, which optimizers call with a dense parameter and its sparse gradient."""
+    """The kernel of aten::add_.Tensor, which optimizers call with a dense parameter and its sparse gradient."""
     result = add(one, other, alpha=alpha)
     check_cast(result, one)
     return assign(one, result) if one.is_sparse else one.copy_(result)
 
 
 def sub(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::sub.Tensor"""
+    """The kernel of aten::sub.Tensor."""
     return add(one, other, alpha=-alpha)
 
 
 def sub_(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::sub_.Tensor"""
+    """The kernel of aten::sub_.Tensor."""
     return add_(one, other, alpha=-alpha)
 
 
 def mul(one: Tensor, other: Tensor) -> Tensor:
-    """aten::mul.Tensor: with a number, with a dense tensor that broadcasts to it, with a sparse one; sparse."""
+    """The kernel of aten::mul.Tensor: by a number, a dense tensor that broadcasts to it, or a sparse one; the result is
+    sparse."""
     if not _is_sparse(one):
         one, other = other, one
     if _is_number(other):
@@ -165,8 +166,8 @@ def mul(one: Tensor, other: Tensor) -> Tensor:
         refuse("the product of sparse tensors of different shapes or numbers of sparse dims")
     one, other = coalesce(one), coalesce(other)
     size = sizes(one)
-    place, there = find(positions(indices_of(one), size), positions(indices_of(other), size))
-    common = nonzero(there).reshape(-1)
+    place, present = find(positions(indices_of(one), size), positions(indices_of(other), size))
+    common = nonzero(present).reshape(-1)
     values = values_of(one)[common] * values_of(other)[place[common]]
     return make(indices_of(one)[:, common], values, one.shape)
 
@@ -179,7 +180,7 @@ def _mul_by_dense(one: Tensor, dense: Tensor) -> Tensor:
 
 
 def div(one: Tensor, other: Tensor, *, rounding_mode: str | None = None) -> Tensor:
-    """aten::div by a number"""
+    """The kernel of aten::div by a number."""
     if not (_is_sparse(one) and _is_number(other)):
         raise RuntimeError("Sparse division requires a dense zero-dim tensor (a number) as divisor")
     if rounding_mode is not None:
@@ -188,12 +189,12 @@ def div(one: Tensor, other: Tensor, *, rounding_mode: str | None = None) -> Tens
 
 
 def floor_divide(one: Tensor, other: Tensor) -> Tensor:
-    """aten::floor_divide by a number"""
+    """The kernel of aten::floor_divide by a number."""
     return div(one, other, rounding_mode="floor")
 
 
 def _variants(name: str, functional: Callable[..., Tensor], out: str | None = None) -> Kernels:
-    """The kernels of an op, its in-place form and its out= form, as far as torch has them."""
+    """Return the kernels of an op, its in-place form and its out= form, as far as torch has them."""
     base, _, overload = name.partition(".")
     kernels: Kernels = {name: functional}
     named = {f"{base}_" + (f".{overload}" if overload else ""): in_place, f"{base}.{out or 'out'}": with_out}
@@ -215,7 +216,7 @@ def _unary(name: str) -> Kernels:
 
 
 def _of_coalesced(name: str, kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place kernel of an op that torch refuses for tensors that are not coalesced, before any other check."""
+    """Wrap the in-place kernel of an op that torch rejects for uncoalesced tensors before any other check."""
 
     def checked(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if not tensor.is_coalesced():

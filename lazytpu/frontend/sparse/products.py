@@ -31,7 +31,7 @@ def _check(one: Tensor, other: Tensor) -> None:
 
 
 def mm(one: Tensor, other: Tensor) -> Tensor:
-    """aten::mm: (m, k) by (k, n); dense, or sparse when both are."""
+    """The kernel of aten::mm: (m, k) by (k, n); the result is sparse if both operands are, else dense."""
     _check(one, other)
     if not one.is_sparse:
         return mm(other.t(), one.t()).t()
@@ -44,22 +44,25 @@ def mm(one: Tensor, other: Tensor) -> Tensor:
 
 
 def sparse_by_sparse(one: Tensor, other: Tensor) -> Tensor:
-    """aten::_sparse_sparse_matmul: each element of `one` is multiplied by the row of `other` that its column names. The
-    number of products, and that of the resulting indices, are read from the device: two cuts."""
+    """The kernel of aten::_sparse_sparse_matmul: each element of `one` is multiplied by the row of `other` with the
+    index of its column.
+
+    The numbers of products and of resulting indices are read from the device: two cuts.
+    """
     _check(one, other)
     one, other = coalesce(one), coalesce(other)
     (row, column), (starts, columns) = indices_of(one), indices_of(other)
     ends = torch.searchsorted(starts.contiguous(), torch.arange(other.shape[0] + 1, device=one.device))
     count = ends[column + 1] - ends[column]
     total = int(count.sum().item())
-    left = torch.repeat_interleave(torch.arange(count.shape[0], device=one.device), count, output_size=total)
-    right = torch.arange(total, device=one.device) - (count.cumsum(0) - count)[left] + ends[column][left]
-    indices = torch.stack([row[left], columns[right]])
-    return coalesce(make(indices, values_of(one)[left] * values_of(other)[right], (one.shape[0], other.shape[1])))
+    lefts = torch.repeat_interleave(torch.arange(count.shape[0], device=one.device), count, output_size=total)
+    rights = torch.arange(total, device=one.device) - (count.cumsum(0) - count)[lefts] + ends[column][lefts]
+    indices = torch.stack([row[lefts], columns[rights]])
+    return coalesce(make(indices, values_of(one)[lefts] * values_of(other)[rights], (one.shape[0], other.shape[1])))
 
 
 def addmm(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """aten::addmm: beta * added + alpha * (one @ other)."""
+    """The kernel of aten::addmm: beta * added + alpha * (one @ other)."""
     product = mm(one, other) * alpha
     if added.is_sparse and not product.is_sparse:
         refuse("addmm of a sparse tensor and a dense product")
@@ -67,19 +70,19 @@ def addmm(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: An
 
 
 def addmm_(added: Tensor, one: Tensor, other: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """aten::addmm_"""
+    """The kernel of aten::addmm_."""
     return into(added, addmm(added, one, other, beta=beta, alpha=alpha))
 
 
 def mv(one: Tensor, vector: Tensor) -> Tensor:
-    """aten::mv: (m, k) by (k,)"""
+    """The kernel of aten::mv: (m, k) by (k,)."""
     if one.dim() != 2 or vector.dim() != 1 or one.shape[1] != vector.shape[0]:
         raise RuntimeError(f"mv: expected (m, k) and (k), got {list(one.shape)} and {list(vector.shape)}")
     return mm(one, vector[:, None])[:, 0]
 
 
 def bmm(one: Tensor, other: Tensor) -> Tensor:
-    """aten::bmm: sparse (b, m, k) by dense (b, k, n)"""
+    """The kernel of aten::bmm: sparse (b, m, k) by dense (b, k, n)."""
     if not one.is_sparse or other.is_sparse or one.sparse_dim() != 3:
         refuse("a batched product other than sparse by dense, without dense dims,")
     if other.dim() != 3 or one.shape[0] != other.shape[0] or one.shape[2] != other.shape[1]:

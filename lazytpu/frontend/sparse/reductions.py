@@ -23,12 +23,13 @@ aten = torch.ops.aten
 
 
 def total(tensor: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """aten::sum"""
+    """The kernel of aten::sum."""
     return values_of(tensor).sum(dtype=dtype)
 
 
 def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """The sparse dims that remain, the sparse dims that are summed, and the dims of values that are summed."""
+    """Return the sparse dimensions that remain, the sparse dimensions that are summed, and the dimensions of values
+    that are summed."""
     summed = sorted(d % tensor.dim() for d in dims)
     sparse = tensor.sparse_dim()
     return (
@@ -41,8 +42,11 @@ def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], l
 def sum_of_dims(
     tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """aten::sum.dim_IntList: sparse while a sparse dim remains. As torch's `sum_sparse_coo`, an empty `dim` sums
-    nothing, and with `keepdim` adds a dim for each there is."""
+    """The kernel of aten::sum.dim_IntList: sparse while a sparse dimension remains.
+
+    As in torch's `sum_sparse_coo`, an empty `dim` sums nothing, and with `keepdim` adds a dimension for each existing
+    one.
+    """
     dtype = dtype or (tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.int64)
     if dim is None:
         dim, result = (), total(tensor, dtype=dtype)
@@ -54,7 +58,7 @@ def sum_of_dims(
 
 
 def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
-    """aten::_sparse_sum_backward: the gradient of torch.sparse.sum, at the indices of its input."""
+    """The kernel of aten::_sparse_sum_backward: the gradient of torch.sparse.sum, at the indices of its input."""
     tensor = coalesce(tensor)
     remaining, _, dense = _split(tensor, dim)
     indices, values = indices_of(tensor), values_of(tensor)
@@ -68,26 +72,26 @@ def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
 
 
 def norm(tensor: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    """aten::native_norm and aten::norm of all elements"""
+    """The kernel of aten::native_norm and aten::norm over all elements."""
     if keepdim or (dim and len(set(dim)) != tensor.dim()):
         refuse("a norm over some dims of a sparse tensor")
     return torch.linalg.vector_norm(values_of(coalesce(tensor)), 2 if p is None else p, dtype=dtype)
 
 
 def norm_with_dtype(tensor: Tensor, p: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """aten::norm.ScalarOpt_dim_dtype"""
+    """The kernel of aten::norm.ScalarOpt_dim_dtype."""
     return norm(tensor, p, dim, keepdim, dtype)
 
 
 def vector_norm(tensor: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """aten::linalg_vector_norm of all elements, which gradient clipping calls."""
+    """The kernel of aten::linalg_vector_norm over all elements, which gradient clipping calls."""
     if ord <= 0:
         refuse(f"the norm of order {ord} of a sparse tensor")
     return norm(tensor, ord, dim, keepdim, dtype)
 
 
 def any_(tensor: Tensor) -> Tensor:
-    """aten::any"""
+    """The kernel of aten::any."""
     return values_of(coalesce(tensor)).any()
 
 

@@ -1,4 +1,4 @@
-"""What sparse tensors do not support: refused at the call, with the dense way to do it."""
+"""Ops that sparse tensors do not support: they raise at the call, with a hint to the dense alternative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPRESSED = "_to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc".split
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise the NotImplementedError that says how to do it with dense tensors."""
+    """Raise the NotImplementedError with a hint to dense tensors."""
     raise NotImplementedError(
         f"{what} is not supported on 'tpu'. Make the tensors dense first, with .to_dense() (and sparse=False in "
         "modules that ask for sparse gradients), or compute it on the CPU, with .cpu(): see docs/sparse.md."

@@ -1,4 +1,4 @@
-"""Gives torch the kernels of sparse tensors."""
+"""Registration of the kernels of sparse tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOMS = (structure, pointwise, products, reductions, indexing, softmax)
 
 
 def register(fallback: torch.library.Library, aten: torch.library.Library) -> dict[str, Any]:
-    """Register all kernels of sparse tensors; returns those that make sparse tensors of dense ones."""
+    """Register all kernels of sparse tensors. Returns the kernels that convert dense tensors to sparse ones."""
     fallback.fallback(refusals.fallback, KEY)
     fallback.fallback(refusals.fallback, COMPRESSED_KEY)
     for room in ROOMS:

@@ -1,4 +1,4 @@
-"""torch.sparse.softmax and log_softmax: over the elements that are present; all others count as -inf."""
+"""torch.sparse.softmax and log_softmax: over the stored elements; all others count as -inf."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from lazytpu.frontend.sparse.parts import Kernels, coalesce, indices_of, like, l
 
 
 def _pools(tensor: Tensor, dim: int) -> tuple[Tensor, int]:
-    """For each element the pool that it is normalized in: elements that differ in `dim` only. The number of pools is
-    read from the device, a cut."""
-    others = [d for d in range(tensor.sparse_dim()) if d != dim]
+    """Return the pool of each element, and the number of pools. A pool is normalized together: its elements differ in
+    `dim` only.
+
+    The number is read from the device: a cut.
+    """
+    shared_dims = [d for d in range(tensor.sparse_dim()) if d != dim]
     distinct, pool = torch.unique(
-        positions(indices_of(tensor)[others], [tensor.shape[d] for d in others]), return_inverse=True
+        positions(indices_of(tensor)[shared_dims], [tensor.shape[d] for d in shared_dims]), return_inverse=True
     )
     return pool, distinct.shape[0]
 
 
 def _pooled(values: Tensor, pool: Tensor, count: int) -> Tensor:
-    """The sum over each pool, at each of its elements."""
+    """Return the sum over each pool, at each of its elements."""
     return values.new_zeros((count, *values.shape[1:])).index_add_(0, pool, values)[pool]
 
 
@@ -31,7 +34,7 @@ def _log_softmax(values: Tensor, pool: Tensor, count: int) -> Tensor:
 
 
 def log_softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    """aten::_sparse_log_softmax"""
+    """The kernel of aten::_sparse_log_softmax."""
     tensor, dim = coalesce(tensor), range(tensor.dim())[dim]
     values = values_of(tensor)
     if dim >= tensor.sparse_dim():
@@ -40,7 +43,7 @@ def log_softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor
 
 
 def softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    """aten::_sparse_softmax"""
+    """The kernel of aten::_sparse_softmax."""
     result = log_softmax(tensor, dim)
     return like(result, values_of(result).exp())
 
@@ -58,12 +61,12 @@ def _passed_back(grad: Tensor, output: Tensor, dim: int, logarithmic: bool) -> T
 
 
 def softmax_backward(grad: Tensor, output: Tensor, dim: int, tensor: Tensor) -> Tensor:
-    """aten::_sparse_softmax_backward_data"""
+    """The kernel of aten::_sparse_softmax_backward_data."""
     return _passed_back(grad, output, dim, False)
 
 
 def log_softmax_backward(grad: Tensor, output: Tensor, dim: int, tensor: Tensor) -> Tensor:
-    """aten::_sparse_log_softmax_backward_data"""
+    """The kernel of aten::_sparse_log_softmax_backward_data."""
     return _passed_back(grad, output, dim, True)
 
 

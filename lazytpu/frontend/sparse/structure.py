@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 def _native(op: Any) -> Any:
-    """torch's own kernel, which calls ops on the indices and values."""
+    """Return torch's own kernel, which calls ops on the indices and values."""
     redispatch = op.redispatch
     return lambda *args, **kwargs: redispatch(SPARSE, *args, **kwargs)
 
@@ -42,7 +42,7 @@ def empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
-    """aten::empty.memory_format of a sparse layout: a tensor without elements."""
+    """The kernel of aten::empty.memory_format for a sparse layout: a tensor without elements."""
     check_device(device)
     kind = {"dtype": dtype or torch.get_default_dtype(), "layout": torch.sparse_coo, "device": device}
     with_dims = aten._sparse_coo_tensor_with_dims.default.redispatch
@@ -50,23 +50,23 @@ def empty(
 
 
 def empty_like(tensor: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    """aten::empty_like: as many sparse and dense dims, and no elements."""
+    """The kernel of aten::empty_like: the same sparse and dense dimensions, without elements."""
     indices, values = indices_of(tensor)[:, :0], values_of(tensor)[:0]
     return make(indices, values.to(dtype or tensor.dtype), tensor.shape, True)
 
 
 def zero_(tensor: Tensor) -> Tensor:
-    """aten::zero_: a tensor without elements."""
+    """The kernel of aten::zero_: a tensor without elements."""
     return assign(tensor, empty_like(tensor))
 
 
 def clone(tensor: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    """aten::clone"""
+    """The kernel of aten::clone."""
     return make(indices_of(tensor).clone(), values_of(tensor).clone(), tensor.shape, tensor.is_coalesced())
 
 
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """aten::copy_ between sparse tensors, on tpu, or one of them elsewhere."""
+    """The kernel of aten::copy_ between sparse tensors, at least one of them on tpu."""
     if not (target.is_sparse and source.is_sparse):
         raise RuntimeError(
             "copy_() between dense and sparse Tensors is not implemented! "
@@ -85,7 +85,7 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
-    """aten::_to_copy of a sparse tensor on tpu."""
+    """The kernel of aten::_to_copy for a sparse tensor on tpu."""
     if layout is torch.strided:
         return to_dense(tensor, dtype).to(tensor.device if device is None else device)
     if layout not in (None, torch.sparse_coo):
@@ -97,14 +97,14 @@ def to_copy(
 
 
 def to_dense(tensor: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
-    """aten::_to_dense: elements with the same index are added."""
+    """The kernel of aten::_to_dense: elements with the same index are added."""
     values, size = values_of(tensor), sizes(tensor)
     dense = summed(values, positions(indices_of(tensor), size), torch.Size(size).numel())
     return dense.reshape(tensor.shape).to(dtype or tensor.dtype)
 
 
 def to_sparse_dims(tensor: Tensor, sparse_dim: int) -> Tensor:
-    """aten::_to_sparse.sparse_dim of a dense tensor. The number of nonzero elements is read: a cut."""
+    """The kernel of aten::_to_sparse.sparse_dim for a dense tensor. The number of nonzero elements is read: a cut."""
     if not 0 <= sparse_dim <= tensor.dim() or (sparse_dim == 0 and tensor.dim() > 0):
         raise RuntimeError(
             f"sparse_dim argument must be in >0 when self.dim()>0 and <= self.dim(): got {sparse_dim} "
@@ -126,14 +126,14 @@ def to_sparse(
     blocksize: Any = None,
     dense_dim: int | None = None,
 ) -> Tensor:
-    """aten::_to_sparse of a dense tensor."""
+    """The kernel of aten::_to_sparse for a dense tensor."""
     if layout not in (None, torch.sparse_coo) or blocksize is not None:
         refuse(f"a tensor of layout {layout or torch.sparse_bsr}")
     return to_sparse_dims(tensor, tensor.dim() - (dense_dim or 0))
 
 
 def sparse_as(tensor: Tensor, *, layout: Any = None, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
-    """aten::_to_sparse of a sparse tensor"""
+    """The kernel of aten::_to_sparse for a sparse tensor."""
     if layout not in (None, torch.sparse_coo) or blocksize is not None:
         refuse(f"a tensor of layout {layout or torch.sparse_bsr}")
     if dense_dim not in (None, tensor.dense_dim()):
@@ -142,7 +142,7 @@ def sparse_as(tensor: Tensor, *, layout: Any = None, blocksize: Any = None, dens
 
 
 def sparse_to_sparse(tensor: Tensor, sparse_dim: int) -> Tensor:
-    """aten::_to_sparse.sparse_dim of a sparse tensor."""
+    """The kernel of aten::_to_sparse.sparse_dim for a sparse tensor."""
     if sparse_dim != tensor.sparse_dim():
         raise RuntimeError("to_sparse: conversion from Sparse to Sparse with sparse_dim argument not supported.")
     return tensor

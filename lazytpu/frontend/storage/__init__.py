@@ -1,2 +1,1 @@
-"""Storages of the device: their bytes, the methods that torch calls, their owners, and how other libraries read
-them."""
+"""Storages of the device: their bytes, the methods that torch calls, their owners, and access by other libraries."""

@@ -1,4 +1,4 @@
-"""Kernels that copy: between tpu tensors, from the CPU and to the CPU."""
+"""Kernels that copy: between tpu tensors, from the CPU, and to the CPU."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ aten = torch.ops.aten
 
 
 def materialize(value: Value) -> Any:
-    """The buffer of a value. If it is pending, what it needs of its trace runs (a host read). Raises the error that
-    invalidated it."""
+    """Return the buffer of a value. For a pending value, run the records that it needs (a host read).
+
+    Raises the error that invalidated it.
+    """
     if value.buffer is None:
         assert value.recorder is not None
         value.recorder.read(value, call_site())
@@ -36,7 +38,7 @@ def materialize(value: Value) -> Any:
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor with the size, stride and contents of a tpu tensor, in memory of its own."""
+    """Return a CPU tensor with the size, stride and contents of a tpu tensor, in memory of its own."""
     value = tensors.value_of(tensor)
     kind = value.layout
     size = tensors.extent(kind.shape, kind.stride)
@@ -51,8 +53,10 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_cpu(tensor: torch.Tensor, marked: torch.Tensor | None = None) -> Value:
-    """A value with a snapshot of a CPU tensor; its layout is the tensor's when that is dense, else contiguous. Its
-    dims vary that are marked so, of the tensor or of `marked`, which it comes from."""
+    """Return a value with a snapshot of a CPU tensor; its layout is the tensor's when that is dense, else contiguous.
+
+    Its dynamic dimensions are the ones marked on `marked`, the tensor from which it was derived, or else on `tensor`.
+    """
     ranges = ranges_of(tensor if marked is None else marked)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
@@ -65,7 +69,7 @@ def from_cpu(tensor: torch.Tensor, marked: torch.Tensor | None = None) -> Value:
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The values of a lazily conjugated or negated tensor, or None for a tensor that is neither."""
+    """Return the values of a lazily conjugated or negated tensor, or None for a tensor that is neither."""
     conjugated, negated = tensor.is_conj(), tensor.is_neg()
     if not conjugated and not negated:
         return None
@@ -79,13 +83,15 @@ _OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex
 
 
 def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """aten::_copy_from, which implements `target.copy_(given)` when either is on tpu. For `target.copy_(number)` torch
-    passes the number."""
+    """The kernel of aten::_copy_from, which implements `target.copy_(given)` when either is on tpu.
+
+    For `target.copy_(number)` torch passes the number.
+    """
     number = not isinstance(given, torch.Tensor)
     marked = torch.tensor(given, dtype=_OF_NUMBERS[type(given)], device="cpu") if number else given
     source, target = plain(marked), plain(target)
     if hasattr(source.untyped_storage(), "_value") and hasattr(target.untyped_storage(), "_value"):
-        # That takes 0.1 us; torch takes 0.6 to say where a tensor is.
+        # The attribute takes 0.1 us to read; torch takes 0.6 to return a tensor's device.
         if not (source.is_conj() or source.is_neg() or target.is_conj() or target.is_neg()):
             return _copy_on_device(source, target)
     resolved = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
@@ -100,14 +106,14 @@ def copy_from(given: torch.Tensor | complex, target: torch.Tensor, non_blocking:
         return target.copy_(to_cpu(source))
     kind = tensors.value_of(target).layout
     if source.device.type == "cpu":
-        whole = tensors.is_natural(target, kind)
-        if not whole:
+        covers = tensors.is_natural(target, kind)
+        if not covers:
             check_no_internal_overlap(target)
         _check_broadcast(source, target)
         if source.numel() == 1 and target.numel() != 1:
             return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
         ready = source.detach().to(target.dtype).expand(target.shape)
-        if whole:
+        if covers:
             shown = marked if source.shape == target.shape else ready
             tensors.assign(target, from_cpu(_laid_out(ready, target), shown))
             return target
@@ -123,17 +129,18 @@ def _copy_on_device(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     if not target.is_contiguous():
         check_no_internal_overlap(target)
     if source.shape == target.shape and source.dtype is target.dtype and source.stride() == target.stride():
-        held = tensors.value_of(source)
-        if tensors.is_natural(target, kind) and tensors.is_natural(source, held.layout):
-            tensors.assign(target, held)  # a copy of the whole shares the value
+        shared = tensors.value_of(source)
+        if tensors.is_natural(target, kind) and tensors.is_natural(source, shared.layout):
+            tensors.assign(target, shared)  # a copy of the whole storage shares the value
             return target
-        del held  # it may be what is overwritten, which is donated when nothing holds it (R4)
-        pending = tensors.value_of(target).buffer is None  # else a step that fails gives back what is there now
+        del shared  # it may be the overwritten value, which can be donated only when no name refers to it (R4)
+        pending = tensors.value_of(target).buffer is None  # otherwise a step that fails restores the present value
         if pending and target.is_contiguous() and source.is_contiguous() and tensors.is_natural(target, kind):
-            # A copy_ would need what is overwritten: after DDP's reduction each gradient, from the program before it.
-            made = tensors.value_of(_recorded("clone")(source))
-            if made.layout.key == kind.key:
-                tensors.assign(target, made)
+            # A copy_ would take the overwritten value as an operand: after DDP's reduction, each gradient of the
+            # program before it.
+            copied = tensors.value_of(_recorded("clone")(source))
+            if copied.layout.key == kind.key:
+                tensors.assign(target, copied)
                 return target
     if target.numel() == 0:
         _check_broadcast(source, target)
@@ -143,7 +150,7 @@ def _copy_on_device(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _recorded(name: str) -> Callable[..., Any]:
-    """The kernel that records an op of aten."""
+    """Return the kernel that records an op of aten."""
     return kernel(getattr(aten, name).default).call
 
 
@@ -154,19 +161,19 @@ def _check_broadcast(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _laid_out(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The CPU tensor with the strides of the tpu tensor that it is copied to."""
+    """Return the CPU tensor with the strides of the tpu tensor to which it is copied."""
     if source.stride() == target.stride():
         return source
     return torch.empty_strided(target.shape, target.stride(), dtype=target.dtype).copy_(source)
 
 
 def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """aten::_copy_from_and_resize"""
+    """The kernel of aten::_copy_from_and_resize."""
     return target.resize_(source.shape).copy_(source)
 
 
 def local_scalar_dense(tensor: torch.Tensor) -> Any:
-    """aten::_local_scalar_dense, which implements `.item()`."""
+    """The kernel of aten::_local_scalar_dense, which implements `.item()`."""
     tensor = plain(tensor)
     value = tensors.value_of(tensor)
     dtype = value.layout.dtype
@@ -176,7 +183,8 @@ def local_scalar_dense(tensor: torch.Tensor) -> Any:
 
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
-    """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
+    """The kernel of aten::clone: shares the value when the clone has the layout of the storage, else copies the
+    view."""
     tensor = plain(tensor)
     stride = _cloned_stride(tensor, memory_format)
     resolved = _resolved(tensor)
@@ -186,12 +194,12 @@ def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = N
 
 
 def conj_physical(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::_conj_physical. torch passes lazily conjugated tensors, whose conjugate is their memory."""
+    """The kernel of aten::_conj_physical. torch passes lazily conjugated tensors, whose conjugate is their memory."""
     return clone(tensor.conj()) if tensor.is_conj() else kernel(aten._conj_physical.default).call(tensor)
 
 
 def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy with these strides."""
+    """Return a copy with these strides."""
     kind = tensors.value_of(tensor).layout
     if tensors.is_natural(tensor, kind) and stride == kind.stride:
         return tensors.wrap(tensors.value_of(tensor))
@@ -200,7 +208,7 @@ def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 
 
 def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
-    """The strides of a clone: those of a tensor that fills its memory, else the same order of dims."""
+    """Return the strides of a clone: unchanged for a dense tensor, else dense in the same order of dimensions."""
     if memory_format in (None, torch.preserve_format) and aten.is_non_overlapping_and_dense.default(tensor):
         return tuple(tensor.stride())
     meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
@@ -220,16 +228,17 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    """aten::_to_copy, with either side on tpu."""
+    """The kernel of aten::_to_copy, with either side on tpu."""
     check_device(device)
-    given, tensor = tensor, plain(tensor)
+    original, tensor = tensor, plain(tensor)
     device = tensor.device if device is None else device
     if tensor.device.type == "tpu" and (resolved := _resolved(tensor)) is not None:
         tensor = resolved
     dtype = dtype or tensor.dtype
     if device.type == "tpu" and tensor.device.type == "cpu" and dtype is tensor.dtype and memory_format in _KEEPING:
         if tensor.layout is torch.strided and tensors.is_dense(tuple(tensor.shape), tuple(tensor.stride())):
-            return tensors.wrap(from_cpu(tensor, given))  # a batch of data: half the time of the general path below
+            # A batch of data: half the time of the general path below.
+            return tensors.wrap(from_cpu(tensor, original))
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
     if device.type == "tpu" and tensor.device.type == "tpu" and memory_format in _KEEPING:

@@ -1,5 +1,5 @@
 """DLPack: consumers get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share it,
-and a program may reuse it for its results, so a consumer could neither write to it nor rely on it."""
+and a program may reuse it for its results. So a consumer could neither write to it nor rely on it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device_
 def dlpack(
     self: torch.Tensor, *, stream: Any = -1, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """torch.Tensor.__dlpack__; for a tpu tensor a copy on the CPU. Raises BufferError for a consumer that accepts no
-    copy or asks for an accelerator's memory, and torch's errors for a tensor that requires a gradient or is not
-    strided."""
+    """Replace torch.Tensor.__dlpack__; for a tpu tensor, return a copy on the CPU.
+
+    Raises BufferError for a consumer that accepts no copy or requests an accelerator's memory, and torch's errors for a
+    tensor that requires a gradient or is not strided.
+    """
     if self.device.type == "tpu":
-        if self.is_conj():  # what is copied is not
+        if self.is_conj():  # the copy would not be conjugated
             raise BufferError("Can't export tensors with the conjugate bit set")
         self, dl_device, copy, stream = _copied(self, dl_device, copy), None, None, None
     return _dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 
 def dlpack_device(self: torch.Tensor) -> Any:
-    """torch.Tensor.__dlpack_device__; for a tpu tensor the CPU where XLA runs on it, else a device that DLPack has no
-    name for."""
+    """Replace torch.Tensor.__dlpack_device__; for a tpu tensor, return the CPU where XLA runs on it, else a device
+    without a DLPack name."""
     if self.device.type == "tpu":
         return _CPU if _on_host() else _OTHER
     return _dlpack_device(self)
 
 
 def host_to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, copy: bool | None = None) -> Any:
-    """torch.utils.dlpack.to_dlpack; for a tpu tensor a copy on the CPU, with the errors of `dlpack`."""
+    """Replace torch.utils.dlpack.to_dlpack; for a tpu tensor, return a copy on the CPU, with the errors of `dlpack`."""
     if tensor.device.type == "tpu":
         tensor, dl_device, copy = _copied(tensor, dl_device, copy), None, None
     return to_dlpack(tensor, dl_device=dl_device, copy=copy)
@@ -48,7 +50,7 @@ def _on_host() -> bool:
 
 
 def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:
-    """The tensor on the CPU, in memory of its own, if the consumer accepts a copy."""
+    """Return the tensor on the CPU, in memory of its own, if the consumer accepts a copy."""
     if has_tensors_inside(tensor):  # on the CPU, a wrapper has no memory either
         raise BufferError(f"Can't export a {type(tensor).__name__}, which only holds tensors: export those")
     if copy is False:
@@ -62,7 +64,7 @@ def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Te
 
 
 def install() -> None:
-    """Export tpu tensors too."""
+    """Let tpu tensors be exported, too."""
     tensor: Any = torch.Tensor
     tensor.__dlpack__, tensor.__dlpack_device__ = dlpack, dlpack_device
     host_to_dlpack.__doc__ = to_dlpack.__doc__

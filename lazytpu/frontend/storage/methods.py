@@ -1,9 +1,9 @@
-"""Storages of the device: what `torch.UntypedStorage` does for other devices in C++.
+"""Methods of the device's storages: the part of `torch.UntypedStorage` that other devices implement in C++.
 
-torch.save, torch.load and deepcopy work on storages, and that is how tensors that share memory still share it
-afterwards; pickle writes a storage of its own for each tensor, as torch does for the CPU. A storage of the device is an
-empty native storage whose Python object holds a `_value`, so its size,
-address and bytes are answered here. Storages of other devices go to torch's own methods.
+torch.save, torch.load and deepcopy work on storages, so tensors that share memory still share it afterwards; pickle
+writes a separate storage for each tensor, as torch does for the CPU. A storage of the device is an empty native storage
+whose Python object has a `_value`. So its size, address and bytes are answered here. Storages of other devices go to
+torch's own methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _is_tpu(storage: Any) -> bool:
 
 
 def _on_tpu(ours: Callable[..., Any], native: Callable[..., Any]) -> Callable[..., Any]:
-    """`ours` for storages of the device, torch's own for all others."""
+    """Return a method that calls `ours` for storages of the device, and torch's own for all others."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return (ours if _is_tpu(self) else native)(self, *args, **kwargs)
@@ -36,7 +36,7 @@ def _on_tpu(ours: Callable[..., Any], native: Callable[..., Any]) -> Callable[..
 
 
 def _to(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
-    """The same bytes on another device; the storage itself if it is there already."""
+    """Return the same bytes on another device; the storage itself if it is there already."""
     device = torch.device(device)
     if device.type == "tpu":
         return self if _is_tpu(self) else storages.from_cpu(self.to(device="cpu"))
@@ -55,7 +55,7 @@ def _copy(self: Any, source: Any, non_blocking: bool | None = None) -> Any:
 
 
 def _new(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-    """`torch.UntypedStorage(bytes, device="tpu")`: torch's own constructor needs an allocator in C++."""
+    """Construct `torch.UntypedStorage(bytes, device="tpu")`: torch's own constructor needs a C++ allocator."""
     if device is None or torch.device(device).type != "tpu":
         if device is not None:
             kwargs["device"] = device
@@ -67,7 +67,7 @@ def _new(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
 
 
 def _typed_to_tpu(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
-    """This storage on the device."""
+    """Return this storage on the device."""
     return self._new_wrapped_storage(self._untyped_storage.to(device="tpu"))
 
 
@@ -77,14 +77,14 @@ def _write_file(self: Any, *args: Any) -> None:
 
 
 def _set_from_file(self: Any, *args: Any) -> None:
-    """Overwrite the bytes with those of a file, for torch.load of that format."""
+    """Overwrite the bytes by the contents of a file, for torch.load of that format."""
     read = torch.UntypedStorage(storages.nbytes(self))
     read._set_from_file(*args)
     storages.assign(self, read)
 
 
 def _reduce_for_process(self: Any) -> Any:
-    """Sent to another process by value: the memory of a device in use by one process cannot be shared."""
+    """Pickle by value for another process: device memory cannot be shared between processes."""
     return storages.reduce(self) if _is_tpu(self) else reduce_storage(self)
 
 

@@ -1,6 +1,6 @@
-"""Who owns the values on the device: a module, an optimizer, the autograd graph, or the script.
+"""The owners of values on the device: a module, an optimizer, the autograd graph, or the script.
 
-Nothing is noted while ops are recorded. A report searches all of Python's objects, which takes about 0.1 s.
+Recording stores nothing for this. A report searches all Python objects, which takes about 0.1 s.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ ACTIVATION, TENSOR, PENDING = Owner("activations", None), Owner("other tensors",
 
 
 def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
-    """The owner of each device buffer, by the buffer's id; `objects` are all of Python's, by their type.
+    """Return the owner of each device buffer, by the buffer's id. `objects` are all Python objects, by type.
 
     A value with several holders gets the most specific one: a module or an optimizer, then a leaf that requires a
-    gradient, then the autograd graph ("activations": computed from such leaves, or saved for the backward pass with no
-    tensor left), then the script. "Pending inputs" are held by recorded ops alone, until those run.
+    gradient, then the autograd graph, then the script. "Activations" are computed from such leaves, or saved for the
+    backward pass without a tensor. "Pending inputs" are held by recorded ops alone, until those run.
     """
     by_buffer: dict[int, Owner] = {}
     for recorder in tensors.recorders():
         by_buffer.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
     for value in objects.get(Value, ()):
         _note(by_buffer, value, ACTIVATION)
-    held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
-    visible = [(tensor, value) for group in held for tensor in group for _, value in values_of(tensor)]
+    tensor_lists = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
+    visible = [(tensor, value) for group in tensor_lists for tensor in group for _, value in values_of(tensor)]
     for _, value in visible:
         _note(by_buffer, value, TENSOR)
     for tensor, value in visible:
@@ -54,8 +54,8 @@ def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
             for _, of_gradient in values_of(observed.gradient(tensor)):
                 _note(by_buffer, of_gradient, GRADIENT)
     for kind, name, tensor in names.named():
-        for part, value in values_of(tensor):
-            _note(by_buffer, value, Owner(_OF_KIND[kind], f"{name}.{part}" if name and part else name))
+        for component, value in values_of(tensor):
+            _note(by_buffer, value, Owner(_OF_KIND[kind], f"{name}.{component}" if name and component else name))
     return by_buffer
 
 

@@ -35,8 +35,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. Raises ValueError for invalid files."""
-    from lazytpu.inspection.html.page import page  # here: these load xDSL
+    """Run the command. Raises ValueError for invalid files."""
+    from lazytpu.inspection.html.page import page  # imported here, because they import xDSL
     from lazytpu.inspection.step.history import history
     from lazytpu.inspection.step.model import Model
     from lazytpu.inspection.step.reading import read
@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cost(args: argparse.Namespace, file: Path, name: str, passes: str | None) -> dict[str, Any] | None:
-    """The program in the TPU compiler's report, from the file given or by asking now; None to use the model's times."""
-    from lazytpu.inspection.html.cost import program_of  # here: these load xDSL and jax
+    """Return the program's part of the TPU compiler's report, from the file given or by compiling now; None to use the
+    model's times."""
+    from lazytpu.inspection.html.cost import program_of  # imported here, because they import xDSL and jax
     from lazytpu.inspection.tpu.compiling import ask
     from lazytpu.runtime.tpu.tpu_compiler import libtpu
 

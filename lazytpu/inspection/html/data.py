@@ -1,6 +1,6 @@
 """The page's data as JSON: times in microseconds, sizes in bytes, ops and places by number.
 
-It consists of short lists rather than objects: a step of 5,000 ops is 1 MB.
+It uses short lists rather than objects, so that a step of 5,000 ops takes 1 MB.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lazytpu.inspection.step.model import Model
 from lazytpu.inspection.step.reading import StepOp
 
 DIFF_LINES = 4_000
-"The most lines of one pass's diff that the page shows."
+"Maximum number of lines that the page shows of one pass's diff."
 
 
 def page_data(
     model: Model, changes: Sequence[PassChange] = (), *, why: str | None = None, cost: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Everything about a step. `changes` are what its passes did. With `cost`, a program of the TPU compiler's report,
-    times and memory are the compiler's."""
+    """Return all data of a step. `changes` are the changes by its passes. With `cost`, a program of the TPU compiler's
+    report, times and memory are the compiler's."""
     step = model.step
     places = _Numbering()
     ops = [
@@ -48,9 +48,16 @@ def page_data(
 
 
 def by_model(model: Model, places: dict[str, int]) -> dict[str, Any]:
-    """The part of the data that is times and memory. `timeline`: [lane, start, end, what, place, op, kind]. `lines`:
-    [place, time, ops, kind of the most expensive op], most expensive first. `memory`: [time, bytes alive from then on].
-    `alive`, at the peak: [what, bytes, op]. `advice`: [finding, fix, source line]. An op is -1 if unknown."""
+    """Return the times and memory of the model.
+
+    - `timeline`: [lane, start, end, label, place, op, kind].
+    - `lines`: [place, time, ops, kind of the most expensive op], most expensive first.
+    - `memory`: [time, bytes alive from then on].
+    - `alive`, at the peak: [label, bytes, op].
+    - `advice`: [finding, fix, source line].
+
+    An op is -1 if unknown.
+    """
     memory = model.memory or [sum(argument.bytes for argument in model.step.arguments)]
     alive = model.alive(memory.index(max(memory)))
     return {
@@ -81,7 +88,7 @@ def by_model(model: Model, places: dict[str, int]) -> dict[str, Any]:
 
 
 class _Numbering(dict[str, int]):
-    """Numbers texts in the order of their first use."""
+    """A dictionary that numbers texts in the order of their first use."""
 
     def __missing__(self, key: str) -> int:
         self[key] = len(self)
@@ -93,7 +100,7 @@ class _Numbering(dict[str, int]):
 
 
 def _source(place: str) -> str:
-    """The source text at a place such as "train.py:41 (backward)"; empty if the file is not there."""
+    """Return the source text at a place such as "train.py:41 (backward)"; empty if the file is not there."""
     file, _, line = place.removesuffix(" (backward)").rpartition(":")
     return linecache.getline(file, int(line)).strip()[:160] if line.isdigit() else ""
 
@@ -116,8 +123,10 @@ def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
 
 
 def _graph(model: Model, lines: list[list[Any]], places: dict[str, int]) -> dict[str, Any]:
-    """Nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes]. Time and kind come
-    from `lines` for lines among `places`, else from the model."""
+    """Return nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes].
+
+    Time and kind come from `lines` for lines among `places`, else from the model.
+    """
     by = "cluster" if model.step.clusters else "line"
     times = {place: (us, kind) for place, us, _, kind in lines}
     graph: Any = grouped(model, by)

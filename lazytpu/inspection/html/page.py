@@ -31,11 +31,12 @@ def page(
     about: About = UNKNOWN,
     pipeline: str | None = None,
 ) -> str:
-    """The HTML of a step. It refers to no other file or server, and runs no scripts but its own.
+    """Return the HTML of a step. It refers to no other file or server, and runs only its own scripts.
 
-    `changes` are what each pass did, `why` is the reason for compiling it, `cost` is a program of the TPU compiler's
-    report, whose figures replace the model's, and `about` says where the program comes from. `pipeline` are the passes
-    that were run for this page; None if the step is shown as its process compiled it.
+    - `changes`: the changes by each pass. `why`: the reason for compiling the program.
+    - `cost`: a program of the TPU compiler's report, whose figures replace the model's.
+    - `about`: the origin of the program.
+    - `pipeline`: the passes that were run for this page; None if the step is shown as its process compiled it.
     """
     data = page_data(model, changes, why=why, cost=cost)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -64,7 +65,7 @@ def _read(name: str) -> str:
 
 
 def _embedded(data: dict[str, Any]) -> str:
-    """JSON for a script element: nothing in it can end the element or begin a comment."""
+    """Return JSON for a script element, in which no text can end the element or begin a comment."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -73,7 +74,7 @@ def _title(about: About) -> str:
 
 
 def _passes_for(pipeline: str) -> str:
-    """A pipeline in words."""
+    """Describe a pipeline in words."""
     if not pipeline:
         return "an unknown pipeline"
     return f"the pipeline for {pipeline}" if pipeline in NAMES else f"the pipeline {pipeline}"
@@ -83,15 +84,15 @@ def _lead(model: Model, source: str, about: About, pipeline: str | None) -> str:
     step = model.step
     products = sum(op.passes > 0 for op in step.ops)
     backward = sum(op.backward for op in step.ops)
-    parts = f"{len(step.ops):,} ops, {products:,} of them matrix products or convolutions"
-    parts += f", {backward:,} recorded by the backward pass" if backward else ""
+    counts = f"{len(step.ops):,} ops, {products:,} of them matrix products or convolutions"
+    counts += f", {backward:,} recorded by the backward pass" if backward else ""
     shown = f"{_passes_for(pipeline or about.target)} left it"
     if (pipeline or about.target) not in ("tpu", *GENERATIONS):
         shown += ", not as a TPU's would"
     clusters = len(step.clusters)
     called = f" It calls {clusters:,} clusters." if clusters else ""
     return (
-        f"One program with {parts}, as {shown}.{called} Times and memory are estimates of a TPU {model.facts.name} "
+        f"One program with {counts}, as {shown}.{called} Times and memory are estimates of a TPU {model.facts.name} "
         f"by {source}."
     )
 

@@ -1,1 +1,1 @@
-"""A step to look at: its ops with source lines and operands, a model of its cost, its graphs."""
+"""A step for inspection: its ops with source lines and operands, a model of its cost, its graphs."""

@@ -52,23 +52,24 @@ def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     run: Callable[[argparse.Namespace], int],
-    what: str,
+    summary: str,
 ) -> argparse.ArgumentParser:
     times = "Times come from a model of the chip; lazytpu-show cost asks the TPU's compiler."
     if name == "lines":
         times = "Times come from the TPU's compiler if it is installed, else from a model of the chip."
-    parser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}. {times}")
+    parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {times}")
     parser.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; for DIR its largest")
     add_generation(parser)
     if name != "graph":
         parser.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"rows, {SHOWN} by default; 0 for all")
-    kind = IMPORTED if name == "lines" else COMPILED  # `lines` asks the compiler, which runs passes of its own
+    # `lines` invokes the compiler, which runs passes of its own.
+    kind = IMPORTED if name == "lines" else COMPILED
     parser.set_defaults(run=lambda args: run(_with_module(args, kind)))
     return parser
 
 
 def _with_module(args: argparse.Namespace, kind: str) -> argparse.Namespace:
-    """`args` with the module that its path stands for."""
+    """Return `args` with the module that its path stands for."""
     args.file = largest(args.file, kind)
     return args
 
@@ -92,16 +93,16 @@ def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def load_passes(args: argparse.Namespace) -> None:
-    """Import the sources of passes that a command was given. Raises ValueError for one without passes."""
+    """Import the passes that `--load` names. Raises ValueError for a source without passes."""
     if args.load:
-        from lazytpu.inspection.catalogue import load  # here: it loads xDSL
+        from lazytpu.inspection.catalogue import load  # imported here, because it imports xDSL
 
         for source in args.load:
             load(source)
 
 
 def _model(args: argparse.Namespace) -> Model:
-    from lazytpu.inspection.step.model import Model  # here: it loads xDSL
+    from lazytpu.inspection.step.model import Model  # imported here, because it imports xDSL
     from lazytpu.inspection.step.reading import read
 
     return Model(read(args.file.read_text(), args.file.name), GENERATIONS[args.generation])
@@ -137,8 +138,8 @@ def _lines(args: argparse.Namespace) -> int:
 
 
 def _times(args: argparse.Namespace, model: Model) -> tuple[float | None, dict[str, float], str]:
-    """(total seconds, None if incomplete; seconds by line; a sentence with the total and its source)."""
-    from lazytpu.inspection.tpu.compiling import ask  # here: it loads jax
+    """Return (total seconds, None if incomplete; seconds by line; a sentence with the total and its source)."""
+    from lazytpu.inspection.tpu.compiling import ask  # imported here, because it imports jax
 
     name, generation = args.file.name, args.generation
     report = None if args.model else ask(args.file.read_text(), generation, name=name)
@@ -197,8 +198,8 @@ def _clusters(args: argparse.Namespace) -> int:
         )  # fmt: skip
     out = console()
     count = sum(map(len, calls.values()))
-    rest = max(0.0, 1e6 * (model.seconds - sum(seconds[label] for label in model.step.clusters)))
-    out.print(f"{count:,} calls of {len(calls):,} functions; {rest:,.1f} us are outside them", markup=False)
+    outside = max(0.0, 1e6 * (model.seconds - sum(seconds[label] for label in model.step.clusters)))
+    out.print(f"{count:,} calls of {len(calls):,} functions; {outside:,.1f} us are outside them", markup=False)
     out.print(table)
     return 0
 
@@ -249,15 +250,15 @@ def _passes(args: argparse.Namespace) -> int:
     return 0
 
 
-def written_with(path: Path, what: str) -> str | None:
-    """The text of NNN-name.WHAT.txt next to a dumped file; None if that does not exist."""
+def written_with(path: Path, suffix: str) -> str | None:
+    """Return the text of NNN-name.WHAT.txt next to a dumped file; None if it does not exist."""
     stem = re.sub(r"\.(imported|lazytpu|stablehlo)?\.?(mlir|json)$", "", path.name)
-    file = path.with_name(f"{stem}.{what}.txt")
+    file = path.with_name(f"{stem}.{suffix}.txt")
     return file.read_text().rstrip() if file.exists() else None
 
 
 def reason_of(path: Path) -> str | None:
-    """Why the program of a dumped file was compiled; None if the dump does not say."""
+    """Return why the program of a dumped file was compiled; None if the dump has no reason."""
     return written_with(path, "why")
 
 

@@ -1,4 +1,4 @@
-"""Fusion in the model of a step: the kernels that its ops are grouped into."""
+"""Fusion in the model of a step: group its ops into kernels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ ALONE = COLLECTIVES | {
     *("sort", "gather", "scatter", "template", "random_bits", "reduce_window", "cumulative"),
     *("if", "while"),
 }
-"Ops that are kernels of their own."
+"Ops that are never fused."
 
 _DIMS = re.compile(r"<([0-9x]*)x?[a-z]")
 
 
 @dataclass(slots=True)
 class FusedKernel:
-    """Ops that run as one. `root` computes the last result; `outputs` are all ops whose results other kernels read or
-    the step returns. `start` and `end` are seconds, on the lane "core" or "links"."""
+    """Ops that run as one kernel.
+
+    `root` computes the last result. `outputs` are all ops whose results other kernels read or the step returns. `start`
+    and `end` are seconds, on the lane "core" or "links".
+    """
 
     number: int
     root: StepOp
@@ -47,9 +50,9 @@ class FusedKernel:
 
     @property
     def title(self) -> str:
-        """What it computes and what limits that: "dot_general and 2 more, bound by HBM"."""
-        more = f" and {len(self.ops) - 1} more" if len(self.ops) > 1 else ""
-        return f"{self.main.kind}{more}, bound by {self.bound}"
+        """Its computation and its bound: "dot_general and 2 more, bound by HBM"."""
+        fused = f" and {len(self.ops) - 1} more" if len(self.ops) > 1 else ""
+        return f"{self.main.kind}{fused}, bound by {self.bound}"
 
     @property
     def written(self) -> int:
@@ -58,12 +61,15 @@ class FusedKernel:
 
 
 PARTS = frozenset(("slice", "gather", "dynamic_slice"))
-"Ops that read no more of an operand than they produce."
+"Ops that read at most as many bytes of an operand as they produce."
 
 
 def fuse(step: StepProgram) -> tuple[list[FusedKernel], list[int]]:
-    """The kernels in a valid order, and the kernel of each op: -1 if every kernel that uses it computes it again, as
-    for constants and broadcasts, or if nothing needs it."""
+    """Return the kernels in a valid order, and the kernel number of each op.
+
+    The number is -1 for an op that no kernel needs, or that each using kernel recomputes, such as a constant or
+    broadcast.
+    """
     groups = _merged(step, _joined(step))
     kernels = [
         FusedKernel(at, step.ops[max(group)], [step.ops[number] for number in group]) for at, group in enumerate(groups)
@@ -85,8 +91,10 @@ def fuse(step: StepProgram) -> tuple[list[FusedKernel], list[int]]:
 
 
 def _sources(step: StepProgram, home: dict[int, int], op: StepOp, inside: set[int]) -> list[int]:
-    """The values that an op reads from outside its kernel. Ops without a `home`, which every kernel computes again,
-    stand for their operands."""
+    """Return the values that an op reads from outside its kernel.
+
+    An op without a `home` is recomputed by every kernel, and is replaced by its operands.
+    """
     sources: list[int] = []
     for operand in op.operands:
         if operand < 0 or operand in home:
@@ -97,9 +105,9 @@ def _sources(step: StepProgram, home: dict[int, int], op: StepOp, inside: set[in
 
 
 def _joined(step: StepProgram) -> list[list[int]]:
-    """The ops of kernels with one result each, in the order of their roots: an op joins the kernel of its users if they
-    are all in one kernel."""
-    roots: list[frozenset[int]] = [frozenset()] * len(step.ops)  # of the kernels that an op is in
+    """Group ops into kernels with one result each, in the order of their roots: an op joins the kernel of its users if
+    they are all in one kernel."""
+    roots: list[frozenset[int]] = [frozenset()] * len(step.ops)  # for each op, the roots of the kernels that it is in
     product: set[int] = set()  # roots of kernels with a product
     for op in reversed(step.ops):
         user_roots = frozenset[int]().union(*(roots[user] for user in op.users))
@@ -119,25 +127,31 @@ def _joined(step: StepProgram) -> list[list[int]]:
 
 
 def _fits(op: StepOp, root: StepOp, product: set[int]) -> bool:
-    """Whether an op can join the kernel of its users."""
+    """Return whether an op can join the kernel of its users."""
     if op.kind in ALONE or root.kind in ALONE or op.cluster != root.cluster:
         return False
     return not (op.passes and root.number in product)
 
 
 def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
-    """Merge kernels into one with several results, such as the update of a parameter with its product. Their results
-    have one shape, and one reads the other or both read the same value of that shape; together they have at most one
-    product, and no other kernel lies on a path between them."""
+    """Merge kernels into one with several results, such as the update of a parameter with its product.
+
+    Two kernels can merge if
+
+    - their results have one shape,
+    - one reads the other, or both read the same value of that shape,
+    - together they have at most one product,
+    - no other kernel lies on a path between them.
+    """
     home = {number: at for at, group in enumerate(groups) for number in group}
     shapes = [_shape(step.ops[group[-1]]) for group in groups]
-    alone = [
+    unfusable = [
         any(step.ops[number].kind in ALONE for number in group) or not shape for group, shape in zip(groups, shapes)
     ]
     products = [sum(step.ops[number].passes > 0 for number in group) for group in groups]
     into = list(range(len(groups)))
     needs: list[set[int]] = [set() for _ in groups]
-    before = [0] * len(groups)  # the kernels that each one depends on, as bits
+    before = [0] * len(groups)  # for each kernel, a bit set of the kernels that it depends on
     readers: dict[tuple[int, str], list[int]] = {}
     for at, group in enumerate(groups):
         inside, taken = set(group), set[int]()
@@ -146,19 +160,19 @@ def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
         needs[at] = {into[home[value]] for value in taken if value >= 0 and home[value] != at}
         for need in needs[at]:
             before[at] |= before[need] | 1 << need
-        if alone[at]:
+        if unfusable[at]:
             continue
         key = shapes[at]
         same = [value for value in taken if value < 0 or _shape(step.ops[value]) == key]
-        siblings = [into[other] for value in same for other in readers.get((value, key), ())]
-        for other in sorted({*needs[at], *siblings}, reverse=True):
-            fits = not alone[other] and shapes[other] == key and products[other] + products[at] <= 1
-            same_cluster = step.ops[groups[other][-1]].cluster == step.ops[group[-1]].cluster
-            between = any(need != other and before[need] >> other & 1 for need in needs[at])
-            later = before[other] >> at & 1
+        siblings = [into[candidate] for value in same for candidate in readers.get((value, key), ())]
+        for candidate in sorted({*needs[at], *siblings}, reverse=True):
+            fits = not unfusable[candidate] and shapes[candidate] == key and products[candidate] + products[at] <= 1
+            same_cluster = step.ops[groups[candidate][-1]].cluster == step.ops[group[-1]].cluster
+            between = any(need != candidate and before[need] >> candidate & 1 for need in needs[at])
+            later = before[candidate] >> at & 1
             if fits and same_cluster and not between and not later:
-                _merge(at, other, into, needs, before)
-                products[other] += products[at]
+                _merge(at, candidate, into, needs, before)
+                products[candidate] += products[at]
                 break
         for value in same:
             readers.setdefault((value, key), []).append(at)
@@ -166,8 +180,8 @@ def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _merge(at: int, other: int, into: list[int], needs: list[set[int]], before: list[int]) -> None:
-    """Merge kernel `at`, the last so far, into the earlier kernel `other`. What depends on `other` then also depends on
-    what `at` needs."""
+    """Merge kernel `at`, the last one so far, into the earlier kernel `other`. Dependents of `other` then also depend
+    on the kernels that `at` needs."""
     into[at] = other
     needs[other] |= needs[at] - {other}
     added = before[at] & ~(1 << other)
@@ -197,6 +211,6 @@ def _ordered(groups: list[list[int]], into: list[int], needs: list[set[int]]) ->
 
 
 def _shape(op: StepOp) -> str:
-    """The dimensions of a result, "8x128"; empty for a single number or several results."""
+    """Return the dimensions of a result, "8x128"; empty for a single number or several results."""
     match = _DIMS.search(op.type) if op.type.startswith("tensor<") and "," not in op.type else None
     return match[1] if match else ""

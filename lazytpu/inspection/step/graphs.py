@@ -1,4 +1,4 @@
-"""Graphs of a step, with ops grouped by source line, cluster or kernel, or not at all; as text and as DOT."""
+"""Graphs of a step, as text and as DOT: ops are grouped by source line, cluster or kernel, or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN = "no source line"
 
 @dataclass(slots=True)
 class OpGroup:
-    """Ops that are shown as one node. `first` is the earliest op, `costliest` the one that takes longest."""
+    """Ops that are shown as one node. `first` is the earliest op, `costliest` the op that takes longest."""
 
     name: str
     first: int
@@ -29,8 +29,8 @@ class OpGroup:
 
 
 def grouped(model: Model, by: str) -> nx.DiGraph:
-    """The graph of groups, as numbers in order of appearance, each with its `group`. An edge has the `bytes` that its
-    target reads of its source. `by` is one of `BY`, else raises ValueError."""
+    """Return the graph of groups: nodes are numbers in order of appearance, each with its `group`. An edge has the
+    `bytes` that its target reads from its source. Raises ValueError if `by` is not in `BY`."""
     key = _keys(model).get(by)
     if key is None:
         raise ValueError(f"ops are grouped by {', '.join(BY)}, not by {by!r}")
@@ -69,18 +69,18 @@ def _keys(model: Model) -> dict[str, Callable[[StepOp], str]]:
 
 
 def as_text(graph: nx.DiGraph) -> Iterable[str]:
-    """One line per node, in order, with its consumers; "^" marks a consumer that comes before it."""
+    """Yield one line per node, in order, with its consumers; "^" marks a consumer that comes before it."""
     nodes: Any = graph.nodes
     for node in graph:
         group: OpGroup = nodes[node]["group"]
         readers = [f"{'^' if b < node else ''}{b}" for b in graph.successors(node)]
-        what = f"{group.ops:,} op{'s' if group.ops != 1 else ''}, {1e6 * group.seconds:,.1f} us"
-        yield f"{node:>4}  {group.name}  ({what})" + (f"  -> {', '.join(readers)}" if readers else "")
+        figures = f"{group.ops:,} op{'s' if group.ops != 1 else ''}, {1e6 * group.seconds:,.1f} us"
+        yield f"{node:>4}  {group.name}  ({figures})" + (f"  -> {', '.join(readers)}" if readers else "")
 
 
 def as_dot(graph: nx.DiGraph, name: str) -> str:
-    """The graph in GraphViz's language, for `dot -Tsvg`. Darker nodes take longer; those of the backward pass are
-    blue."""
+    """Return the graph in GraphViz's language, for `dot -Tsvg`. Darker nodes take longer; nodes of the backward pass
+    are blue."""
     nodes: Any = graph.nodes
     most = max((nodes[node]["group"].seconds for node in graph), default=0.0) or 1.0
     lines = [f"digraph {json.dumps(name)} {{", '  node [shape=box, style=filled, fontname="sans-serif"];']

@@ -1,4 +1,4 @@
-"""What each pass of a pipeline did to a module: op counts, seconds, and the diff."""
+"""The changes by each pass of a pipeline: op counts, seconds, and the diff."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lazytpu.passes.pipeline import PassRecord, run_pipeline
 
 @dataclass(frozen=True)
 class PassChange:
-    """What one pass did. `lines` are the changed lines and some around them, None where lines were left out; `kinds` is
-    the change in the number of ops by kind."""
+    """The changes by one pass. `lines` are the changed lines with context, and None where lines were left out. `kinds`
+    is the change in the number of ops by kind."""
 
     name: str
     seconds: float
@@ -33,8 +33,10 @@ class PassChange:
 
 
 def history(text: str, passes: str, name: str = "module") -> tuple[list[PassChange], str]:
-    """What each of `passes` does to the module in `text`, and the module after all of them. Raises ValueError if the
-    text or the pipeline cannot be parsed, and PassError if a pass fails."""
+    """Run `passes` on the module in `text`. Returns the changes by each pass, and the text of the final module.
+
+    Raises ValueError if the text or the pipeline cannot be parsed, and PassError if a pass fails.
+    """
     try:
         module = parse_module(text, name)
     except ParseError as error:
@@ -44,7 +46,7 @@ def history(text: str, passes: str, name: str = "module") -> tuple[list[PassChan
 
 
 def of_records(records: list[PassRecord]) -> list[PassChange]:
-    """The changes of a pipeline whose records have all texts."""
+    """Return the changes by a pipeline whose records have all texts."""
     changes: list[PassChange] = []
     for before, after in pairwise(records):
         assert before.text is not None and after.text is not None

@@ -1,19 +1,23 @@
-"""A model of a step on a chip, for when no TPU compiler is at hand: what fuses, how long it takes, what is alive.
+"""A cost model of a step on a chip, for machines without the TPU's compiler: fusion, times, and memory.
 
-`lazytpu-show cost` asks the TPU's compiler; trust that where they differ. This model needs no libtpu, takes a second
-for thousands of ops, and shows which lines are expensive and what waits for what.
+`lazytpu-show cost` invokes the TPU's compiler; trust that where they differ. This model needs no libtpu, takes a second
+for thousands of ops, and shows the expensive lines and the dependencies.
 
-`fusion` groups ops into kernels. A kernel takes the time of its products plus its other arithmetic, at a fraction of
-the units' peak rates, or that of the bytes streamed at HBM's bandwidth, whichever is longer; at least `LEAST`, or
-`SCALAR` if it computes single numbers. Attention kernels take what the cost report estimates for them. Small arrays, of
-which several fit, stay in vector memory between kernels; arguments are prefetched. One core runs kernels in order;
-collectives run in parallel, and their consumers wait for them. Memory holds arguments throughout, a kernel's result
-until its last use, and the step's results to the end.
+`fusion` groups ops into kernels. The time of a kernel is the maximum of
 
-Constants of the chip, collectives and kernels are those of the cost report (`lazytpu.inspection.tpu`). Its schedule is
-not: there, a transfer ends before the op that reads it begins, because the compiler starts it early enough. With
-kernels that wait like that, the steps of `make calibration` would wait 6.6, 5.1, 6.5, 26.6 and 0.4 us for HBM, instead
-of 3.6, 2.6, 3.4, 13.6 and 0; libtpu says 0.5, 1.7, 1.3, 16.3 and 0.
+- its arithmetic: products and other ops, each at a fraction of their unit's peak rate,
+- its bytes streamed at HBM's bandwidth,
+- `LEAST`, or `SCALAR` if it computes single numbers.
+
+Attention kernels take the time that the cost report estimates for them. Small arrays, of which several fit, stay in
+vector memory between kernels; arguments are prefetched. One core runs kernels in order; collectives run in parallel,
+and their consumers wait for them. Memory holds arguments throughout, a kernel's result until its last use, and the
+step's results to the end.
+
+Constants of the chip, collectives and kernels are the same as in the cost report (`lazytpu.inspection.tpu`). Its
+schedule is different: there, a transfer ends before the op that reads it begins, because the compiler starts it early
+enough. With kernels that wait like that, the steps of `make calibration` would wait 6.6, 5.1, 6.5, 26.6 and 0.4 us for
+HBM, instead of 3.6, 2.6, 3.4, 13.6 and 0; libtpu reports 0.5, 1.7, 1.3, 16.3 and 0.
 """
 
 from __future__ import annotations
@@ -39,8 +43,8 @@ VECTOR = 4
 
 
 class Model:
-    """A step on a TPU generation. With `inside` it is a region: its small arguments and results stay in vector memory
-    between iterations."""
+    """The cost model of a step on a TPU generation. With `inside` it is a region: its small arguments and results stay
+    in vector memory between iterations."""
 
     def __init__(self, step: StepProgram, facts: Generation, *, inside: bool = False):
         self.step, self.facts, self.is_region = step, facts, inside
@@ -74,20 +78,23 @@ class Model:
             kernel.seconds, kernel.bound = max(estimate.seconds(streamed, facts), least)
             return
         products = sum(self._computing(op) for op in kernel.ops if op.passes)
-        others = sum(self._computing(op) for op in kernel.ops if not op.passes)
-        what = "matrix unit" if products >= others else "vector unit"
+        other_ops = sum(self._computing(op) for op in kernel.ops if not op.passes)
+        unit = "matrix unit" if products >= other_ops else "vector unit"
         moving = streamed / facts.device_hbm_bandwidth
-        kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
+        kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else other_ops), unit), (moving, "HBM"))
 
     def _computing(self, op: StepOp) -> float:
-        """Seconds of an op's arithmetic."""
+        """Return the seconds of an op's arithmetic."""
         if not op.passes:
             return op.flops / (VECTOR * self.facts.lane_rate)
         return op.flops * op.passes / (CONVOLUTIONS if op.kind == "convolution" else PRODUCTS) / self.facts.device_flops
 
     def _cost_regions(self, kernel: FusedKernel) -> None:
-        """A branch takes as long as the longer side, a loop as long as its iterations, or one where their number is not
-        known. What bounds the longest kernel inside bounds all of it."""
+        """Set the time of a branch or loop.
+
+        A branch takes as long as its longer side; a loop as long as its iterations, or one iteration if their number is
+        unknown. Its bound is the bound of the longest kernel inside.
+        """
         op = kernel.root
         models = [Model(region, self.facts, inside=True) for region in op.regions]
         if op.kind == "if":
@@ -100,8 +107,11 @@ class Model:
             kernel.bound += ", one iteration of an unknown number"
 
     def _schedule(self) -> float:
-        """Run kernels in order. Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and
-        results are written back; a kernel waits for arguments that are late. Returns the seconds of the step."""
+        """Run the kernels in order. Returns the seconds of the step.
+
+        Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and results are written back.
+        A kernel waits for arguments that are late.
+        """
         facts, free = self.facts, {"core": 0.0, "links": 0.0, "HBM": 0.0}
         fetched: set[int] = set()
         in_flight: deque[tuple[float, int]] = deque()
@@ -114,7 +124,7 @@ class Model:
             size = sum(kernel.reads[value] for value in fresh)
             fetched.update(fresh)
             room = 0.0
-            while in_flight and sum(held for _, held in in_flight) + size > self.facts.vmem_bytes // 2:
+            while in_flight and sum(bytes_held for _, bytes_held in in_flight) + size > self.facts.vmem_bytes // 2:
                 room = in_flight.popleft()[0]
             arrival = free["HBM"] = max(free["HBM"], room) + size / facts.device_hbm_bandwidth if size else 0.0
             inputs_ready = max((self.kernels[need].end for need in kernel.needs), default=0.0)
@@ -130,7 +140,7 @@ class Model:
             if writeback and not self.is_region:
                 free["HBM"] = max(free["HBM"], kernel.end) + writeback / facts.device_hbm_bandwidth
         end = max((kernel.end for kernel in self.kernels), default=0.0)
-        if free["HBM"] > end:  # the last kernel is not done before its result is written
+        if free["HBM"] > end:  # the last kernel ends only when its result is written
             last = max(self.kernels, key=lambda kernel: kernel.end)
             last.waited += free["HBM"] - end
             last.seconds, last.end, last.bound = last.seconds + free["HBM"] - end, free["HBM"], "HBM"
@@ -138,7 +148,7 @@ class Model:
 
     @cached_property
     def op_seconds(self) -> list[float]:
-        """Seconds of each op: those of its kernel, in proportion to what each op would take alone."""
+        """Seconds of each op: its share of its kernel, in proportion to the op's time alone."""
         seconds_of = [0.0] * len(self.step.ops)
         for kernel in self.kernels:
             weights = [self._computing(op) for op in kernel.ops]
@@ -150,8 +160,11 @@ class Model:
 
     @cached_property
     def by_line(self) -> dict[str, float]:
-        """Seconds of each line, most expensive first. As in the cost report, a kernel counts for the line of its
-        product, else of its root; waiting for memory counts for no line, ""."""
+        """Seconds of each line, most expensive first.
+
+        As in the cost report, a kernel counts for the line of its product, else of its root. Waiting for memory counts
+        for no line, "".
+        """
         lines: dict[str, float] = {}
         for kernel in self.kernels:
             for model in self.inside.get(kernel.root.number, ()):
@@ -168,7 +181,7 @@ class Model:
 
     @cached_property
     def critical_path(self) -> list[FusedKernel]:
-        """The longest chain of dependent kernels: no schedule can be shorter."""
+        """The longest chain of dependent kernels, a lower bound for every schedule."""
         longest = [0.0] * len(self.kernels)
         before: list[int | None] = [None] * len(self.kernels)
         for kernel in self.kernels:
@@ -193,7 +206,7 @@ class Model:
         return ends | {value: len(self.kernels) for value in self.step.returned if value in ends}
 
     def alive(self, at: int) -> list[StepOp]:
-        """The results that have memory of their own while kernel `at` runs."""
+        """Return the results that have memory of their own while kernel `at` runs."""
         results = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
         return [op for op in results if self._ends[op.number] > at and op.number not in self._reused]
 
@@ -215,14 +228,14 @@ class Model:
 
     @property
     def temporary(self) -> int:
-        """The most bytes alive at a time beside the arguments and the results."""
+        """The maximum number of bytes alive at a time besides the arguments and results."""
         arguments = sum(argument.bytes for argument in self.step.arguments)
         results = sum(self.step.ops[number].bytes for number in self.step.returned)
         return max(0, max(self.memory, default=0) - arguments - results)
 
     @cached_property
     def _reused(self) -> set[int]:
-        """Results that reuse the memory of an argument: as many of a type as there are aliased arguments of it."""
+        """Results that reuse the memory of an argument: for each type, as many as it has aliased arguments."""
         free = Counter(argument.type for argument in self.step.arguments if argument.aliased)
         reused: set[int] = set()
         for number in self.step.results:

@@ -37,13 +37,14 @@ class StepArgument:
 
 @dataclass(slots=True)
 class StepOp:
-    """An op of the step. `operands` are the numbers of the ops that produce them; `~i`, which is negative, is
-    argument i.
+    """An op of the step.
 
-    `line` is "train.py:41", empty if unknown. `cluster` is the call that the op is part of, such as "cluster_3 #2",
-    empty outside of calls. `bytes` are those of its results. `flops` is its arithmetic, and `passes` the number of
-    passes of the matrix unit over a product's operands (0 if it is not a product). `members` is the number of devices
-    in a collective (0 if it is not one).
+    - `operands`: the numbers of the ops that produce them. Argument i is `~i`, which is negative.
+    - `line`: "train.py:41", empty if unknown.
+    - `cluster`: the call that contains the op, such as "cluster_3 #2"; empty outside calls.
+    - `bytes`: the size of its results. `flops`: its arithmetic operations.
+    - `passes`: for a product, the number of passes of the matrix unit over its operands; else 0.
+    - `members`: for a collective, the number of devices; else 0.
     """
 
     number: int
@@ -68,7 +69,7 @@ class StepOp:
 
     @property
     def place(self) -> str:
-        """Its line for people: "train.py:41 (backward)"."""
+        """Its line as shown to users: "train.py:41 (backward)"."""
         return f"{self.line} (backward)" if self.backward else self.line
 
 
@@ -88,7 +89,7 @@ class StepProgram:
 
     @property
     def all_ops(self) -> Iterator[StepOp]:
-        """The ops of the program, and of the regions in it."""
+        """The ops of the program and of all nested regions."""
         for op in self.ops:
             yield op
             for region in op.regions:
@@ -101,8 +102,8 @@ class StepProgram:
 
 
 def read(text: str, name: str = "step") -> StepProgram:
-    """The step of a module's text, with the functions that `@main` calls inlined. Raises ValueError if it is not a
-    module of the dialect."""
+    """Return the step in a module's text, with the functions that `@main` calls inlined. Raises ValueError if it is not
+    a module of the dialect."""
     try:
         module = parse_module(text, name)
     except ParseError as error:
@@ -115,7 +116,7 @@ def read(text: str, name: str = "step") -> StepProgram:
 
 
 def of_module(module: ModuleOp, name: str = "step") -> StepProgram:
-    """The step of a module. Raises ValueError if it has no function `@main`."""
+    """Return the step of a module. Raises ValueError if it has no function `@main`."""
     functions = {function.sym_name.data: function for function in module.ops if isinstance(function, FuncOp)}
     main = functions.get("main")
     if main is None:
@@ -125,7 +126,7 @@ def of_module(module: ModuleOp, name: str = "step") -> StepProgram:
 
 
 def _lines(module: ModuleOp) -> dict[Operation, str]:
-    """The first line of each op: the text is in the order of a walk."""
+    """Return the first line of each op's text; the text is in the order of a walk."""
     ops = [op for op in module.walk() if not isinstance(op, ModuleOp | FuncOp)]
     text = [line.strip() for line in without_locations(print_module(module)) if line.startswith("    ")]
     return dict(zip(ops, (line for line in text if not line.startswith("}")), strict=True))
@@ -138,7 +139,7 @@ class _Reader:
         self.calls = 0
 
     def step(self, block: Block, attributes: Sequence[dict[str, Attribute]], name: str) -> StepProgram:
-        """The step of the block of a function or a region, whose arguments have these attributes."""
+        """Read the block of a function or region, whose arguments have these attributes."""
         arguments = [_argument(i, value.type, attributes[i]) for i, value in enumerate(block.args)]
         numbers: dict[SSAValue, int] = {a: ~i for i, a in enumerate(block.args)}
         results = self._walk(block, numbers, "")
@@ -149,7 +150,7 @@ class _Reader:
         return StepProgram(name, arguments, self.ops, tuple(results))
 
     def _walk(self, block: Block, numbers: dict[SSAValue, int], cluster: str) -> list[int]:
-        """Add the ops of a block whose arguments have `numbers`; returns the numbers of its results."""
+        """Add the ops of a block whose arguments have `numbers`. Returns the numbers of its results."""
         for op in block.ops:
             operands = tuple(numbers[value] for value in op.operands)
             if isinstance(op, ReturnOp | YieldOp):

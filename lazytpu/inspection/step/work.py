@@ -1,4 +1,4 @@
-"""The work of an op of the dialect, before any compiler has seen it."""
+"""The work of an op of the dialect, independent of any compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lazytpu.passes.patterns.trips import trips
 
 KERNELS = {"attention": ("fwd",), "attention_backward": ("dq", "dkv")}
 KERNELS |= {"flash_attention": ("fwd",), "flash_attention_backward": ("dq", "dkv")}
-"The kernels of attention ops, and of the templates that call them."
+"Attention op, or template that calls its kernels -> the kernels."
 
 LANES = {
     "erf": 24, "erfc": 24, "erf_inv": 30, "tanh": 6, "exp": 4, "expm1": 8, "log": 6, "log1p": 8, "logistic": 6, "sin":
@@ -29,13 +29,13 @@ LANES = {
 million elements takes 18,400 cycles more than its product, 6 per register, with four instructions each."""
 
 FREE = frozenset(("constant", "dense_constant", "iota", "number", "broadcast_in_dim", "reshape"))
-"Ops that compute nothing, or whose result is computed wherever it is used."
+"Ops that compute nothing, or whose result is recomputed at every use."
 
 COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"))
 
 
 def size_of(kind: Attribute) -> int:
-    """Bytes of a tensor type, without padding and with one byte per boolean; 0 for other types."""
+    """Return the bytes of a tensor type, without padding and with one byte per boolean; 0 for other types."""
     try:
         tensor = type_of(kind)
         return numel(shape_of(tensor)) * max(1, bitwidth(dtype_of(tensor)) // 8)
@@ -44,16 +44,18 @@ def size_of(kind: Attribute) -> int:
 
 
 def members_of(op: Operation) -> int:
-    """The number of devices in a collective; 0 for other ops."""
+    """Return the number of devices in a collective; 0 for other ops."""
     if op.name.removeprefix("lazytpu.") not in COLLECTIVES:
         return 0
     return 2 if "groups" not in op.properties else max(map(len, lists_of(op.properties["groups"])), default=1)
 
 
 def flops(op: Operation) -> float:
-    """Arithmetic operations of an op; a multiply-add is two. Ops other than products count `LANES` per element that
-    they produce, and reductions one per element that they read. A branch counts the side with more, and a loop one
-    iteration where their number is not known."""
+    """Return the arithmetic operations of an op; a multiply-add is two.
+
+    Ops other than products count `LANES` per element that they produce, and reductions one per element that they read.
+    A branch counts its more expensive side, and a loop one iteration if their number is unknown.
+    """
     kind = op.name.removeprefix("lazytpu.")
     if kind in FREE or not op.results or kind.startswith("func."):
         return 0.0
@@ -82,12 +84,12 @@ def flops(op: Operation) -> float:
 
 
 def _named(op: Operation) -> str:
-    """The op's kind, or the name of a template."""
+    """Return the op's kind, or the name of a template."""
     return op.template_name.data if isinstance(op, TemplateOp) else op.name.removeprefix("lazytpu.")
 
 
 def attention_of(op: Operation) -> AttentionSize | None:
-    """The size of the attention that an op computes by kernels; None for other ops."""
+    """Return the size of the attention that an op computes by kernels; None for other ops."""
     name = _named(op)
     if name not in KERNELS:
         return None
@@ -106,7 +108,7 @@ def attention_of(op: Operation) -> AttentionSize | None:
 
 
 def estimate_of(op: Operation) -> Estimate | None:
-    """The cost of an attention op's kernels; None for other ops."""
+    """Return the cost of an attention op's kernels; None for other ops."""
     size = attention_of(op)
     if size is None:
         return None
@@ -118,7 +120,7 @@ def estimate_of(op: Operation) -> Estimate | None:
 
 
 def _scores_of(op: Operation) -> float | None:
-    """The number of scores of attention by blocks, whose vector work dominates; None for other ops."""
+    """Return the number of scores of attention by blocks, whose vector work dominates; None for other ops."""
     if not _named(op).startswith("attention_by_blocks"):
         return None
     first = 1 if _named(op).endswith("backward") else 0
@@ -126,7 +128,7 @@ def _scores_of(op: Operation) -> float | None:
 
 
 def passes_of(op: Operation) -> int:
-    """Passes of the matrix unit over the operands of a product; 0 for other ops."""
+    """Return the passes of the matrix unit over the operands of a product; 0 for other ops."""
     if not isinstance(op, DotGeneralOp | ConvolutionOp) and _named(op) not in KERNELS:
         return 0
     wide = dtype_of(op.operands[0]) in ("f32", "f64", "c64", "c128")

@@ -1,6 +1,8 @@
-"""The TPU cost report: what a program would cost on a TPU, by the TPU's own compiler, on a machine without one.
+"""The TPU cost report: the cost of a program on a TPU, by the TPU's own compiler, on a machine without a TPU.
 
-`hlo` and `arrays` read what the compiler scheduled, `work` counts what an op computes and moves, and `schedule` runs
-the ops on a model of the chip. `memory`, `padding` and `collectives` each examine one aspect of the program, `module`
-reads the StableHLO, and `advice` says what would be faster. `report` combines them; `render` shows the result.
+- `hlo` and `arrays` read the scheduled module of the compiler. `work` counts the operations and bytes of an op, and
+  `schedule` runs the ops on a model of the chip.
+- `memory`, `padding` and `collectives` each examine one aspect of the program.
+- `module` reads the StableHLO, and `advice` suggests improvements.
+- `report` combines them; `render` formats the result.
 """

@@ -1,4 +1,4 @@
-"""Advice on what users can change to make a program faster or smaller, each with a line, a fix and a gain."""
+"""Advice on how users can make a program faster or smaller, each with a line, a fix and a gain."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ONE_PASS = 0.45
 """The part of a float32 product's time that one pass of bfloat16 saves, compared with six: 11.8 against 21.2 us for
 1024^3 in the compiler's simulation for v6e."""
 PAST = 16
-"At most this many elements past a multiple of 128 are few enough to drop."
+"Maximum elements past a multiple of 128 that count as a size just above a tile."
 SMALL = 1 << 16
-"Results below this many bytes are not worth advice."
+"Minimum bytes of a result that advice is given for."
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A problem (`text`) at a line, what to do about it (`fix`), and what that saves at most: `seconds` of a run, None
-    if nobody measured it, and `bytes` of memory. `code` is a key of `RULES`."""
+    """A problem (`text`) at a line, a `fix`, and its maximum gain: `seconds` of a run, None if nobody measured it, and
+    `bytes` of memory. `code` is a key of `RULES`."""
 
     code: str
     text: str
@@ -33,8 +33,8 @@ class Advice:
 
 
 def advise(report: ProgramReport) -> list[Advice]:
-    """All advice for a program, largest gain first."""
-    advice = [Advice(code, *rest) for code, rule in RULES.items() for rest in rule(report)]
+    """Return all advice for a program, largest gain first."""
+    advice = [Advice(code, *fields) for code, rule in RULES.items() for fields in rule(report)]
     return sorted(advice, key=lambda entry: (-(entry.seconds or 0.0), -entry.bytes))
 
 
@@ -42,7 +42,7 @@ Found = Iterator[tuple[str, str, ProgramLine | None, float | None, int]]
 
 
 def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
-    """Seconds of the ops that compute these products and are bound by the matrix unit."""
+    """Return the seconds of the ops that compute these products and are bound by the matrix unit."""
     keys = {(product.line, product.flops) for product in products}
     return sum(
         cost.seconds

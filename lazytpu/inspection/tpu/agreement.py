@@ -1,6 +1,6 @@
-"""Whether the figures of a report are consistent: what was read from the compiler's module, and what went into it.
+"""Consistency checks of a report: compare the figures read from the compiler's output with the figures of its input.
 
-A report that leaves something out is worse than none. So any inconsistency is an error, which gives both figures.
+An incomplete report is worse than none. So any inconsistency is an error, which states both figures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ models it left all of them."""
 
 
 class InconsistentError(RuntimeError):
-    """The figures of a cost report are inconsistent. The report would be wrong, so there is none."""
+    """The figures of a cost report are inconsistent. The report would be wrong, so none is returned."""
 
     def __init__(self, name: str, what: str):
         super().__init__(
@@ -44,8 +44,8 @@ def agree(hlo: Hlo, module: Module, schedule: Schedule, devices: int, name: str)
 
 
 def once(hlo: Hlo, computation: Computation) -> float:
-    """Operations of all products in a computation and those that it runs. The body of a loop counts once, and kernels
-    by their own estimate."""
+    """Return the operations of all products in a computation and in the computations that it calls. The body of a loop
+    counts once, and kernels by their own estimate."""
     total = 0.0
     for op in computation.ops:
         kernel = Estimate.of(op)

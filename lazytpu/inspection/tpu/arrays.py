@@ -1,4 +1,4 @@
-"""Array types of HLO with the layouts that the TPU compiler chose: `f32[256,1000]{0,1:T(8,128)}` in its text."""
+"""Array types of HLO with the TPU compiler's layouts, such as `f32[256,1000]{0,1:T(8,128)}` in its text."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ HBM = 0
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array: its element type, its dimensions, their `order` from the most minor on, the `tile` that the most minor
-    ones are padded to, and its memory `space`."""
+    """An array: element type, dimensions, their `order` from the most minor one on, the `tile` to which the most minor
+    dimensions are padded, and its memory `space`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -71,16 +71,16 @@ class Array:
 
 
 def arrays(shape: Message) -> tuple[Array, ...]:
-    """The arrays of a ShapeProto, with tuples flattened. Raises ValueError for an unknown element type."""
+    """Return the arrays of a ShapeProto, with tuples flattened. Raises ValueError for an unknown element type."""
     kind = _TYPES.get(shape.integer(2))
     if kind == "tuple":
-        return tuple(part for element in shape.messages(4) for part in arrays(element))
+        return tuple(array for element in shape.messages(4) for array in arrays(element))
     if kind in _NO_ARRAYS:
         return ()
     if kind not in BITS:
         raise ValueError(f"an array has XLA's element type {shape.integer(2)}, which is unknown here")
     layout = shape.message(5)
     tiles = layout.messages(6)
-    # -2^63 means that a dimension is merged with the next, "*" in text.
+    # -2^63 means that a dimension is merged with the next one, "*" in text.
     edges = tuple(max(edge, 1) for edge in tiles[0].integers(1)) if tiles else ()
     return (Array(kind, shape.integers(3), layout.integers(1), edges, layout.integer(8)),)

@@ -1,4 +1,5 @@
-"""Collectives: which ops are one, how many chips take part, and how long they keep the links between chips busy."""
+"""Collectives in HLO: recognize them, count the participating chips, and estimate the time on the links between
+chips."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ LATENCY = 1.5e-6
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective: its kind, the number of devices, and the bytes for `seconds`: those of the result, or of the
-    operands where these are larger (reduce-scatter, all-to-all)."""
+    """A collective: its kind, the number of devices, and the bytes for `seconds`: the size of the result, or of the
+    operands where it is larger (reduce-scatter, all-to-all)."""
 
     kind: str
     members: int
@@ -25,14 +26,16 @@ class Collective:
 
 
 def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:
-    """The collective that an op is, starts, or contains as a custom fusion; None for other ops. Without groups, all
-    devices take part."""
+    """Return the collective that an op is, starts, or contains as a custom fusion; None for other ops.
+
+    Without groups, all devices take part.
+    """
     carrier = _found(hlo, computation, op)
     if carrier is None:
         return None
     by_name, inner = carrier.computation.by_name, carrier.op
-    operand_bytes = sum(part.bytes for name in inner.operands for part in by_name[name].results)
-    result_bytes = [part.bytes for part in inner.results]
+    operand_bytes = sum(array.bytes for name in inner.operands for array in by_name[name].results)
+    result_bytes = [array.bytes for array in inner.results]
     if carrier.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and operand_bytes:
         payload = operand_bytes
     elif inner.opcode.endswith("-start") and carrier.kind != "all-reduce":
@@ -64,8 +67,9 @@ def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _
         called = hlo.computations[name]
         for inner_op in called.ops:
             inside = inside or _found(hlo, called, inner_op, inner=True)
-    # The compiler splits an all-reduce where each device can continue with a part of it. Each half is a fusion that
-    # contains the whole: only its name tells which half it is, and its own operands and results what is sent.
+    # The compiler splits an all-reduce where each device can continue with its part. Each half is a fusion that
+    # contains the whole collective. Only its name tells which half it is; its own operands and results are the data
+    # sent.
     named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
     if named is None:
         return inside
@@ -76,8 +80,8 @@ def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _
 
 
 def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
-    """("start" or "done", name of the chain) for a fusion that starts or ends a reduction that the fusions in between
-    continue; None for other ops."""
+    """Return ("start" or "done", name of the chain) for a fusion that starts or ends a reduction spread over several
+    fusions; None for other ops."""
     end = re.match("async-collective-(start|done)", op.name) if op.opcode == "fusion" else None
     for inner_op in hlo.computations[op.called[0]].ops if end else ():
         if end and "chain_id" in inner_op.frontend:
@@ -86,8 +90,10 @@ def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
 
 
 def seconds(kind: str, nbytes: float, devices: int, facts: Generation) -> float:
-    """Seconds of a ring for a result (for reduce-scatter and all-to-all, an operand) of `nbytes`. A ring uses a link in
-    each direction, a permutation one link in one direction."""
+    """Return the seconds of a ring for a result (for reduce-scatter and all-to-all, an operand) of `nbytes`.
+
+    A ring uses a link in each direction, a permutation one link in one direction.
+    """
     if devices <= 1:
         return 0.0
     one_way = facts.ici_bandwidth / facts.ici_links / 2

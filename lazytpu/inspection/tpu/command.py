@@ -1,4 +1,4 @@
-"""`lazytpu-show cost`: what a dumped program would cost on a TPU."""
+"""`lazytpu-show cost`: the cost of a dumped program on a TPU."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. Raises ValueError for an invalid file or topology, or if libtpu fails."""
+    """Run the command. Raises ValueError for an invalid file or topology, or if libtpu fails."""
     from xdsl.utils.exceptions import ParseError
 
     from lazytpu.inspection.stages import Stages
-    from lazytpu.inspection.tpu.compiling import report_text  # here: it loads jax and xDSL
+    from lazytpu.inspection.tpu.compiling import report_text  # imported here, because it imports jax and xDSL
     from lazytpu.runtime.errors import CompileError, PlatformError
 
     chosen, file = dict(_option(option) for option in args.option), largest(args.file)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _name(path: Path) -> str:
-    """The program's name in a dump: NNN-name.lazytpu.mlir."""
+    """Return the program's name in a dump: NNN-name.lazytpu.mlir."""
     return re.sub(r"^\d+-", "", path.name.partition(".")[0]) or "program"
 
 

@@ -1,4 +1,4 @@
-"""From a module to its report: the lazytpu dialect through the TPU's pipeline, StableHLO as it is."""
+"""Compile a module for its report: the lazytpu dialect through the TPU's pipeline, StableHLO unchanged."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ Options = Mapping[str, bool | int | str]
 def report_stablehlo(
     text: str, topology: str, *, name: str, options: Options | None = None, passes: Sequence[PassRecord] = ()
 ) -> ProgramReport:
-    """The report of a StableHLO module's text, with source lines, for the number of devices that it states. `passes`
-    say what was done to it before.
+    """Return the report of a StableHLO module with source lines, for the number of devices that it states.
 
-    Raises what `lazytpu.runtime.tpu.tpu_compiler.compile_for_tpu` does.
+    `passes` are the records of the pipeline that produced it. Raises the errors of
+    `lazytpu.runtime.tpu.tpu_compiler.compile_for_tpu`.
     """
     report = examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
     return replace(report, notes=tuple(note for record in passes for note in record.notes))
 
 
 def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> TpuReport | None:
-    """The report of a module as by `report_text`; None if the TPU's compiler is not installed. Raises ValueError if it
-    rejects the module."""
+    """Return the report of a module as `report_text` does; None if the TPU's compiler is not installed.
+
+    Raises ValueError if the compiler rejects the module.
+    """
     if not installed():
         return None
     topology = smallest(generation)
@@ -54,13 +56,14 @@ def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> 
 def report_text(
     text: str, topology: str, *, name: str, options: Options | None = None, passes: str | None = None
 ) -> TpuReport:
-    """The report of a dumped module, in the lazytpu dialect or StableHLO.
+    """Return the report of a dumped module, in the lazytpu dialect or StableHLO.
 
     The dialect first goes through `passes`, by default the pipeline of the topology's generation; a dump went through
-    that of the machine that wrote it. Raises ValueError and ParseError if the text is not a module, and what
-    `report_stablehlo` raises.
+    the pipeline of the machine that wrote it.
+
+    Raises ValueError and ParseError if the text is not a module, and the errors of `report_stablehlo`.
     """
-    topology = str(Topology.parse(topology))  # before the work begins
+    topology = str(Topology.parse(topology))  # check it before the work begins
     history: Sequence[PassRecord] = ()
     if "lazytpu." in re.sub(r"lazytpu\.(name|alias|donate|successor|compile_options)\b", "", text):
         module = parse_module(text, name)

@@ -1,4 +1,4 @@
-"""Reports as JSON. docs/tpu-report.md describes the fields; a change of them changes `report.SCHEMA`."""
+"""Reports as JSON. docs/tpu-report.md describes the fields; increment `report.SCHEMA` when they change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazytpu.inspection.tpu.schedule import Cost
 
 
 def program(report: ProgramReport) -> dict[str, Any]:
-    """One program."""
+    """Return the JSON of one program."""
     facts, compiled = report.facts, report.program
     by_flops, by_bytes = report.roofline
     return {
@@ -60,7 +60,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
 
 
 def line(place: ProgramLine | None) -> dict[str, Any] | None:
-    """A line of the user's program, or None."""
+    """Return the JSON of a line of the user's program, or None."""
     return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
 
 

@@ -1,7 +1,7 @@
 """Scheduled HLO from the TPU compiler: computations, ops in order, source lines, estimated cycles.
 
 It is read from the compiler's protobuf (xla/service/hlo.proto and xla/xla_data.proto, which define the field numbers)
-rather than from text: a dangling name, or an op missing from the schedule, is an error.
+rather than from text, so that a dangling name, or an op missing from the schedule, is an error.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ProgramLine:
 
 @dataclass(frozen=True)
 class Op:
-    """An instruction: its name and opcode, and the names of its operands and of the computations it calls. `raw` is the
-    HloInstructionProto."""
+    """An instruction: its name, its opcode, and the names of its operands and of the computations that it calls. `raw`
+    is the HloInstructionProto."""
 
     name: str
     opcode: str
@@ -104,7 +104,7 @@ class Op:
 
     @property
     def cycles(self) -> int | None:
-        """Cycles by the compiler's simulation of the emitted code, else by its estimate; None if it gives neither."""
+        """Cycles by the compiler's simulation of the emitted code, else by its estimate; None without either."""
         estimate = self._simulated or self.config.get("window_config", {}).get("estimated_cycles")
         return None if estimate is None else int(estimate)
 
@@ -141,7 +141,7 @@ class Computation:
 
     @cached_property
     def root(self) -> Op:
-        """The op whose result is the computation's."""
+        """The op whose result is the computation's result."""
         return next(op for op in self.ops if op.root)
 
 
@@ -156,7 +156,7 @@ class Hlo:
     frames: Sequence[ProgramLine]
 
     def line(self, op: Op) -> ProgramLine | None:
-        """The line that an op's metadata names."""
+        """Return the line in an op's metadata."""
         metadata = op.raw.message(7)
         backward = metadata.text(2).split("/")[0] == "backward"
         file, line, frame = metadata.text(3), metadata.integer(4), metadata.integer(15)
@@ -169,11 +169,11 @@ class Hlo:
         return None if frame_line.file == "-" else ProgramLine(frame_line.file, frame_line.line, backward)
 
     def named(self, op: Op) -> str | None:
-        """The name in an op's metadata: for a parameter, that of its argument."""
+        """Return the name in an op's metadata; for a parameter, it is the argument's name."""
         return op.raw.message(7).text(2) or None
 
     def inside(self, op: Op) -> list[Op]:
-        """The op and all ops of the computations that it calls, including nested fusions."""
+        """Return the op and all ops of the computations that it calls, including nested fusions."""
         ops, pending, seen = [op], list(op.called), set(op.called)
         while pending:
             for inner_op in self.computations[pending.pop()].ops:
@@ -185,7 +185,7 @@ class Hlo:
 
 
 def read_hlo(data: bytes) -> Hlo:
-    """The module of an HloProto. Raises ValueError if the bytes are not one, or are inconsistent."""
+    """Return the module of an HloProto. Raises ValueError if the bytes are not an HloProto, or are inconsistent."""
     module = Message(data).message(1) if data else Message(b"")
     computations = module.messages(3)
     if not computations:
@@ -203,7 +203,7 @@ def read_hlo(data: bytes) -> Hlo:
 
 
 def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | None) -> Computation:
-    """The ops of a HloComputationProto, in the order of the schedule if there is one."""
+    """Return the ops of a HloComputationProto, in the order of the schedule if there is one."""
     name, ops = raw.text(1), {instruction.integer(35): instruction for instruction in raw.messages(2)}
     if order is not None and sorted(order) != sorted(ops):
         raise ValueError(f"the schedule of {name} has {len(order):,} ops, not the {len(ops):,} ops of the computation")
@@ -233,7 +233,7 @@ def _named(numbers: Iterable[int], names: dict[int, str], where: str) -> list[st
 
 
 def _frames(index: Message) -> list[ProgramLine]:
-    """The innermost line of each stack frame; frames are numbered from 1."""
+    """Return the innermost line of each stack frame; frames are numbered from 1."""
     files = index.texts(1)
     places = [(place.integer(1), place.integer(3)) for place in index.messages(3)]
     lines: list[ProgramLine] = []

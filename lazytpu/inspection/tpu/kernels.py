@@ -1,8 +1,8 @@
-"""Kernels written in Pallas, and their time according to the cost estimate that their author attached.
+"""Pallas kernels, timed by the cost estimate that their author attached.
 
-The compiler schedules a kernel as a whole and says nothing about its time. Its simulation of the emitted code, which
-can be switched on, does not help: it takes branches without knowing the data that decides them, and gives attention's
-second backward kernel less time than the matrix unit's peak allows.
+The compiler schedules a kernel as a whole and gives no time for it. Its simulation of the emitted code, which can be
+switched on, does not help: it takes branches without knowing the data that decides them, and gives attention's second
+backward kernel less time than the matrix unit's peak allows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Estimate:
 
     @classmethod
     def of(cls, op: Op) -> Estimate | None:
-        """The estimate of a kernel; None if it has none, and for other ops."""
+        """Return the estimate of a kernel; None if it has none, and for other ops."""
         estimate = op.config.get("custom_call_config", {}).get("cost_estimate") if op.target == KERNEL else None
         if not estimate:
             return None
@@ -40,7 +40,7 @@ class Estimate:
         return cls(flops, transcendentals, moved, int(metadata.get(PASSES_OF_KERNEL, 1)))
 
     def seconds(self, hbm_bytes: float, facts: Generation) -> tuple[float, str]:
-        """Seconds at the chip's peak rates, and what bounds them. Each lane of the vector unit computes one
+        """Return the seconds at the chip's peak rates, and their bound. Each lane of the vector unit computes one
         transcendental per cycle."""
         return max(
             (self.flops * self.passes / facts.device_flops, "matrix unit"),
@@ -50,8 +50,11 @@ class Estimate:
 
 
 def hbm_bytes(estimate: Estimate, op: Op, operands: Sequence[Array]) -> float:
-    """Bytes that one run of a kernel moves to and from HBM. The estimate counts elements in any memory: it is scaled to
-    the arrays in HBM, with the padding of their tiles. Results are written as a whole unless they alias operands."""
+    """Return the bytes that one run of a kernel moves to and from HBM.
+
+    The estimate counts elements in any memory. It is scaled to the arrays in HBM, with the padding of their tiles.
+    Results are written as a whole unless they alias operands.
+    """
     arrays = (*operands, *op.results)
     elements = sum(array.bytes for array in arrays)
     share = sum(array.hbm_bytes for array in arrays) / elements if elements else 0.0

@@ -1,4 +1,4 @@
-"""Memory: a program's peak, when it occurs, and the temporaries alive then."""
+"""Memory: a program's peak, its position in the schedule, and the temporaries alive there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.runtime.xla.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
-# Ops whose result is or contains their operand.
+# Ops whose result is, or contains, their operand.
 _PASS_THROUGH = frozenset(
     "bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split()
 )
@@ -32,9 +32,11 @@ class Temporary:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes of HBM on one device. `capacity` is what the device has. `temporaries` are those alive at the peak, largest
-    first, as far as the compiler names them. `over_time` lists (position in the schedule, bytes of temporaries in use)
-    wherever the latter change."""
+    """Bytes of HBM on one device, whose total is `capacity`.
+
+    `temporaries` are the values alive at the peak, largest first, as far as the compiler names them. `over_time` lists
+    (position in the schedule, bytes of temporaries in use) at each change.
+    """
 
     total: Memory
     capacity: int
@@ -43,12 +45,12 @@ class MemoryUse:
 
     @property
     def fits(self) -> bool:
-        """Whether the program, by itself, fits."""
+        """Whether the program alone fits into the device's memory."""
         return self.total.peak + self.total.code <= self.capacity
 
 
 def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUse:
-    """The memory that a program uses; `buffers` is the compiler's list of allocations."""
+    """Return the memory that a program uses; `buffers` is the compiler's list of allocations."""
     values = temporaries(hlo, buffers)
     changes: dict[int, int] = {}
     for value in values:
@@ -66,8 +68,8 @@ def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUs
 
 
 def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
-    """The values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError if the list
-    cannot be parsed."""
+    """Return the values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError if
+    the list cannot be parsed."""
     callers = _callers(hlo)
     homes = {op.name: computation for computation in hlo.computations.values() for op in computation.ops}
     places = {op.name: place for place, op in enumerate(hlo.entry.ops)}
@@ -88,7 +90,8 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
         computation = homes[value[1]]
         if computation is hlo.entry:
             first, last = places[value[1]], _last_use(computation, value[1], places)
-        else:  # inside a loop, say: alive while that runs, or until what was started is awaited
+        # A value inside a loop, for example, is alive while the loop runs; an asynchronous one until it is awaited.
+        else:
             outer = _outermost(computation.name, callers, hlo.entry.name)
             if outer is None:
                 continue
@@ -101,7 +104,7 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
 
 
 def _callers(hlo: Hlo) -> dict[str, tuple[str, str]]:
-    """Name of a computation -> names of the computation and the op that call it."""
+    """Map the name of a computation to the names of the computation and the op that call it."""
     return {
         name: (computation.name, op.name)
         for computation in hlo.computations.values()
@@ -111,7 +114,7 @@ def _callers(hlo: Hlo) -> dict[str, tuple[str, str]]:
 
 
 def _outermost(name: str, callers: dict[str, tuple[str, str]], entry: str) -> str | None:
-    """The op of the entry computation inside which a computation runs; None if nothing calls it."""
+    """Return the op of the entry computation that a computation runs in; None if nothing calls it."""
     op = None
     while name != entry:
         if name not in callers:

@@ -1,4 +1,4 @@
-"""The StableHLO that was compiled, as far as reports need it: named arguments and results, products, collectives."""
+"""The compiled StableHLO as far as reports need it: named arguments and results, products, collectives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModuleTensor:
 
 @dataclass(frozen=True, slots=True)
 class ModuleArgument:
-    """An argument of `@main`: whether a result may reuse its memory, and which one, if the program says so."""
+    """An argument of `@main`: whether a result may reuse its memory, and which result, if the program specifies it."""
 
     name: str | None
     type: ModuleTensor
@@ -77,8 +77,8 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A collective: its kind as in HLO, the bytes of its operands or results, whichever are more, and its line, which
-    the compiler drops for asynchronous collectives."""
+    """A collective: its kind as in HLO, the bytes of its operands or results (the larger ones), and its line, which the
+    compiler drops for asynchronous collectives."""
 
     kind: str
     bytes: int
@@ -87,7 +87,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What `read_module` extracts from a module."""
+    """The result of `read_module`."""
 
     arguments: tuple[ModuleArgument, ...]
     results: tuple[Result, ...]
@@ -98,7 +98,7 @@ class Module:
 
 
 def read_module(text: str | bytes) -> Module:
-    """Read the text or bytecode of a StableHLO module. Raises ValueError if it is not one, or has no `@main`."""
+    """Read the text or bytecode of a StableHLO module. Raises ValueError if it is invalid, or has no `@main`."""
     with mlir_context():
         try:
             parsed = ir.Module.parse(text)
@@ -135,7 +135,7 @@ def read_module(text: str | bytes) -> Module:
 
 
 def _within(block: Any) -> Iterator[Any]:
-    """The ops of a block, and those of the branches and loops in it."""
+    """Yield the ops of a block, including nested branches and loops."""
     for op in block.operations:
         yield op
         if op.operation.name in BRANCHES:
@@ -171,13 +171,13 @@ def _made_at(value: Any) -> ProgramLine | None:
 
 
 def line_of(location: Any, backward: bool = False) -> ProgramLine | None:
-    """The first source line that a location names, or None."""
+    """Return the first source line in a location, or None."""
     if isinstance(location, ir.NameLoc):
         return line_of(location.child_loc, backward or location.name_str == "backward")
-    if isinstance(location, ir.FileLineColLoc) and location.filename != "-":  # that of the text itself
+    if isinstance(location, ir.FileLineColLoc) and location.filename != "-":  # "-" is the module's own text
         return ProgramLine(location.filename, location.start_line, backward)
     if isinstance(location, ir.FusedLoc):
-        return next((line for part in location.locations if (line := line_of(part, backward))), None)
+        return next((line for nested in location.locations if (line := line_of(nested, backward))), None)
     if isinstance(location, ir.CallSiteLoc):
         return line_of(location.callee, backward)
     return None

@@ -31,7 +31,7 @@ class Padded:
 
 
 def padded(hlo: Hlo) -> list[Padded]:
-    """Padded arguments and results of ops, most waste first. Scalars, which are always padded, are left out."""
+    """Return the padded arguments and op results, most waste first. Scalars, which are always padded, are left out."""
     entries: list[Padded] = []
     for op in hlo.entry.ops:
         if (op.opcode in FREE and op.opcode != "parameter") or op.opcode.endswith(("-start", "-update")):

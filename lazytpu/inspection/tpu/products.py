@@ -1,8 +1,8 @@
-"""The least work in products of a StableHLO module, whatever a compiler does: its report must reach this figure.
+"""A lower bound for the work in products of a StableHLO module: any compiler's report must reach this figure.
 
-A compiler drops what no result needs, merges equal expressions, picks the branch of a constant condition, and turns
-some products into sums: those of vectors, of operands constant along a dimension, and those of which only a part or a
-sum is used. None of these count. The body of a loop counts once. Kernels count by their own estimate.
+A compiler drops unused results, merges equal expressions, and picks the branch of a constant condition. It turns some
+products into sums: products of vectors, of operands that are constant along a dimension, and products used only in part
+or as a sum. None of these count. The body of a loop counts once. Kernels count by their own estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTS = frozenset(("slice", "dynamic_slice", "gather", "reduce", "reduce_window
 
 
 def least_flops(module: Any) -> float:
-    """Operations (multiplications and additions) of the products in `@main` that no compiler can avoid."""
+    """Return the operations (multiplications and additions) of the products in `@main` that no compiler can avoid."""
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op
         for op in module.body.operations
@@ -42,8 +42,8 @@ class _Counter:
     def of_block(
         self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, int], arguments: Sequence[int]
     ) -> float:
-        """Operations of a block whose arguments have the value numbers `arguments`. `needed` says which of its results
-        are needed; None means all."""
+        """Return the operations of a block whose arguments have the value numbers `arguments`. `needed` selects the
+        needed results; None means all."""
         ops = list(block.operations)
         live, numbers = _live(ops, needed), dict(outer)
         for place, argument in enumerate(block.arguments):
@@ -92,7 +92,7 @@ class _Counter:
         return _of_dot(op) if name == "dot_general" else _of_convolution(op)
 
     def _chosen(self, op: Any) -> list[Any]:
-        """The branches that a compiler may take."""
+        """Return the branches that a compiler may take."""
         index, regions = op.operands[0].owner, list(op.regions)
         if (
             not isinstance(index, ir.Block)
@@ -109,7 +109,7 @@ def _needed(use: Any, live: set[Any]) -> bool:
 
 
 def _live(ops: Sequence[Any], needed: Sequence[bool] | None) -> set[Any]:
-    """The ops of a block that its results need, or that have side effects."""
+    """Return the ops of a block that its results need, or that have side effects."""
     live: set[Any] = set()
     needed_values: set[Any] = set()
     returned = list(ops[-1].operands)
@@ -139,7 +139,7 @@ def _dims(value: Any) -> list[int]:
 
 
 def _spread(value: Any) -> bool:
-    """Whether a value is a broadcast of a smaller one, up to pointwise ops and the order of elements."""
+    """Return whether a value is a broadcast of a smaller one, up to pointwise ops and the order of elements."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return False
@@ -179,7 +179,7 @@ def _of_dot(op: Any) -> float:
 def _of_convolution(op: Any) -> float:
     groups = (ir.IntegerAttr(op.attributes[name]).value for name in ("feature_group_count", "batch_group_count"))
     if any(count > 1 for count in groups):
-        return 0.0  # what a compiler makes of these depends on the groups
+        return 0.0  # the compiler's work for these depends on the groups
     left, right, result = _dims(op.operands[0]), _dims(op.operands[1]), _dims(op.results[0])
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     features = right[numbers.kernel_input_feature_dimension]

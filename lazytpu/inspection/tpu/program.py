@@ -1,4 +1,4 @@
-"""The report of one program: everything that the compiler and the model of its schedule say about it."""
+"""The report of one program, combined from the compiler's output and the model of its schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """What one program costs on one device of a topology.
+    """The cost of one program on one device of a topology.
 
     All times are estimates by `schedule`, in seconds per run; all bytes and ops come from the TPU compiler.
     """
@@ -32,7 +32,7 @@ class ProgramReport:
     memory: MemoryUse
     padded: Sequence[padding.Padded]
     notes: tuple[str, ...] = ()
-    "What passes decided by estimates, such as loops that were rolled."
+    "Decisions of passes that are based on estimates, such as rolled loops."
 
     @property
     def facts(self) -> Generation:
@@ -46,7 +46,7 @@ class ProgramReport:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one run. Without what is `unknown`, so then a lower bound."""
+        """Seconds of one run. It excludes `unknown` calls, and is a lower bound if there are any."""
         return self.schedule.seconds
 
     @property
@@ -79,8 +79,8 @@ class ProgramReport:
 
     @cached_property
     def flops(self) -> float:
-        """Operations of the matrix unit as the program states them, kernels' by their own estimate. float32 products
-        take several times as many."""
+        """Operations of the matrix unit as the program states them; kernels count by their own estimate. float32
+        products take several times as many."""
         return sum(cost.flops for cost in self.costs)
 
     @cached_property
@@ -109,11 +109,11 @@ class ProgramReport:
         return sum(cost.waited for cost in self.collectives)
 
     def line(self, op: Op) -> ProgramLine | None:
-        """The main line of an op: that of the product in it, else its own, else the first inside it."""
+        """Return the main line of an op: the line of the product in it, else its own, else the first one inside it."""
         return next(iter(self.lines(op)), None)
 
     def lines(self, op: Op) -> list[ProgramLine]:
-        """All lines that an op computes parts of, its main line first."""
+        """Return all lines that an op computes parts of, its main line first."""
         if op.name not in self._lines:
             inside = self.hlo.inside(op)
             products = [inner for inner in inside if inner.opcode in ("convolution", "dot", "custom-call")]
@@ -124,7 +124,7 @@ class ProgramReport:
         return self._lines[op.name]
 
     def _lines_of_collective(self, op: Op) -> list[ProgramLine | None]:
-        """The lines of the StableHLO's collectives of the same kind and size."""
+        """Return the lines of the StableHLO's collectives of the same kind and size."""
         carried = collective(self.hlo, self.hlo.entry, op, self.devices)
         if carried is None:
             return []
@@ -137,7 +137,7 @@ class ProgramReport:
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:
-    """The report of a program from its StableHLO and the compiler's output. Raises InconsistentError if the two
+    """Return the report of a program from its StableHLO and the compiler's output. Raises InconsistentError if the two
     disagree."""
     hlo, facts = read_hlo(compiled.proto), GENERATIONS[compiled.topology.generation]
     module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices)

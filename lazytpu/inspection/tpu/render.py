@@ -1,4 +1,4 @@
-"""Reports for people: the most expensive ops with their lines, memory, collectives, padding, advice."""
+"""Reports as text for a terminal: the most expensive ops with their lines, memory, collectives, padding, advice."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ WIDTH = 120
 
 
 def as_text(programs: Sequence[ProgramReport]) -> str:
-    """The report of a step, by its programs, as plain text, `WIDTH` columns wide."""
+    """Return the report of a step, by its programs, as plain text, `WIDTH` columns wide."""
     out = io.StringIO()
     Console(file=out, width=WIDTH, no_color=True, highlight=False, emoji=False).print(rendered(programs))
     return out.getvalue()
 
 
 def rendered(programs: Sequence[ProgramReport]) -> Group:
-    """The report of a step, by its programs, for a rich console."""
-    parts: list[Any] = []
+    """Return the report of a step, by its programs, for a rich console."""
+    sections: list[Any] = []
     if len(programs) > 1:
         least = "" if all(program.complete for program in programs) else "at least "
         seconds = sum(program.seconds for program in programs)
-        parts.append(Text(f"{len(programs)} programs, {least}{us(seconds)} per step", style="bold"))
+        sections.append(Text(f"{len(programs)} programs, {least}{us(seconds)} per step", style="bold"))
     for program in programs:
-        parts += _program(program)
-    return Group(*parts)
+        sections += _program(program)
+    return Group(*sections)
 
 
 def _program(report: ProgramReport) -> Iterator[Any]:
@@ -58,10 +58,10 @@ def _summary(report: ProgramReport) -> Panel:
     by_flops, by_bytes = report.roofline
     total, limit = memory.total, max(by_flops, by_bytes)
     tera, giga = facts.device_flops / 1e12, facts.device_hbm_bandwidth / 1e9
-    what = "the matrix unit" if by_flops >= by_bytes else "HBM"
+    bottleneck = "the matrix unit" if by_flops >= by_bytes else "HBM"
     time, used = f"at least {us(report.seconds)} on one device", f"peak {tera:,.0f} TFLOP/s"
     if report.complete:
-        of_limit = f", {report.seconds / limit:.1f} times what {what} alone would take" if limit else ""
+        of_limit = f", {report.seconds / limit:.1f} times what {bottleneck} alone would take" if limit else ""
         time = f"{us(report.seconds)} on one device{of_limit}"
         used = f"{report.utilisation:.1%} of {tera:,.0f} TFLOP/s"
     rows = [
@@ -104,8 +104,8 @@ def _lines(report: ProgramReport) -> Table:
         table.columns[column].min_width, table.columns[column].justify = width, "right"
     for line, costs in list(report.by_line.items())[:LINES]:
         seconds = sum(cost.seconds for cost in costs)
-        what = Text("(added by the compiler)", style="dim") if line is None else located(line, longest=70)
-        table.add_row(us(seconds), _share(seconds, report), f"{len(costs):,}", what)
+        location = Text("(added by the compiler)", style="dim") if line is None else located(line, longest=70)
+        table.add_row(us(seconds), _share(seconds, report), f"{len(costs):,}", location)
     return table
 
 
@@ -120,10 +120,10 @@ def _ops(report: ProgramReport) -> Table:
     shown = report.costs[:OPS]
     for cost in shown:
         table.add_row(*_op(report, cost))
-    rest = report.costs[OPS:]
-    if rest:
-        seconds = sum(cost.seconds for cost in rest)
-        table.add_row(us(seconds), _share(seconds, report), "", "", "", "", Text(f"{len(rest):,} more", style="dim"))
+    omitted = report.costs[OPS:]
+    if omitted:
+        seconds = sum(cost.seconds for cost in omitted)
+        table.add_row(us(seconds), _share(seconds, report), "", "", "", "", Text(f"{len(omitted):,} more", style="dim"))
     return table
 
 
@@ -132,7 +132,7 @@ def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
     unit = f"{cost.flops / seconds / peak:.0%}" if cost.flops and not cost.unknown else ""
     runs = f" x{cost.runs:,}" if cost.runs > 1 else ""
     lines = report.lines(cost.op)
-    more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
+    suffix = f" +{len(lines) - 1}" if len(lines) > 1 else ""
     result = ", ".join(map(str, cost.op.results[:1])) + (", ..." if len(cost.op.results) > 1 else "")
     return (
         "unknown" if cost.unknown else us(cost.seconds),
@@ -140,13 +140,13 @@ def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
         cost.bound if cost.kind == "compute" else cost.kind,
         unit,
         size(cost.hbm_bytes) if cost.hbm_bytes else "",
-        located(lines[0] if lines else None, more),
+        located(lines[0] if lines else None, suffix),
         Text(f"{cost.op.name}{runs} {_about(report, cost) or result}", style="dim"),
     )
 
 
 def _about(report: ProgramReport, cost: Cost) -> str | None:
-    """The name of the argument that a transfer moves, or None."""
+    """Return the name of the argument that a transfer moves, or None."""
     operand = (
         report.hlo.entry.by_name.get(cost.op.operands[0]) if cost.kind == "transfer" and cost.op.operands else None
     )
@@ -166,8 +166,8 @@ def _padding(report: ProgramReport) -> Table:
     total = sum(entry.wasted for entry in report.padded)
     table = Table("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
     for entry in [entry for entry in report.padded if _worth_listing(entry)][:5]:
-        what = Text(entry.argument) if entry.argument else located(entry.line)
-        table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), what)
+        origin = Text(entry.argument) if entry.argument else located(entry.line)
+        table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), origin)
     table.caption, table.caption_justify = f"{size(total)} of padding in all arrays together", "left"
     return table
 
@@ -180,7 +180,7 @@ def _advice(report: ProgramReport) -> Group:
     advice = advise(report)
     if not advice:
         return Group(Text("nothing to advise", style="dim"))
-    parts: list[Any] = []
+    entries: list[Any] = []
     for entry in advice:
         gains = [f"up to {us(entry.seconds)}"] if entry.seconds else []
         gains += [size(entry.bytes)] if entry.bytes else []
@@ -189,12 +189,12 @@ def _advice(report: ProgramReport) -> Group:
         if entry.line is not None:
             text.append(f"\n  at {entry.line}{_source(entry.line)}", style="cyan")
         text.append(f"\n  {entry.fix}" + (f" (saves {', '.join(gains)})" if gains else ""), style="")
-        parts.append(text)
-    return Group(*parts)
+        entries.append(text)
+    return Group(*entries)
 
 
 def located(line: ProgramLine | None, more: str = "", longest: int = 28) -> Text:
-    """A line with up to `longest` characters of its source text, if that is available."""
+    """Return a line with up to `longest` characters of its source text, if that is available."""
     if line is None:
         return Text("")
     text = Text(f"{line}{more}", style="cyan")
@@ -212,12 +212,12 @@ def _share(seconds: float, report: ProgramReport) -> str:
 
 
 def us(seconds: float) -> str:
-    """A time in microseconds up to 10 ms, then in milliseconds."""
+    """Format a time in microseconds up to 10 ms, then in milliseconds."""
     return f"{1e6 * seconds:,.1f} us" if seconds < 1e-2 else f"{1e3 * seconds:,.1f} ms"
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units."""
+    """Format bytes in decimal units."""
     for unit in ("B", "kB", "MB"):
         if count < 10_000:
             return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:,.1f} {unit}"

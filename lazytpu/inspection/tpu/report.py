@@ -15,7 +15,7 @@ SCHEMA = 2
 
 @dataclass(frozen=True)
 class TpuReport:
-    """What a step costs on a TPU: a report for each of its programs, in order."""
+    """The cost of a step on a TPU: a report for each of its programs, in order."""
 
     topology: str
     programs: tuple[ProgramReport, ...]
@@ -37,10 +37,10 @@ class TpuReport:
         return sorted(advice, key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON; docs/tpu-report.md describes the fields."""
+        """Return the report as JSON; docs/tpu-report.md describes the fields."""
         programs = [export.program(program) for program in self.programs]
-        whole = {"seconds": self.seconds, "complete": self.complete}
-        return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}
+        total = {"seconds": self.seconds, "complete": self.complete}
+        return {"schema": SCHEMA, "topology": self.topology, **total, "programs": programs}
 
     def __str__(self) -> str:
         from lazytpu.inspection.tpu.render import as_text

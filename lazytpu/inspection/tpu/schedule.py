@@ -1,10 +1,13 @@
-"""The schedule on a model of the chip: one TensorCore in order, with transfers and collectives in parallel.
+"""The schedule of a program on a model of the chip: one TensorCore in order, with transfers and collectives in
+parallel.
 
-An op on the core takes the time of its cycles by the compiler's estimate or of its bytes of HBM, whichever is longer.
-The compiler's estimate is good for products (simulations of the emitted code give 0.95 of it) and four to ten times too
-high for the rest, whose time is that of their bytes if these are in HBM. Starting a transfer costs the core nothing;
-where the transfer is awaited, the core waits if it has not arrived. All figures are estimates, none of them measured on
-a TPU. The difference between two programs is more reliable than the values.
+The time of an op on the core is the maximum of its cycles, by the compiler's estimate, and of its bytes at HBM's
+bandwidth. The compiler's estimate is good for products: simulations of the emitted code give 0.95 of it. For other ops
+it is four to ten times too high; their time is bound by their bytes, if these are in HBM. Starting a transfer takes no
+time on the core; where it is awaited, the core waits if it has not arrived.
+
+All figures are estimates, none of them measured on a TPU. The difference between two programs is more reliable than the
+values.
 """
 
 from __future__ import annotations
@@ -22,16 +25,18 @@ PRODUCTS = 0.95
 OTHERS = 0.15
 "Factor on its estimate for other ops: simulations give 0.06 to 0.28 of it (add, transpose, gelu, softmax)."
 LEAST = 600
-"The least cycles of an op other than a product. An assumption, which only matters for thousands of tiny ops."
+"Minimum cycles of an op other than a product. An assumption, which only matters for thousands of tiny ops."
 
 
 @dataclass(slots=True)
 class Cost:
     """An op of the schedule, with all its runs.
 
-    `kind` is "compute", "transfer" or "collective". `seconds` is the core's time for it, including waiting; `waited` is
-    the waiting alone; `beside` is its time in parallel with the core. `bound` is what limits it: "matrix unit", "vector
-    unit", "HBM", "links", "latency", or "unknown" for a call of unknown duration, which has 0 seconds.
+    - `kind`: "compute", "transfer" or "collective".
+    - `seconds`: the core's time for it, including waiting; `waited` is the waiting alone.
+    - `beside`: its time in parallel with the core.
+    - `bound`: "matrix unit", "vector unit", "HBM", "links", "latency", or "unknown" for a call of unknown duration,
+      which has 0 seconds.
     """
 
     op: Op
@@ -105,7 +110,7 @@ class _Run:
         self.hlo, self.facts = chip.hlo, chip.facts
         self.chip, self.schedule, self.computation, self.runs, self.top = chip, schedule, computation, runs, top
         self.now = 0.0
-        self.free: dict[str, float] = {}  # lane other than the core -> when it is free
+        self.free: dict[str, float] = {}  # lane other than the core -> the time when it is free
         self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, start, cost
         self.ended: dict[str, tuple[float, Cost]] = {}  # name -> end, cost
 
@@ -113,9 +118,9 @@ class _Run:
         for op in self.computation.ops:
             if is_free(op):
                 continue
-            part = collectives.chain(self.hlo, op)
-            if part is not None:
-                (self._start if part[0] == "start" else self._await)(op, part[1])
+            chain = collectives.chain(self.hlo, op)
+            if chain is not None:
+                (self._start if chain[0] == "start" else self._await)(op, chain[1])
             elif op.opcode == "while":
                 self._loop(op)
             elif op.opcode in ("call", "conditional"):
@@ -144,7 +149,7 @@ class _Run:
         self.schedule.costs.append(cost)
 
     def _on_core(self, op: Op, done: Work) -> tuple[float, str]:
-        """Seconds of one run, and what bounds them."""
+        """Return the seconds of one run, and their bound."""
         kernel = Estimate.of(op)
         if kernel is not None:
             return max(kernel.seconds(done.hbm_bytes, self.facts), (LEAST / self.facts.clock, "latency"))
@@ -207,7 +212,8 @@ class _Run:
             self.ended[name] = self.ended[source]
 
     def _finish(self, source: str, op: Op) -> None:
-        """Determine when a transfer or collective ends: a lane serves one at a time, in the order they are awaited."""
+        """Set the end of a transfer or collective: a lane serves one at a time, in the order in which they are
+        awaited."""
         lane, started, cost = self.pending.pop(source)
         if cost.kind == "transfer":
             moved = sum(array.padded_bytes for array in op.results)
@@ -234,12 +240,13 @@ class _Run:
         self._advance(self._inner(body, self.runs * max(rounds, 1)) * rounds, op)
 
     def _branch(self, op: Op) -> None:
-        """A conditional takes as long as its longest branch; the ops of all branches are listed."""
+        """Add a conditional, which takes as long as its longest branch; the ops of all branches are listed."""
         self._advance(max((self._inner(name, self.runs) for name in op.called), default=0.0), op)
 
 
 def _direction(op: Op) -> str:
-    """The lane of a collective. Permutations have one of two directions, determined by their first pair of chips."""
+    """Return the lane of a collective. A permutation has one of two directions, determined by its first pair of
+    chips."""
     if not op.pairs:
         return "links"
     source, target = op.pairs[0]
@@ -247,9 +254,11 @@ def _direction(op: Op) -> str:
 
 
 def trip_count(hlo: Hlo, op: Op) -> int | None:
-    """The trip count of a loop: as annotated, or the constant that its condition compares a counter with, which starts
-    at 0 with steps of 1 in all loops from our lowering. None if neither exists, or if several comparisons can end the
-    loop, as in iterations until convergence."""
+    """Return the trip count of a loop: its annotation, or the constant that its condition compares a counter with.
+
+    In all loops from our lowering, the counter starts at 0 with steps of 1. Returns None without both, or if several
+    comparisons can end the loop, as in iterations until convergence.
+    """
     count = op.config.get("known_trip_count", {}).get("n")
     if count is not None:
         return int(count)

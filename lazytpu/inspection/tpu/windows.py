@@ -1,4 +1,4 @@
-"""Windows of convolutions: how many of their taps fall on elements."""
+"""Windows of convolutions: count the taps that fall on elements."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lazytpu.inspection.tpu.wire import Message
 
 
 def positions(window: Message, elements: int, places: int) -> int:
-    """The number of taps that fall on elements in the dimension of a WindowDimension, over all `places` positions of
-    the window on `elements` elements."""
+    """Return the number of taps that fall on elements in the dimension of a WindowDimension, over all `places`
+    positions of the window on `elements` elements."""
     size, stride, low, _, spread, base, *_ = (window.integer(number) for number in range(1, 7))
     return covered(size, stride, low, spread, base, elements, places)
 
 
 def covered(size: int, stride: int, low: int, spread: int, base: int, elements: int, places: int) -> int:
-    """The same for a window of `size` taps, `spread` apart, which moves by `stride` over elements that are `base` apart
-    after `low` of padding."""
+    """Do the same for a window of `size` taps, `spread` apart, that moves by `stride` over elements that are `base`
+    apart, after `low` of padding."""
     starts = np.arange(places, dtype=np.int64) * stride - low
     total, last = 0, (elements - 1) * base
     for tap in range(size):

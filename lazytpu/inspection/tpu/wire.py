@@ -26,12 +26,12 @@ class Message:
         return number in self.fields
 
     def integer(self, number: int) -> int:
-        """The last value of an integer or enumeration; negative ones have 64 bits."""
+        """Return the last value of an integer or enumeration; negative values have 64 bits."""
         values = self.fields.get(number)
         return _signed(_expect(values[-1], int, number)) if values else 0
 
     def integers(self, number: int) -> tuple[int, ...]:
-        """All values of a repeated integer, packed or not."""
+        """Return all values of a repeated integer, packed or not."""
         result: list[int] = []
         for value in self.fields.get(number, ()):
             if isinstance(value, int):
@@ -44,24 +44,24 @@ class Message:
         return tuple(map(_signed, result))
 
     def raw(self, number: int) -> bytes:
-        """The last value of a field of bytes."""
+        """Return the last value of a field of bytes."""
         values = self.fields.get(number)
         return bytes(_expect(values[-1], memoryview, number)) if values else b""
 
     def text(self, number: int) -> str:
-        """The last value of a string."""
+        """Return the last value of a string."""
         return self.raw(number).decode()
 
     def texts(self, number: int) -> list[str]:
-        """All values of a repeated string."""
+        """Return all values of a repeated string."""
         return [bytes(_expect(value, memoryview, number)).decode() for value in self.fields.get(number, ())]
 
     def message(self, number: int) -> Message:
-        """A nested message; empty if it is missing."""
+        """Return a nested message; empty if it is missing."""
         return Message(self.raw(number))
 
     def messages(self, number: int) -> list[Message]:
-        """All values of a repeated message."""
+        """Return all values of a repeated message."""
         return [Message(_expect(value, memoryview, number)) for value in self.fields.get(number, ())]
 
 

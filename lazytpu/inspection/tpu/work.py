@@ -36,14 +36,14 @@ NOTHING = Work(0.0, 0.0, False)
 
 
 def is_free(op: Op) -> bool:
-    """Whether an op takes no time."""
+    """Return whether an op takes no time."""
     if op.opcode == "custom-call":
         return _FREE_CALLS.fullmatch(op.target) is not None
     return op.opcode in FREE
 
 
 def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
-    """The work of an op, including everything fused into it."""
+    """Return the work of an op, including all ops fused into it."""
     operands = [computation.by_name[name].results for name in op.operands]
     if op.opcode != "fusion":
         arrays, kernel = [array for results in operands for array in results], Estimate.of(op)
@@ -70,12 +70,12 @@ def _nested(hlo: Hlo, computation: Computation) -> list[str]:
 
 
 def _fusion_bytes(fused: Computation, operands: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:
-    """Bytes that a fusion moves. An operand that is only sliced counts as its slices, and one that is updated in place
-    as the update."""
+    """Return the bytes that a fusion moves. An operand that is only sliced counts as its slices, and an operand updated
+    in place as the update."""
     parameters = {op.parameter: op.name for op in fused.ops if op.opcode == "parameter"}
     total, updated = 0.0, None
-    for place, parts in enumerate(operands):
-        nbytes = sum(array.hbm_bytes for array in parts)
+    for place, arrays in enumerate(operands):
+        nbytes = sum(array.hbm_bytes for array in arrays)
         users = fused.users.get(parameters[place], [])
         if nbytes and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
             nbytes = min(nbytes, sum(array.bytes for user, _ in users for array in user.results))
@@ -89,8 +89,11 @@ def _fusion_bytes(fused: Computation, operands: list[tuple[Array, ...]], results
 
 
 def matrix_flops(computation: Computation, op: Op) -> float:
-    """Operations of a `dot` or `convolution` on the matrix unit; 0 for other ops. Taps of a convolution that fall on
-    padding, or between dilated elements, do not count: the compiler writes batched products that way."""
+    """Return the operations of a `dot` or `convolution` on the matrix unit; 0 for other ops.
+
+    Taps of a convolution that fall on padding, or between dilated elements, do not count: the compiler writes batched
+    products that way.
+    """
     if op.opcode not in ("dot", "convolution"):
         return 0.0
     (left,), (right,), (result,) = *(computation.by_name[name].results for name in op.operands[:2]), op.results
@@ -99,7 +102,7 @@ def matrix_flops(computation: Computation, op: Op) -> float:
     numbers = op.raw.message(16)
     spatial = zip(
         numbers.integers(11), numbers.integers(12), op.raw.message(15).messages(1), strict=True
-    )  # dims of input and output, and the window
+    )  # dimensions of input and output, and the window
     covered = prod(positions(window, left.dims[source], result.dims[target]) for source, target, window in spatial)
     rows, columns, depth = (
         result.dims[numbers.integer(9)],

@@ -1,4 +1,4 @@
-"""Every collective, with what the values must be. Each function runs on both ranks."""
+"""Every collective, compared with expected values. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _check(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def without_comparison() -> None:
-    """Nothing is told to the helper; messages and CPU tensors go as well."""
+    """The helper gets no messages; point-to-point messages and CPU tensors work as well."""
     with lazytpu.options(collectives="trusted"), pytest.MonkeyPatch.context() as patch:
         for name in ("post", "mail"):
             patch.setattr(Control, name, lambda *call, **more: pytest.fail("it is compared"))
@@ -50,7 +50,7 @@ def without_comparison() -> None:
 
 
 def a_cut_of_many_collectives() -> None:
-    """They are told in one message, of any length."""
+    """They are posted in one message of any length."""
     alone: list[Any] = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
     x, group = torch.ones(2, device="tpu"), alone[dist.get_rank()]
     with lazytpu.mode("lazy"):
@@ -111,39 +111,39 @@ def refused() -> None:
     for dtype, op in ((torch.bool, ReduceOp.AVG), (torch.float32, ReduceOp.BAND)):
         with pytest.raises(RuntimeError, match=str(dtype)):
             dist.all_reduce(torch.ones(2, device="tpu").to(dtype), op)
-    one = torch.ones(2, device="tpu")
+    x = torch.ones(2, device="tpu")
     with pytest.raises(ValueError, match="all of its tensors on 'tpu'; one is on 'cpu'"):
-        dist.all_gather_single(one, torch.ones(1))
+        dist.all_gather_single(x, torch.ones(1))
     with pytest.raises(ValueError, match="a list of 2 tensors, one for each member; got 3"):
-        dist.all_gather([one] * 3, one)
-    if dist.get_rank() == 0:  # others give no list
+        dist.all_gather([x] * 3, x)
+    if dist.get_rank() == 0:  # other ranks pass no list
         with pytest.raises(ValueError, match="gather expected a list of 2 tensors"):
-            dist.gather(one, [one])
+            dist.gather(x, [x])
         with pytest.raises(ValueError, match="scatter expected a list of 2 tensors"):
-            dist.scatter(one, [one])
-    _check(one, torch.ones(2))
+            dist.scatter(x, [x])
+    _check(x, torch.ones(2))
 
 
 def shapes() -> None:
-    """No dimensions, no elements, views of larger tensors, other strides."""
+    """No dimensions, no elements, views of larger tensors, unusual strides."""
     for shape in ((), (0,), (3, 0), (1, 1, 1)):
         samples = samples_of_all(torch.float32, *shape)
         mine = own(samples)
         dist.all_reduce(mine)
         _check(mine, samples[0] + samples[1])
     samples = samples_of_all(torch.float32, 4, 6)
-    whole = own(samples)
-    dist.all_reduce(whole[1:3, ::2])
+    full = own(samples)
+    dist.all_reduce(full[1:3, ::2])
     expected = samples[dist.get_rank()].clone()
     expected[1:3, ::2] = samples[0][1:3, ::2] + samples[1][1:3, ::2]
-    _check(whole, expected)
+    _check(full, expected)
     turned = own(samples).t()
     dist.all_reduce(turned)
     _check(turned, (samples[0] + samples[1]).t())
 
 
 def broadcast() -> None:
-    """The bits of the root, of every dtype, with -0.0 and NaN."""
+    """The bits of the root's tensor arrive unchanged, in every dtype, including -0.0 and NaN."""
     special = torch.tensor([-0.0, float("nan"), float("inf"), 1.5])
     for dtype in (*FLOATS, *INTEGERS, torch.complex64, torch.float8_e4m3fn):
         for root in (0, 1):
@@ -157,7 +157,7 @@ def broadcast() -> None:
 
 
 def never_written() -> None:
-    """Memory that nothing has written, as the ranks that receive have it: no constant of the collective's program."""
+    """Receiving ranks have unwritten memory, which must not become a constant of the collective's program."""
     is_root = dist.get_rank() == 0
     for dtype in (torch.uint8, torch.float32, torch.complex64):
         source = sample_of(0, dtype, 5)
@@ -175,22 +175,22 @@ def never_written() -> None:
 def all_gather() -> None:
     for dtype in (torch.float32, torch.bool, torch.int64, torch.complex64, torch.bfloat16):
         samples = samples_of_all(dtype, 2, 3)
-        parts = [torch.zeros(2, 3, dtype=dtype, device="tpu") for _ in samples]
-        dist.all_gather(parts, own(samples))
-        for part, expected in zip(parts, samples, strict=True):
-            _check(part, expected)
-        whole = torch.zeros(4, 3, dtype=dtype, device="tpu")
-        dist.all_gather_single(whole, own(samples))
-        _check(whole, torch.cat(samples))
+        outputs = [torch.zeros(2, 3, dtype=dtype, device="tpu") for _ in samples]
+        dist.all_gather(outputs, own(samples))
+        for output, expected in zip(outputs, samples, strict=True):
+            _check(output, expected)
+        stacked = torch.zeros(4, 3, dtype=dtype, device="tpu")
+        dist.all_gather_single(stacked, own(samples))
+        _check(stacked, torch.cat(samples))
 
 
 def uneven_lists() -> None:
-    """Each member's part has a size of its own."""
+    """The members' parts have different sizes."""
     samples = [sample_of(rank, torch.float32, rank + 1, 2) for rank in range(2)]
-    parts = [torch.zeros_like(sample).to("tpu") for sample in samples]
-    dist.all_gather(parts, own(samples))
-    for part, expected in zip(parts, samples, strict=True):
-        _check(part, expected)
+    outputs = [torch.zeros_like(sample).to("tpu") for sample in samples]
+    dist.all_gather(outputs, own(samples))
+    for output, expected in zip(outputs, samples, strict=True):
+        _check(output, expected)
     inputs = [sample.to("tpu") for sample in samples]
     mine = torch.zeros_like(inputs[dist.get_rank()])
     dist.reduce_scatter(mine, inputs)
@@ -218,10 +218,10 @@ def to_one_root() -> None:
     mine = own(samples)
     dist.reduce(mine, 1)
     _check(mine, samples[0] + samples[1] if rank == 1 else samples[0])
-    parts = [torch.zeros(3, device="tpu") for _ in samples] if rank == 0 else None
-    dist.gather(own(samples), parts, 0)
-    for part, expected in zip(parts or [], samples, strict=False):
-        _check(part, expected)
+    outputs = [torch.zeros(3, device="tpu") for _ in samples] if rank == 0 else None
+    dist.gather(own(samples), outputs, 0)
+    for output, expected in zip(outputs or [], samples, strict=False):
+        _check(output, expected)
     received = torch.zeros(3, device="tpu")
     dist.scatter(received, [sample.to("tpu") for sample in samples] if rank == 1 else None, 1)
     _check(received, samples[rank])
@@ -232,7 +232,7 @@ def all_to_all() -> None:
     mine = torch.zeros(4, 2, device="tpu")
     dist.all_to_all_single(mine, own(samples))
     _check(mine, torch.cat([sample.chunk(2)[rank] for sample in samples]))
-    sizes = [[1, 3], [2, 2]]  # of rank 0's parts, and of rank 1's
+    sizes = [[1, 3], [2, 2]]  # rows of rank 0's parts, and of rank 1's
     incoming = [row[rank] for row in sizes]
     mine = torch.zeros(sum(incoming), 2, device="tpu")
     dist.all_to_all_single(mine, own(samples), incoming, sizes[rank])
@@ -243,7 +243,7 @@ def all_to_all() -> None:
 
 
 def handles() -> None:
-    """A handle costs nothing, and its future has the result; recording goes on."""
+    """A handle is complete at once, and its future has the result; recording continues."""
     mine = torch.ones(4, device="tpu") * (dist.get_rank() + 1)
     before = len(recorder().cuts)
     work = dist.all_reduce(mine, async_op=True)
@@ -289,8 +289,8 @@ def objects() -> None:
 
 
 def messages() -> None:
-    """P2P, both ways at once, in any order, and batched."""
-    rank, other = dist.get_rank(), 1 - dist.get_rank()
+    """Point-to-point messages, in both directions at once, in any order, and batched."""
+    rank, peer = dist.get_rank(), 1 - dist.get_rank()
     if rank == 0:
         dist.send(torch.arange(4.0, device="tpu") * 2, 1)
     else:
@@ -299,14 +299,14 @@ def messages() -> None:
         assert mine.tolist() == [0.0, 2.0, 4.0, 6.0]
     received = torch.zeros(2, 2, dtype=torch.bfloat16, device="tpu")
     sent = torch.full((2, 2), float(rank), dtype=torch.bfloat16, device="tpu")
-    operations = [dist.P2POp(dist.irecv, received, other), dist.P2POp(dist.isend, sent, other)]
+    operations = [dist.P2POp(dist.irecv, received, peer), dist.P2POp(dist.isend, sent, peer)]
     for work in dist.batch_isend_irecv(operations if rank else operations[::-1]):
         work.wait()
-    assert received.flatten().tolist() == [float(other)] * 4
+    assert received.flatten().tolist() == [float(peer)] * 4
 
 
 def from_any_source() -> None:
-    """`recv` without a source, which says who sent."""
+    """`recv` without a source returns the sender's rank."""
     if dist.get_rank() == 0:
         dist.send(torch.arange(3.0, device="tpu"), 1)
     else:
@@ -316,30 +316,30 @@ def from_any_source() -> None:
 
 
 def cpu_tensors() -> None:
-    """They go over gloo, after what is recorded."""
+    """They go through gloo, after the recorded collectives."""
     mine, device = torch.ones(2), torch.ones(2, device="tpu")
     dist.all_reduce(device)
     dist.all_reduce(mine)
     assert mine.tolist() == device.tolist() == [2.0, 2.0]
-    whole = torch.zeros(2)
-    dist.all_gather_single(whole, torch.full((1,), float(dist.get_rank())))
-    assert whole.tolist() == [0.0, 1.0]
+    gathered = torch.zeros(2)
+    dist.all_gather_single(gathered, torch.full((1,), float(dist.get_rank())))
+    assert gathered.tolist() == [0.0, 1.0]
     dist.barrier()
 
 
 def groups() -> None:
-    """Groups of one rank, of both in the other order, and a group that is destroyed and made again."""
+    """Groups of one rank, of both in reverse order, and a group that is destroyed and created again."""
     rank = dist.get_rank()
-    alone = [dist.new_group([each]) for each in range(2)][rank]
+    alone = [dist.new_group([rank_of]) for rank_of in range(2)][rank]
     mine = torch.ones(2, device="tpu") * (rank + 1)
     dist.all_reduce(mine, group=alone)
     assert mine.tolist() == [rank + 1.0] * 2
     for _ in range(2):
-        both: Any = dist.new_group([0, 1])
+        reversed_group: Any = dist.new_group([0, 1])
         shared = torch.ones(2, device="tpu") * (rank + 1)
-        dist.all_reduce(shared, group=both)
+        dist.all_reduce(shared, group=reversed_group)
         assert shared.tolist() == [3.0, 3.0]
-        dist.destroy_process_group(both)
+        dist.destroy_process_group(reversed_group)
 
 
 def trusted() -> None:
@@ -362,7 +362,7 @@ def modes() -> None:
             dist.all_reduce(y)
             z = y.exp().sum() + x.sum()
             dist.all_reduce(z)
-            of_rank = [torch.arange(5.0 + n) + each for each in range(2)]
+            of_rank = [torch.arange(5.0 + n) + offset for offset in range(2)]
             total = sum((x * 3).sin() for x in of_rank)
             assert isinstance(total, torch.Tensor)
             _check(z, 2 * total.exp().sum() + of_rank[0].sum() + of_rank[1].sum())

@@ -1,4 +1,4 @@
-"""Attention over sequences of which each rank has a part, against one process. Each function runs on both ranks."""
+"""Attention over sequences that are split across ranks, compared with one process. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Block(torch.nn.Module):
 
 
 def _trained(device: str, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """The output and the gradients of a block; on "tpu" each rank has its part of the sequence."""
+    """Return the output and the gradients of a block; on "tpu" each rank has its part of the sequence."""
     torch.manual_seed(0)
     block = Block().to(dtype)
     x, target = torch.randn(2, LENGTH, WIDTH).to(dtype), torch.randn(2, LENGTH, WIDTH).to(dtype)
@@ -41,16 +41,16 @@ def _trained(device: str, dtype: torch.dtype = torch.float32) -> list[torch.Tens
         assert x.shape[1] == LENGTH // dist.get_world_size()
         out = block(x)
         (out * target).sum().backward()
-        (whole,) = context_parallel_unshard(mesh, [out.detach()], [1])
+        (unsharded,) = context_parallel_unshard(mesh, [out.detach()], [1])
     assert x.shape[1] == LENGTH
     grads = [p.grad for p in block.parameters()]
     for grad in grads:
         dist.all_reduce(grad)
-    return [whole.cpu(), *(grad.cpu() for grad in grads)]
+    return [unsharded.cpu(), *(grad.cpu() for grad in grads)]
 
 
 def causal() -> None:
-    """Each rank has an early and a late part of the sequence, so that both have as much to do."""
+    """Each rank has an early and a late part of the sequence, for an equal amount of work."""
     for rotation in ("allgather", "alltoall"):
         set_rotate_method(rotation)
         torch.testing.assert_close(_trained("tpu"), _trained("cpu"), rtol=1e-4, atol=1e-5)
@@ -63,29 +63,29 @@ def half_precision() -> None:
 
 
 def heads() -> None:
-    """Without context parallelism, DTensors whose heads are sharded."""
+    """DTensors whose heads are sharded, without context parallelism."""
     torch.manual_seed(0)
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     plain = [torch.randn(2, HEADS, 6, 4, requires_grad=True) for _ in range(3)]
     alone = F.scaled_dot_product_attention(*plain, is_causal=True)
     alone.sum().backward()
-    parts = [distribute_tensor(p.detach().to("tpu"), mesh, [Shard(1)]).requires_grad_() for p in plain]
-    together = F.scaled_dot_product_attention(*parts, is_causal=True)
+    shards = [distribute_tensor(p.detach().to("tpu"), mesh, [Shard(1)]).requires_grad_() for p in plain]
+    together = F.scaled_dot_product_attention(*shards, is_causal=True)
     assert isinstance(together, DTensor) and together.placements == (Shard(1),)
     torch.testing.assert_close(together.full_tensor().cpu(), alone)
     together.sum().backward()
-    for part, whole in zip(parts, plain, strict=True):
-        torch.testing.assert_close(part.grad.full_tensor().cpu(), whole.grad)
+    for shard, full in zip(shards, plain, strict=True):
+        torch.testing.assert_close(shard.grad.full_tensor().cpu(), full.grad)
 
 
 def masks_and_grouped_heads() -> None:
-    """What torch writes out: it has rules for each of the parts."""
+    """torch decomposes these calls into ops with sharding rules."""
     torch.manual_seed(0)
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     query, key, value = torch.randn(2, 4, 6, 4), torch.randn(2, 2, 6, 4), torch.randn(2, 2, 6, 4)
     mask = torch.ones(6, 6, dtype=torch.bool).tril()
-    parts = [distribute_tensor(x.to("tpu"), mesh, [Shard(1)]) for x in (query, key, value)]
+    shards = [distribute_tensor(x.to("tpu"), mesh, [Shard(1)]) for x in (query, key, value)]
     everywhere = distribute_tensor(mask.to("tpu"), mesh, [Replicate()])
-    together = F.scaled_dot_product_attention(*parts, everywhere, enable_gqa=True)
+    together = F.scaled_dot_product_attention(*shards, everywhere, enable_gqa=True)
     alone = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
     torch.testing.assert_close(together.full_tensor().cpu(), alone)

@@ -1,4 +1,4 @@
-"""Collectives that do not match, and ranks that go away. Each function runs on both ranks."""
+"""Collectives that do not match, and ranks that are lost. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.engine.launching.compiled import Compiled
 
 
 def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
-    """The error of reading what `call` makes."""
+    """Return the error of reading the result of `call`."""
     try:
         call(dist.get_rank(), group).cpu()
     except RuntimeError as error:
@@ -29,13 +29,13 @@ def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
 
 
 def _reduced(n: int, dtype: torch.dtype, group: Any) -> torch.Tensor:
-    made = torch.ones(n, dtype=dtype, device="tpu")
-    dist.all_reduce(made, group=group)
-    return made
+    x = torch.ones(n, dtype=dtype, device="tpu")
+    dist.all_reduce(x, group=group)
+    return x
 
 
 def mismatched(what: str) -> str:
-    """Its error. The group cannot be used after it, others can."""
+    """Return the error of a mismatch. Its group is broken for good; other groups work."""
     group: Any = dist.new_group([0, 1])
     f32, rank = torch.float32, dist.get_rank()
 
@@ -48,9 +48,9 @@ def mismatched(what: str) -> str:
     def order(rank: int, group: Any) -> torch.Tensor:
         if rank == 0:
             return _reduced(4, f32, group)
-        made = torch.ones(4, device="tpu")
-        dist.broadcast(made, 0, group=group)
-        return made
+        x = torch.ones(4, device="tpu")
+        dist.broadcast(x, 0, group=group)
+        return x
 
     if what.startswith("second use: "):
         what = what.removeprefix("second use: ")
@@ -66,21 +66,22 @@ def mismatched(what: str) -> str:
 
 
 def two_lines() -> str:
-    """The same op at two lines, of which the second does not match."""
+    """The same op at two lines, where the second call does not match."""
     group: Any = dist.new_group([0, 1])
-    made, half = torch.ones(4, device="tpu"), torch.ones(2, device="tpu")
-    dist.all_reduce(made, group=group)
-    assert made.tolist() == [2.0] * 4
-    made = torch.ones(4, device="tpu")
+    x, half = torch.ones(4, device="tpu"), torch.ones(2, device="tpu")
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [2.0] * 4
+    x = torch.ones(4, device="tpu")
     if dist.get_rank() == 0:
-        dist.all_reduce(made, group=group)
+        dist.all_reduce(x, group=group)
     else:
         dist.all_reduce(half, group=group)
-    return _error(group, lambda rank, group: half if rank else made)
+    return _error(group, lambda rank, group: half if rank else x)
 
 
 def other_orders_of_groups() -> list[str]:
-    """Two groups of the same ranks, whose collectives of equal sizes each rank calls in another order; then in one."""
+    """Two groups of the same ranks, whose collectives of equal sizes each rank calls in another order; then in the same
+    order."""
     groups: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
     values = [torch.full((3,), 1.0 + i, device="tpu") for i in range(2)]
     for i in (0, 1) if dist.get_rank() == 0 else (1, 0):
@@ -90,14 +91,14 @@ def other_orders_of_groups() -> list[str]:
     dist.barrier()
     good: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
     for i in (0, 1):
-        made = torch.full((3,), 1.0 + i, device="tpu")
-        dist.all_reduce(made, group=good[i])
-        assert made.tolist() == [2.0 + 2 * i] * 3
+        x = torch.full((3,), 1.0 + i, device="tpu")
+        dist.all_reduce(x, group=good[i])
+        assert x.tolist() == [2.0 + 2 * i] * 3
     return [str(raised.value)]
 
 
 def missing(what: str) -> str:
-    """Rank 1 does not come where rank 0 waits for it, in what needs no program."""
+    """Rank 1 does not arrive at a call that launches no program."""
     short: Any = datetime.timedelta(seconds=1)
     group: Any = dist.new_group([0, 1], timeout=short)
     waiting: dict[str, Callable[[], Any]] = {
@@ -121,7 +122,7 @@ def missing(what: str) -> str:
 
 
 def messages_that_disagree() -> list[str]:
-    """Gloo would fill a part of a larger buffer, take other dtypes for equal ones, and abort for a smaller one."""
+    """Without comparison, gloo would fill part of a larger buffer, ignore dtypes, and abort for a smaller buffer."""
     texts: list[str] = []
     for device, size, dtype in (("tpu", 6, torch.float32), ("cpu", 2, torch.float32), ("tpu", 4, torch.int32)):
         sent, received = torch.ones(4, device=device), torch.ones(size, dtype=dtype, device=device)
@@ -135,7 +136,8 @@ def messages_that_disagree() -> list[str]:
 
 
 def host_tensors_that_disagree() -> list[str]:
-    """Gloo would end a process. Also by calls that return a handle, of which those before it are done."""
+    """Without comparison, gloo would abort the process. Asynchronous calls are compared, too, and earlier ones
+    complete."""
     texts: list[str] = []
     for is_async in (False, True):
         group: Any = dist.new_group([0, 1])
@@ -157,7 +159,7 @@ def _reduce_on_host(x: torch.Tensor, group: Any, is_async: bool) -> None:
 
 
 def handles_of_host_tensors() -> None:
-    """They are started when all have come, in the order of the calls, whatever the script does meanwhile."""
+    """They start when all ranks have called them, in call order, whatever the script does meanwhile."""
     values = [torch.full((n,), 1.0 + dist.get_rank()) for n in (2, 3, 4)]
     works: list[Any] = [dist.all_reduce(value, async_op=True) for value in values[:2]]
     dist.all_reduce(values[2])
@@ -169,13 +171,13 @@ def handles_of_host_tensors() -> None:
     assert [value.tolist() for value in values] == [[3.0] * n for n in (2, 3, 4)]
     x = torch.ones(2)
     work: Any = dist.all_reduce(x, async_op=True)
-    while not work.is_completed():  # nobody waits for it
+    while not work.is_completed():  # no rank waits for it
         time.sleep(0.01)
     assert x.tolist() == [2.0] * 2
 
 
 def too_late() -> str:
-    """Rank 1 does not come at all."""
+    """Rank 1 does not arrive at all."""
     group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 0:
         return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
@@ -184,8 +186,8 @@ def too_late() -> str:
 
 
 def killed() -> list[str]:
-    """Rank 1 is killed before it comes: the errors of what rank 0 calls then."""
-    made = torch.ones(4, device="tpu")
+    """Rank 1 is killed before it arrives. Returns the errors of rank 0's calls after that."""
+    x = torch.ones(4, device="tpu")
     assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -194,9 +196,9 @@ def killed() -> list[str]:
         lambda: dist.all_reduce(torch.ones(4)),
         lambda: dist.all_reduce(torch.ones(4), async_op=True).wait(),
         lambda: dist.all_gather_object([None, None], 3),
-        lambda: dist.send(made, 1),
-        lambda: dist.recv(made, 1),
-        lambda: dist.all_to_all_single(made, made, [2, 2], [2, 2]),
+        lambda: dist.send(x, 1),
+        lambda: dist.recv(x, 1),
+        lambda: dist.all_to_all_single(x, x, [2, 2], [2, 2]),
         lambda: dist.new_group([0, 1]),
     ]
     texts: list[str] = []
@@ -204,7 +206,7 @@ def killed() -> list[str]:
         with pytest.raises(RuntimeError) as raised:
             call()
         texts.append(str(raised.value))
-    assert (made + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    assert (x + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
     return texts
 
 
@@ -223,10 +225,11 @@ def helper_killed() -> str:
 
 
 def ends_inside(how: int, n: int) -> str:
-    """Rank 1 gets a signal when all have agreed, just before it launches: the others are in the collective already."""
+    """Rank 1 gets a signal when all have agreed, just before it launches: the other ranks are inside the collective
+    already."""
     members = list(range(dist.get_world_size()))
     group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=1))
-    other: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=5))
+    second: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=5))
     assert _reduced(4, torch.float32, group).tolist() == [float(len(members))] * 4
     agree = Collective.wait
 
@@ -244,23 +247,23 @@ def ends_inside(how: int, n: int) -> str:
         value = _reduced(n, torch.float32, group).cpu()
     except RuntimeError as error:
         text = str(error)
-    else:  # what the others had sent may be there already
+    else:  # the others' data may have arrived already
         assert dist.get_rank() == 1
         assert torch.equal(value, torch.full((n,), float(len(members))))
         text = _error(group, lambda rank, group: _reduced(n, torch.float32, group))
     Collective.wait = agree
     assert time.monotonic() - start < 6 or dist.get_rank() == 1
     assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
-    for each in (group, other):  # both have the connections that are cut
-        assert "rank 1" in _error(each, lambda rank, group: _reduced(4, torch.float32, group))
+    for broken_group in (group, second):  # both use the connections that are cut
+        assert "rank 1" in _error(broken_group, lambda rank, group: _reduced(4, torch.float32, group))
     return text
 
 
 def failing_before() -> str:
-    """Rank 1 cannot run the trace that its collective is in: the others do not take its next one for it."""
+    """Rank 1 cannot run the trace that contains its collective: the others do not take its next collective for it."""
     group: Any = dist.new_group([0, 1])
-    made = torch.ones(4, device="tpu") * 3
-    dist.all_reduce(made, group=group)
+    x = torch.ones(4, device="tpu") * 3
+    dist.all_reduce(x, group=group)
     if dist.get_rank() == 1:
         agree = Collective.wait
 
@@ -269,18 +272,18 @@ def failing_before() -> str:
 
         Collective.wait = fail
         try:
-            made.tolist()
+            x.tolist()
         except MemoryError:
             pass
         else:
             raise AssertionError("nothing was raised")
         finally:
             Collective.wait = agree
-    return _error(group, lambda rank, group: _reduced(4, torch.float32, group) if rank else made)
+    return _error(group, lambda rank, group: _reduced(4, torch.float32, group) if rank else x)
 
 
 def failing_launch() -> str:
-    """Rank 1 cannot launch what all have agreed on, while rank 0 is in it."""
+    """Rank 1 cannot launch an agreed collective, while rank 0 is inside it."""
     group: Any = dist.new_group([0, 1])
     assert _reduced(4, torch.float32, group).tolist() == [2.0] * 4
     launch = Compiled.launch_watched
@@ -307,8 +310,8 @@ def reported() -> str:
     """The report of a rank after three collectives, one of which is only recorded."""
     group: Any = dist.new_group([0, 1])
     for n in (2, 3):
-        made = _reduced(n, torch.float32, group)
-        assert made.tolist() == [2.0] * n
+        x = _reduced(n, torch.float32, group)
+        assert x.tolist() == [2.0] * n
     last = _reduced(4, torch.int32, group)
     text = lazytpu.distributed.report()
     assert last.tolist() == [2] * 4

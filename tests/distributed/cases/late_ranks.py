@@ -1,4 +1,4 @@
-"""A rank that comes late, and one that waits for it."""
+"""A rank that is late, and a rank that waits for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _names = count()
 
 
 def new_key() -> str:
-    """A key of the store, equal on both ranks."""
+    """Return a key of the store, equal on both ranks."""
     return f"launching/{next(_names)}"
 
 
 def after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
-    """Rank 1 does what is `late` only when rank 0 has done so, and has gone on: with a launch on the main thread it
-    never would."""
+    """Run `late` on rank 1 only after rank 0 has run it and continued, which would deadlock if the main thread launched
+    it."""
     store, name = _get_default_store(), new_key()
     if dist.get_rank() == 0:
         late()
@@ -39,13 +39,13 @@ def after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
 
 
 def compiled() -> Any:
-    """Programs of one size, compiled at the cut: other cuts do not wait on the thread."""
+    """Compile programs of one size at the cut, so that other cuts do not wait for a compilation on the thread."""
     return lazytpu.options(background_compile=0.0, buckets="off")
 
 
 @contextmanager
 def while_it_waits(then: Callable[[], Any]) -> Iterator[None]:
-    """Calls `then` on a thread, when the main thread waits for what is launched."""
+    """Call `then` on a thread once the main thread waits for a launch."""
     main = threading.main_thread().ident
     assert main is not None
 

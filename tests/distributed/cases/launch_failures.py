@@ -1,4 +1,4 @@
-"""Cuts that are launched when the others have come, and fail. Each function runs on both ranks."""
+"""Deferred cuts that fail when they are launched. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.distributed.cases.late_ranks import after, compiled, new_key, while_i
 
 
 def failures_are_raised_where_a_result_is_needed() -> list[str]:
-    """And what the failed cut has overwritten is then as before it, also if others were cut after it."""
+    """Values that the failed cut would have overwritten are restored, also if later cuts were made."""
     rank = dist.get_rank()
     texts: list[str] = []
     needs: list[Callable[[torch.Tensor, torch.Tensor, Any], Any]] = [
@@ -34,7 +34,7 @@ def failures_are_raised_where_a_result_is_needed() -> list[str]:
     with compiled():
         for need in needs:
             group: Any = dist.new_group([0, 1])
-            other, parameter = torch.ones(2, device="tpu") * 5, torch.ones(4, device="tpu") * 7
+            unrelated, parameter = torch.ones(2, device="tpu") * 5, torch.ones(4, device="tpu") * 7
             lazytpu.mark_step()
             gradient = torch.ones(4 + rank, device="tpu") * 2
             dist.all_reduce(gradient, group=group)
@@ -45,7 +45,7 @@ def failures_are_raised_where_a_result_is_needed() -> list[str]:
             with pytest.raises(RuntimeError) as raised:
                 need(parameter, loss, group)
             texts.append(str(raised.value))
-            assert (other.tolist(), parameter.tolist()) == ([5.0] * 2, [7.0] * 4)
+            assert (unrelated.tolist(), parameter.tolist()) == ([5.0] * 2, [7.0] * 4)
             with pytest.raises(RuntimeError, match="disagree"):
                 loss.tolist()
             assert (parameter + 1).tolist() == [8.0] * 4
@@ -58,22 +58,23 @@ def _cut(group: Any) -> None:
 
 
 def cuts_that_depend_on_a_failed_one_fail() -> list[str]:
-    """They wait behind it, or were recorded before anybody was told; what they overwrote is as before all of them."""
+    """They wait behind it, or were recorded before the failure was reported. The values that they overwrote are
+    restored."""
     rank, group, second = dist.get_rank(), dist.new_group([0, 1]), dist.new_group([0, 1])
-    x, own = torch.ones(4, device="tpu") * 7, torch.ones(4, device="tpu")
+    x, local = torch.ones(4, device="tpu") * 7, torch.ones(4, device="tpu")
 
     def step(n: int, group: Any) -> None:
         gradient = torch.ones(n, device="tpu") * 2
         dist.all_reduce(gradient, group=group)
         x.sub_(gradient[:4])
-        own.add_(1)
+        local.add_(1)
 
     def late() -> None:
         step(4 + rank, group)
         lazytpu.mark_step()
 
     def go_on() -> None:
-        if rank == 0:  # on rank 1 it may have failed by now
+        if rank == 0:  # on rank 1 it may have failed already
             step(4, second)
             lazytpu.mark_step()
             x.mul_(2)
@@ -86,12 +87,12 @@ def cuts_that_depend_on_a_failed_one_fail() -> list[str]:
         with pytest.raises(RuntimeError) as raised:
             x.tolist()
         assert x.tolist() == [3.0] * 4
-        assert own.tolist() == [2.0] * 4
+        assert local.tolist() == [2.0] * 4
     return [str(raised.value)]
 
 
-def cuts_that_catch_up_fail_as_those_that_wait() -> None:
-    """Programs that do not wait, here all of them, are launched when those before them were."""
+def cuts_that_catch_up_fail_like_deferred_cuts() -> None:
+    """Cuts that are not deferred (here all of them) are launched after the earlier ones."""
     rank, group, second = dist.get_rank(), dist.new_group([0, 1]), dist.new_group([0, 1])
     store, name = _get_default_store(), new_key()
     x = torch.ones(4, device="tpu") * 7
@@ -119,14 +120,14 @@ def cuts_that_catch_up_fail_as_those_that_wait() -> None:
 
 
 def a_failure_is_raised_once() -> None:
-    """Though a cut that was waiting when it was raised fails only then, since the group is broken."""
+    """A cut that was deferred at that time fails later, since the group is broken; this is not raised again."""
     rank, group = dist.get_rank(), dist.new_group([0, 1])
-    both_cut, told = threading.Event(), threading.Event()
+    both_cut, reported = threading.Event(), threading.Event()
     fail = promising.PromisingCutter.failed
     numbers = count()
 
     def late(self: Any, cut: Any, reason: Any) -> Any:
-        assert (told if next(numbers) else both_cut).wait(60)
+        assert (reported if next(numbers) else both_cut).wait(60)
         return fail(self, cut, reason)
 
     def step(n: int) -> torch.Tensor:
@@ -155,17 +156,18 @@ def a_failure_is_raised_once() -> None:
                 time.sleep(0.01)
             with pytest.raises(RuntimeError, match="disagree"):
                 cutter.inflight.raise_first(cutter.inflight.errors)
-            told.set()
+            reported.set()
             cutter.drain()
         dist.barrier()
-        for each in lost:
+        for value in lost:
             with pytest.raises(RuntimeError, match="disagree"):
-                each.tolist()
+                value.tolist()
         assert x.tolist() == [2.0] * 4
 
 
-def what_fails_on_the_thread_that_serves_others_is_raised() -> None:
-    """Before the script cuts something else, which loses nothing; where it reads what is lost; or at a barrier."""
+def failures_on_the_serving_thread_are_raised() -> None:
+    """They are raised before the script makes another cut, which loses nothing; where it reads a lost value; or at a
+    barrier."""
     rank = dist.get_rank()
     x = torch.full((4,), 3.0).to("tpu")  # no constant, which is read without a cut
 
@@ -183,17 +185,17 @@ def what_fails_on_the_thread_that_serves_others_is_raised() -> None:
 
     for then in (cut, read, meet):
         group: Any = dist.new_group([0, 1])
-        made = torch.ones(4, device="tpu")
-        dist.all_reduce(made, group=group)
+        ones = torch.ones(4, device="tpu")
+        dist.all_reduce(ones, group=group)
         if rank == 0:
             with pytest.raises(RuntimeError, match=r"rank 1 failed before .*MemoryError: no room"):
-                made.tolist()
+                ones.tolist()
         else:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(World, "post", _no_room)
                 while activation.engine().inflight.errors == []:
                     time.sleep(0.01)
-            then(x, made)
+            then(x, ones)
         assert (x + 1).tolist() == [4.0] * 4
         dist.barrier()
 
@@ -202,8 +204,8 @@ def _no_room(*arguments: Any) -> Any:
     raise MemoryError("no room")
 
 
-def what_was_launched_ahead_is_not_lost() -> None:
-    """Of a cut that fails afterwards, and what comes after it."""
+def results_launched_ahead_are_not_lost() -> None:
+    """Neither the results of a cut that fails afterwards, nor later ones."""
     rank, group = dist.get_rank(), dist.new_group([0, 1])
     x, p = torch.ones(4 + rank, device="tpu"), torch.full((4,), 2.0).to("tpu")
 
@@ -225,7 +227,7 @@ def what_was_launched_ahead_is_not_lost() -> None:
         assert p.tolist() == [7.0 if rank == 0 else 2.0] * 4
 
 
-def what_fails_there_before_it_begins_is_raised() -> None:
+def failures_before_a_launch_begins_are_raised() -> None:
     x = torch.full((4,), 3.0).to("tpu")
     lost = x * 2
     cutter: Any = activation.engine().cutter

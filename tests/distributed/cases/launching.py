@@ -1,4 +1,5 @@
-"""Cuts that are launched when the others have come, while the script goes on. Each function runs on both ranks."""
+"""Deferred cuts, which are launched when the other ranks arrive, while the script continues. Each function runs on both
+ranks."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from tests.distributed.cases.late_ranks import after, compiled, while_it_waits
 
 
 def cuts_return_before_the_others_come() -> None:
-    """Each takes the results of the one before, and the memory of what it overwrites. So do those without
-    collectives."""
+    """Each takes the results of the previous one, and the memory of overwritten values. Cuts without collectives do so,
+    too."""
     x, added = torch.ones(4, device="tpu"), torch.zeros(4, device="tpu")
 
     def step() -> None:
@@ -41,8 +42,9 @@ def cuts_return_before_the_others_come() -> None:
         assert (x.tolist(), added.tolist()) == ([27.0] * 4, [39.0] * 4)
 
 
-def what_needs_no_other_rank_is_read() -> None:
-    """Of a cut that waits: what comes before its collectives. A cut without any comes after it."""
+def values_before_a_collective_are_read() -> None:
+    """Values of a deferred cut that are computed before its collectives can be read. A cut without collectives
+    follows."""
     x = torch.ones(4, device="tpu")
 
     def cut() -> None:
@@ -63,8 +65,8 @@ def what_needs_no_other_rank_is_read() -> None:
 
 
 def an_interrupt_ends_a_wait_for_the_others() -> None:
-    """And nothing else: neither a wait in a read, of all or of a part of a trace, nor that of a program which does not
-    wait behind others, nor one after a failure."""
+    """It ends no other wait: not a read of all or a part of a trace, not a program that does not wait behind others,
+    and not a wait after a failure."""
     x = torch.ones(4, device="tpu")
     total, y, group = x, torch.ones(4, device="tpu"), dist.new_group([0, 1])
     lazytpu.mark_step()
@@ -84,7 +86,7 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         y.add_(added)
 
     def fail(group: Any) -> None:
-        """By itself, before what was cut before is launched, which it needs: the interrupt waits for nothing more."""
+        """Fail by itself, before the earlier cuts that it needs are launched: the interrupt waits for nothing more."""
         more(group)
         y.mul_(x)
         with pytest.MonkeyPatch.context() as patch:
@@ -106,9 +108,9 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
     with compiled():
         after(late, go_on)
         assert x.tolist() == [4.0] * 4
-        total, left = x * 1, x + 1
+        total, pending = x * 1, x + 1
         after(lambda: dist.all_reduce(total), read)
-        assert (left.tolist(), total.tolist()) == ([5.0] * 4, [8.0] * 4)
+        assert (pending.tolist(), total.tolist()) == ([5.0] * 4, [8.0] * 4)
         more(None)
         lazytpu.mark_step()
         assert y.tolist() == [3.0] * 4
@@ -121,7 +123,7 @@ def _interrupt() -> None:
 
 
 def handles_wait_for_some_time() -> list[str]:
-    """`wait(timeout)` of what the other rank does not call yet, and of what it has called."""
+    """`wait(timeout)` for a collective that the other rank has not called yet, and for one that it has called."""
     x = torch.ones(4, device="tpu")
     texts: list[str] = []
     handles: list[Any] = []
@@ -148,20 +150,20 @@ def handles_wait_for_some_time() -> list[str]:
     return texts
 
 
-def what_is_to_be_compiled_waits_for_nobody() -> None:
-    """A rank whose programs are new does what it can before it lets the other one come: it reads what needs no result
-    of a collective, also if that takes memory that a cut needs which waits, and cuts what needs one."""
-    x, own = torch.ones(4).to("tpu"), torch.ones(4).to("tpu")  # no constants, which are read without a cut
+def compilations_wait_for_no_rank() -> None:
+    """A rank with new programs compiles before it lets the other rank come. It reads values that need no collective,
+    even if that takes memory that a deferred cut needs, and cuts for the others."""
+    x, local = torch.ones(4).to("tpu"), torch.ones(4).to("tpu")  # not constants, which are read without a cut
 
     def late() -> None:
-        x.add_(own)
+        x.add_(local)
         dist.all_reduce(x)
         lazytpu.mark_step()
 
     def go_on() -> None:
         if dist.get_rank() == 0:
-            own.mul_(3).sin_().clamp_(0.5, 1)
-            assert own.tolist() == [0.5] * 4
+            local.mul_(3).sin_().clamp_(0.5, 1)
+            assert local.tolist() == [0.5] * 4
             lazytpu.mark_step()
             cosines.append((x * 5).cos().acos())
             lazytpu.mark_step()

@@ -1,6 +1,5 @@
-"""Collectives, messages and barriers in orders that gloo allows: what a call does not depend on is not waited for. Each
-function runs on both ranks, on the device and, by gloo, on the CPU.
-"""
+"""Collectives, messages and barriers in orders that gloo allows: a call waits only for its dependencies. Each function
+runs on both ranks, on the device and, with gloo, on the CPU."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ import torch.distributed as dist
 
 import lazytpu
 
-SECONDS = 20.0  # after which a deadlock is an error
+SECONDS = 20.0  # a deadlock becomes an error after this time
 
 
 class _Group:
-    """A group of both ranks, for tensors of a device."""
+    """A group of both ranks, for tensors of one device."""
 
     def __init__(self, device: str, seconds: float = SECONDS):
         timeout = datetime.timedelta(seconds=seconds)
@@ -35,9 +34,9 @@ class _Group:
         dist.send(x, 1 - self.rank, group=self.group)
 
     def recv(self) -> list[float]:
-        made = self.full(0)
-        dist.recv(made, 1 - self.rank, group=self.group)
-        return made.tolist()
+        buffer = self.full(0)
+        dist.recv(buffer, 1 - self.rank, group=self.group)
+        return buffer.tolist()
 
     def cut(self) -> None:
         if self.device == "tpu":
@@ -45,7 +44,7 @@ class _Group:
 
 
 def a_message_after_a_collective(device: str) -> None:
-    """Rank 0 begins the collective, and sends; rank 1 receives first. And in the other direction."""
+    """Rank 0 begins the collective, and sends; rank 1 receives first. Then in the other direction."""
     g = _Group(device)
     x, z = g.full(g.rank + 1), g.full(g.rank + 1)
     if g.rank == 0:
@@ -67,46 +66,46 @@ def batches_after_collectives(device: str) -> None:
     g = _Group(device)
     xs = [g.full(g.rank + i) for i in range(5)]
     works: list[Any] = []
-    other = 1 - g.rank
+    peer = 1 - g.rank
     for turn in range(2):
         if turn == g.rank:
             works = [g.reduce(x) for x in xs]
         else:
-            mine, made = g.full(g.rank + 1) * 2, g.full(0)
-            ops = [dist.P2POp(dist.isend, mine, other, g.group), dist.P2POp(dist.irecv, made, other, g.group)]
+            mine, received = g.full(g.rank + 1) * 2, g.full(0)
+            ops = [dist.P2POp(dist.isend, mine, peer, g.group), dist.P2POp(dist.irecv, received, peer, g.group)]
             for work in dist.batch_isend_irecv(ops):
                 work.wait()
-            assert made.tolist() == [2.0 * other + 2] * 4
+            assert received.tolist() == [2.0 * peer + 2] * 4
     for work in works:
         work.wait()
     assert [x.tolist() for x in xs] == [[2.0 * i + 1] * 4 for i in range(5)]
 
 
 def a_barrier_of_another_group(device: str) -> None:
-    g, other = _Group(device), _Group(device)
+    g, second = _Group(device), _Group(device)
     x = g.full(g.rank + 1)
     if g.rank == 0:
         work = g.reduce(x)
-        dist.barrier(other.group)
+        dist.barrier(second.group)
     else:
-        dist.barrier(other.group)
+        dist.barrier(second.group)
         work = g.reduce(x)
     work.wait()
     assert x.tolist() == [3.0] * 4
 
 
 def collectives_of_cpu_tensors(device: str) -> None:
-    """Of another group, before a message and after it; and objects."""
-    g, other = _Group(device), _Group(device)
+    """Collectives of another group, before a message and after it; and objects."""
+    g, second = _Group(device), _Group(device)
     x, host = g.full(g.rank + 1), torch.ones(2)
     objects: list[Any] = [None, None]
     work: Any = g.reduce(x) if g.rank == 0 else None
-    dist.all_reduce(host, group=other.group)
+    dist.all_reduce(host, group=second.group)
     if g.rank == 0:
         g.send(g.full(5) + 1)
     else:
         assert g.recv() == [6.0] * 4
-    dist.all_gather_object(objects, g.rank, group=other.group)
+    dist.all_gather_object(objects, g.rank, group=second.group)
     work = work or g.reduce(x)
     work.wait()
     assert x.tolist() == [3.0] * 4
@@ -114,7 +113,7 @@ def collectives_of_cpu_tensors(device: str) -> None:
 
 
 def cut_before_it_is_sent(device: str) -> None:
-    """What is sent is part of the cut that waits for the collective, and the same afterwards."""
+    """The sent value is part of a cut that waits for the collective, and keeps its contents."""
     g = _Group(device)
     x, p = g.full(g.rank + 1), g.full(2)
     if g.rank == 0:
@@ -133,7 +132,7 @@ def cut_before_it_is_sent(device: str) -> None:
 
 
 def cut_with_a_later_collective(device: str) -> None:
-    """It needs a result of a cut that waits, too, and is before and behind collectives."""
+    """It needs a result of a deferred cut, and is before and behind collectives."""
     g = _Group(device)
     x, z, p = g.full(g.rank + 1), g.full(7), g.full(2)
     if g.rank == 0:
@@ -155,7 +154,7 @@ def cut_with_a_later_collective(device: str) -> None:
 
 
 def after_one_and_before_another(device: str) -> None:
-    """What is sent depends on a collective that both have called, in a cut behind one that waits."""
+    """The sent value depends on a collective that both have called, in a cut behind a deferred one."""
     g = _Group(device)
     x, z = g.full(g.rank + 1), g.full(7)
     g.reduce(x).wait()
@@ -174,7 +173,8 @@ def after_one_and_before_another(device: str) -> None:
 
 
 def reads_after_a_collective(device: str) -> None:
-    """Of a cut that waits; and twice of a pending trace, where the second takes along what the first has left."""
+    """Reads from a deferred cut; and two reads from a pending trace, where the second runs the records that the first
+    has left."""
     g = _Group(device)
     x, z, p = g.full(g.rank + 1), g.full(7), g.full(2)
     if g.rank == 0:
@@ -213,7 +213,7 @@ def more_cuts_than_wait(device: str) -> None:
 
 
 def gradients(device: str) -> None:
-    """A pipeline's: a read of one leaves no backward pass pending, so all is cut."""
+    """A pipeline's gradients: a read of one leaves no backward pass pending, so the whole trace is cut."""
     g = _Group(device)
     w, x, z = g.full(2).requires_grad_(), g.full(3).requires_grad_(), g.full(1)
     if g.rank == 0:
@@ -235,7 +235,7 @@ def gradients(device: str) -> None:
 
 
 def many_sizes(device: str) -> None:
-    """Programs of many sizes give padded results, which are copied where the script has to go on."""
+    """Programs for many sizes return padded results, which are copied where the script has to continue."""
     g = _Group(device)
     for n in (5, 6, 7, 9, 11):
         x, p = torch.ones(n).to(device), torch.ones(n).to(device)
@@ -246,9 +246,9 @@ def many_sizes(device: str) -> None:
             g.cut()
             g.send(y)
         else:
-            made = torch.zeros(n).to(device)
-            dist.recv(made, 0, group=g.group)
-            assert made.tolist() == [3.0 * i for i in range(1, n + 1)]
+            received = torch.zeros(n).to(device)
+            dist.recv(received, 0, group=g.group)
+            assert received.tolist() == [3.0 * i for i in range(1, n + 1)]
             x = x * 2
             work = g.reduce(x)
         work.wait()
@@ -256,7 +256,7 @@ def many_sizes(device: str) -> None:
 
 
 def strict(device: str) -> None:
-    """A call that returns a handle does not wait, and its `wait()` does."""
+    """An asynchronous call does not wait; its `wait()` does."""
     with lazytpu.mode("strict"):
         a_message_after_a_collective(device)
         more_cuts_than_wait(device)
@@ -274,14 +274,14 @@ def without_comparison(device: str) -> None:
         cut_before_it_is_sent(device)
 
 
-def what_waits_is_not_overwritten(device: str) -> None:
-    """A value that was computed, and that a cut which waits needs, is overwritten by one that does not wait."""
+def operands_of_deferred_cuts_are_not_overwritten(device: str) -> None:
+    """A computed value that a deferred cut needs is overwritten by a cut that is not deferred."""
     g = _Group(device)
     x, p = g.full(g.rank + 1), g.full(2)
     if g.rank == 0:
         y = p * 3
         work = g.reduce(x)
-        z = x + y if device == "tpu" else g.full(9)  # by gloo that may be too early
+        z = x + y if device == "tpu" else g.full(9)  # with gloo that may be too early
         g.cut()
         assert y.tolist() == [6.0] * 4
         y.mul_(5)
@@ -296,7 +296,7 @@ def what_waits_is_not_overwritten(device: str) -> None:
 
 
 def _waits_for_each_other(device: str) -> list[str]:
-    """A deadlock, by gloo, too."""
+    """A deadlock, with gloo, too."""
     g = _Group(device, 3)
     x = g.full(1)
     if g.rank == 0:

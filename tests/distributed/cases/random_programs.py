@@ -1,9 +1,9 @@
-"""Random programs of collectives, messages and barriers, between which each rank does what it likes. Run on all ranks:
-first with tensors of the CPU, by gloo, then on the device with ranks that diverge.
+"""Random programs of collectives, messages and barriers, between which each rank runs ops of its own. They run on all
+ranks: first with CPU tensors, over gloo, then on the device with diverging ranks.
 
-A program has one order, in which each rank finds its own calls, so that it ends. An asynchronous collective is begun by
-each of its ranks at a place of its own, with anything between that gloo does not make wait for it: messages, barriers
-and collectives of the CPU in other groups, reads, cuts.
+A program has one order, in which each rank finds its own calls, so it terminates. Each rank begins an asynchronous
+collective at a place of its own. In between it may run anything for which gloo does not wait: messages, barriers and
+CPU collectives in other groups, reads, cuts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import lazytpu
 
 LENGTH = 16  # actions
 TIMEOUT = datetime.timedelta(seconds=20)
-WORLD, SECOND, SOME, ALONE, HOST = range(5)  # groups, of which the last has collectives of the CPU alone
+WORLD, SECOND, SOME, ALONE, HOST = range(5)  # groups; the last one has only CPU collectives
 
 
 @cache
 def _groups(device: str) -> list[Any]:
-    """Two groups of all ranks, one of the first two, one of this rank alone, and another one of all."""
+    """Two groups of all ranks, one of the first two, one of this rank alone, and a third one of all."""
     size = dist.get_world_size()
     make = partial(dist.new_group, timeout=TIMEOUT, backend="gloo" if device == "cpu" else None)
     alone = [make([rank]) for rank in range(size)]
@@ -38,7 +38,7 @@ def _groups(device: str) -> list[Any]:
 
 @dataclass
 class Run:
-    """A program while it runs: its `values`, and what it has begun, by number."""
+    """A running program: its `values`, and the collectives that it has begun, by number."""
 
     device: str
     values: list[torch.Tensor]
@@ -57,82 +57,82 @@ def _alter(run: Run, at: int, by: Callable[[torch.Tensor, Any], torch.Tensor], g
 
 
 def _begin(run: Run, number: int, at: int, group: int, kind: str) -> None:
-    made = run.values[at] * (number + 1)
+    x = run.values[at] * (number + 1)
     if kind == "reduce":
-        work = dist.all_reduce(made, group=run.group(group), async_op=True)
+        work = dist.all_reduce(x, group=run.group(group), async_op=True)
     elif kind == "average":
-        work = dist.all_reduce(made, dist.ReduceOp.MAX, group=run.group(group), async_op=True)
+        work = dist.all_reduce(x, dist.ReduceOp.MAX, group=run.group(group), async_op=True)
     else:
-        whole = torch.zeros(len(made) * dist.get_world_size(run.group(group)), device=run.device)
-        work = dist.all_gather_single(whole, made, group=run.group(group), async_op=True)
-        made = whole
-    run.begun[number] = made, work
+        gathered = torch.zeros(len(x) * dist.get_world_size(run.group(group)), device=run.device)
+        work = dist.all_gather_single(gathered, x, group=run.group(group), async_op=True)
+        x = gathered
+    run.begun[number] = x, work
 
 
 def _end(run: Run, number: int, at: int) -> None:
-    made, work = run.begun.pop(number)
+    begun, work = run.begun.pop(number)
     work.wait()
     x = run.values[at]
-    run.values[at] = x * 0.5 + made[: len(x)] / (number + 2)
+    run.values[at] = x * 0.5 + begun[: len(x)] / (number + 2)
 
 
-# -- collectives that all of a group call at once
+# -- collectives that all members of a group call at once
 
 
 def _reduce(x: torch.Tensor, group: Any, op: Any) -> torch.Tensor:
-    made = x.clone()
-    dist.all_reduce(made, op, group=group)
-    return made / (2 if op == dist.ReduceOp.SUM else 1)
+    copied = x.clone()
+    dist.all_reduce(copied, op, group=group)
+    return copied / (2 if op == dist.ReduceOp.SUM else 1)
 
 
 def _reduce_later(x: torch.Tensor, group: Any) -> torch.Tensor:
-    made = x * 2
-    work: Any = dist.all_reduce(made, dist.ReduceOp.MAX, group=group, async_op=True)
-    other = x + 1
+    doubled = x * 2
+    work: Any = dist.all_reduce(doubled, dist.ReduceOp.MAX, group=group, async_op=True)
+    unrelated = x + 1
     work.wait()
-    return made - other
+    return doubled - unrelated
 
 
 def _gather(x: torch.Tensor, group: Any) -> torch.Tensor:
-    parts = [torch.zeros_like(x) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, x, group=group)
-    return torch.stack(parts).mean(0) + parts[0]
+    outputs = [torch.zeros_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(outputs, x, group=group)
+    return torch.stack(outputs).mean(0) + outputs[0]
 
 
 def _gather_whole(x: torch.Tensor, group: Any) -> torch.Tensor:
-    whole = torch.zeros(len(x) * dist.get_world_size(group), device=x.device)
-    dist.all_gather_single(whole, x, group=group)
-    return whole.roll(len(x) // 2)[: len(x)].clone()
+    output = torch.zeros(len(x) * dist.get_world_size(group), device=x.device)
+    dist.all_gather_single(output, x, group=group)
+    return output.roll(len(x) // 2)[: len(x)].clone()
 
 
 def _broadcast(x: torch.Tensor, group: Any) -> torch.Tensor:
-    made = x.clone()
-    dist.broadcast(made, group=group, group_src=dist.get_world_size(group) - 1)
-    return made
+    copied = x.clone()
+    dist.broadcast(copied, group=group, group_src=dist.get_world_size(group) - 1)
+    return copied
 
 
-# -- what goes through the host
+# -- calls that go through the host
 
 
 def _exchange(x: torch.Tensor, group: Any) -> torch.Tensor:
-    """A message to the next rank, and from the last one, at once."""
-    rank, size, made = dist.get_rank(), dist.get_world_size(), torch.empty_like(x)
+    """Send a message to the next rank, and receive one from the previous rank, at once."""
+    rank, size, received = dist.get_rank(), dist.get_world_size(), torch.empty_like(x)
     ops = [
         dist.P2POp(dist.isend, x, (rank + 1) % size, group),
-        dist.P2POp(dist.irecv, made, (rank - 1) % size, group),
+        dist.P2POp(dist.irecv, received, (rank - 1) % size, group),
     ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
-    return made
+    return received
 
 
 def _send(x: torch.Tensor, group: Any, source: int, target: int) -> torch.Tensor:
-    made = x * 1
+    copied = x * 1
     if dist.get_rank() == source:
-        dist.send(made, target, group=group)
+        dist.send(copied, target, group=group)
     else:
-        dist.recv(made, source, group=group)
-    return made
+        dist.recv(copied, source, group=group)
+    return copied
 
 
 def _objects(x: torch.Tensor, group: Any) -> torch.Tensor:
@@ -142,7 +142,7 @@ def _objects(x: torch.Tensor, group: Any) -> torch.Tensor:
 
 
 def _host(x: torch.Tensor, group: Any) -> torch.Tensor:
-    """A collective of a CPU tensor, whatever the device of the others."""
+    """A collective of a CPU tensor, whatever the device of the other ones."""
     reduced = torch.ones(2)
     dist.all_reduce(reduced, group=group)
     return x + reduced[0].item()
@@ -154,7 +154,7 @@ def _barrier(x: torch.Tensor, group: Any) -> torch.Tensor:
 
 
 def _store(x: torch.Tensor, group: Any, key: str) -> torch.Tensor:
-    """Each rank waits for the others by torch's store."""
+    """Each rank waits for the others through torch's store."""
     store: Any = dist.distributed_c10d._get_default_store()
     store.set(f"{key}/{x.device.type}/{dist.get_rank()}", "here")
     store.wait([f"{key}/{x.device.type}/{rank}" for rank in range(dist.get_world_size())])
@@ -166,7 +166,8 @@ def _store(x: torch.Tensor, group: Any, key: str) -> torch.Tensor:
 
 @dataclass
 class Flying:
-    """An asynchronous collective of a value: ranks that have `yet` to begin it, and those that have not `waited`."""
+    """An asynchronous collective of a value: the ranks that have `yet` to begin it, and the ranks that have not
+    `waited`."""
 
     number: int
     at: int
@@ -177,7 +178,7 @@ class Flying:
 
 
 class Program:
-    """Its `calls` in their order, each with the ranks that make it."""
+    """A program: its `calls` in order, each with the ranks that make it."""
 
     def __init__(self, seed: int, size: int):
         self.random = random.Random(seed)
@@ -197,7 +198,7 @@ class Program:
         return {0, 1} if group == SOME else self.every
 
     def _open(self) -> None:
-        """One more collective, which one rank begins."""
+        """Add a collective, which one rank begins."""
         group = self.random.choice((WORLD, WORLD, SECOND, SOME))
         members, kind = self._members(group), self.random.choice(("reduce", "average", "gather"))
         self.flying.append(Flying(self.count, self.random.randrange(3), group, kind, set(members), set(members)))
@@ -205,12 +206,12 @@ class Program:
         self._catch_up(self.random.choice(sorted(members)), len(self.flying))
 
     def _catch_up(self, rank: int, count: int) -> None:
-        """A rank begins so many of the oldest, in their order: it has one order of all collectives of the device."""
-        for each in self.flying[:count]:
-            if rank in each.yet:
-                each.yet.remove(rank)
+        """Let a rank begin `count` of the oldest, in order: it has one order of all collectives of the device."""
+        for item in self.flying[:count]:
+            if rank in item.yet:
+                item.yet.remove(rank)
                 self.calls.append(
-                    ([rank], partial(_begin, number=each.number, at=each.at, group=each.group, kind=each.kind))
+                    ([rank], partial(_begin, number=item.number, at=item.at, group=item.group, kind=item.kind))
                 )
 
     def _go_on(self) -> None:
@@ -221,15 +222,15 @@ class Program:
             self._catch_up(rank, len(self.flying) if count is None else count)
 
     def _wait(self) -> None:
-        """Some ranks wait for one of them, which all have begun by then."""
+        """Let some ranks wait for a collective, which all have begun by then."""
         if self.flying:
             place = self.random.randrange(len(self.flying))
-            each = self.flying[place]
+            item = self.flying[place]
             self._begin_all(place + 1)
-            for rank in self.random.sample(sorted(each.waited), self.random.randrange(1, len(each.waited) + 1)):
-                each.waited.remove(rank)
-                self.calls.append(([rank], partial(_end, number=each.number, at=each.at)))
-            self.flying = [each for each in self.flying if each.waited]
+            for rank in self.random.sample(sorted(item.waited), self.random.randrange(1, len(item.waited) + 1)):
+                item.waited.remove(rank)
+                self.calls.append(([rank], partial(_end, number=item.number, at=item.at)))
+            self.flying = [item for item in self.flying if item.waited]
 
     def _local(self) -> None:
         at = self.random.randrange(3)
@@ -237,7 +238,7 @@ class Program:
         self.calls.append(([self.random.randrange(self.size)], partial(_alter, at=at, by=change)))
 
     def _sync(self) -> None:
-        """A collective that its ranks wait for, and so for all before it."""
+        """Add a collective for which its ranks wait, and so for all before it."""
         self._begin_all()
         group = self.random.choice((WORLD, WORLD, SECOND, SOME, ALONE))
         kinds = (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN)
@@ -247,7 +248,7 @@ class Program:
         self.calls.append((self._members(group), partial(_alter, at=self.random.randrange(3), by=by, group=group)))
 
     def _meet(self, key: str) -> None:
-        """Ranks meet on the host, with anything begun before."""
+        """Let ranks meet on the host, with any collectives begun before."""
         by: Any = self.random.choice((_exchange, None, None, _objects, _host, _barrier, partial(_store, key=key)))
         who, group = self.every, HOST
         if by is None:
@@ -258,7 +259,7 @@ class Program:
 
 
 def _diverge(own: random.Random, values: list[torch.Tensor], quiet: bool) -> None:
-    """What one rank does by itself; it waits for all that runs if `quiet`: nothing was begun that has no end."""
+    """Run ops on one rank only; it waits for all running work if `quiet`, when no begun collective is unfinished."""
     chosen = values[own.randrange(len(values))]
     match own.randrange(10):
         case 0:
@@ -284,8 +285,8 @@ def _diverge(own: random.Random, values: list[torch.Tensor], quiet: bool) -> Non
 
 
 def run(seed: int) -> None:
-    """One program. Deadlocks end by the timeout of the groups, with an error."""
-    rank, own = dist.get_rank(), random.Random(f"{seed} {dist.get_rank()}")
+    """Run one program. A deadlock ends with an error, by the timeout of the groups."""
+    rank, choices = dist.get_rank(), random.Random(f"{seed} {dist.get_rank()}")
     program = Program(seed, dist.get_world_size())
     size = program.random.choice((4, 6, 32))
     start = [torch.arange(float(size)) * (i + 1) / size + rank for i in range(3)]
@@ -295,10 +296,10 @@ def run(seed: int) -> None:
             for who, call in program.calls:
                 if rank in who:
                     if which is actual:
-                        _diverge(own, actual.values, quiet=not actual.begun)
+                        _diverge(choices, actual.values, quiet=not actual.begun)
                     call(which)
         order = list(range(3))
-        own.shuffle(order)
+        choices.shuffle(order)
         for at in order:
             torch.testing.assert_close(actual.values[at].cpu(), expected.values[at], rtol=1e-5, atol=1e-5)
     dist.barrier()

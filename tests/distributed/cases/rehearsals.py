@@ -1,4 +1,4 @@
-"""Rehearsed steps in a process group: the programs that really run, and a training that goes on as without them. Each
+"""Rehearsed steps in a process group: they list the programs that really run, and do not affect the training. Each
 function runs on all ranks."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _model() -> torch.nn.Sequential:
 
 
 def _training(kind: str) -> Step:
-    """A step with the state that each kind keeps."""
+    """Return a training step with the state of each kind."""
     size, rank = dist.get_world_size(), dist.get_rank()
     x = torch.linspace(-1, 1, 64).reshape(8, 8).chunk(size)[rank].to("tpu")
     model = _model().to("tpu")
@@ -54,7 +54,7 @@ def _training(kind: str) -> Step:
     running, static = torch.zeros((), device="tpu"), torch.zeros_like(x)
 
     def step() -> torch.Tensor:
-        static.copy_(x)  # a whole copy shares the value of x
+        static.copy_(x)  # a copy of the whole tensor shares the value of x
         loss = call(static).square().mean()
         loss.backward()
         if kind == "all_reduce":
@@ -71,7 +71,7 @@ def _training(kind: str) -> Step:
 
 @contextmanager
 def _launches() -> Iterator[list[Any]]:
-    """The programs that are launched inside."""
+    """Return the programs that are launched inside."""
     seen: list[Any] = []
     originals = {name: getattr(Compiled, name) for name in ("launch", "launch_watched")}
 
@@ -92,7 +92,7 @@ def _launches() -> Iterator[list[Any]]:
 
 
 def _launched(step: Step) -> int:
-    """How many programs two more calls of a step launch, halved."""
+    """Return half the number of programs that two more calls of a step launch."""
     lazytpu.sync()
     with _launches() as seen:
         results = [step(), step()]
@@ -126,7 +126,7 @@ def trainings_go_on() -> None:
 
 
 def on_one_rank() -> None:
-    """A rehearsal launches nothing, so that the other ranks need not take part."""
+    """A rehearsal launches nothing, so the other ranks need not take part."""
     step = _training("ddp")
     step()
     if dist.get_rank() == 0:
@@ -135,24 +135,24 @@ def on_one_rank() -> None:
 
 
 def collectives_write() -> None:
-    """Into tensors whole, in part, and of other dtypes: what they held is there again."""
+    """They write to whole tensors, slices, and other dtypes; afterwards the previous contents are restored."""
     size = dist.get_world_size()
-    whole, part = torch.arange(4.0, device="tpu"), torch.arange(8.0, device="tpu")
+    full, sliced = torch.arange(4.0, device="tpu"), torch.arange(8.0, device="tpu")
     gathered = [torch.full((4,), 7.0, device="tpu") for _ in range(size)]
     pairs = torch.full((2,), 1 + 2j, device="tpu")
     sharded = distribute_tensor(torch.arange(8.0), init_device_mesh("tpu", (size,)), [Shard(0)])
 
     def step() -> None:
-        dist.all_reduce(whole)
-        dist.all_reduce(part[::2])
-        dist.all_gather(gathered, whole)
+        dist.all_reduce(full)
+        dist.all_reduce(sliced[::2])
+        dist.all_gather(gathered, full)
         dist.broadcast(pairs, 0)
-        whole.add_(1)
+        full.add_(1)
         sharded.mul_(2)
-        dist.all_reduce(whole, async_op=True).wait()
+        dist.all_reduce(full, async_op=True).wait()
 
-    held = copy.deepcopy((whole, part, gathered, pairs))
+    before = copy.deepcopy((full, sliced, gathered, pairs))
     rehearse(step)
-    torch.testing.assert_close((whole, part, gathered, pairs), held, rtol=0, atol=0)
+    torch.testing.assert_close((full, sliced, gathered, pairs), before, rtol=0, atol=0)
     torch.testing.assert_close(sharded.full_tensor().cpu(), torch.arange(8.0), rtol=0, atol=0)
     assert wiring.ENGINE is not None

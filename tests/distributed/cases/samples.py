@@ -1,4 +1,4 @@
-"""What the cases of collectives send: each rank knows the data of all."""
+"""The tensors that the cases of collectives send: each rank knows the tensors of all ranks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 def sample_of(rank: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """The data of a rank, on the CPU."""
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(rank)) * 3
+    """Return the tensor of a rank, on the CPU."""
+    sample = torch.randn(shape, generator=torch.Generator().manual_seed(rank)) * 3
     if dtype.is_complex:
-        return torch.complex(made, made.flip(0) if made.dim() else made).to(dtype)
-    return made.abs().to(dtype) if dtype == torch.uint8 else made.to(dtype)
+        return torch.complex(sample, sample.flip(0) if sample.dim() else sample).to(dtype)
+    return sample.abs().to(dtype) if dtype == torch.uint8 else sample.to(dtype)
 
 
 def samples_of_all(dtype: torch.dtype, *shape: int) -> list[torch.Tensor]:
-    """The data of all ranks, on the CPU."""
+    """Return the tensors of all ranks, on the CPU."""
     return [sample_of(rank, dtype, *shape) for rank in range(dist.get_world_size())]
 
 
 def own(samples: list[torch.Tensor]) -> torch.Tensor:
-    """That of this rank, on the device."""
+    """Return the tensor of this rank, on the device."""
     return samples[dist.get_rank()].to("tpu")

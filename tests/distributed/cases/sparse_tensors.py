@@ -11,8 +11,8 @@ from torch.distributed import ReduceOp
 
 
 def sparse() -> None:
-    """As gloo sums them on the CPU: of other lengths on each rank, and without elements; and their average. What has no
-    such collective says what to do."""
+    """Sums and averages as gloo computes them on the CPU: with different lengths per rank, and without elements.
+    Unsupported collectives raise an error with a remedy."""
     rank = dist.get_rank()
     make = functools.partial(torch.sparse_coo_tensor, check_invariants=False)
     for sample in (
@@ -30,13 +30,13 @@ def sparse() -> None:
         dist.broadcast(mine, 0)
     with pytest.raises(RuntimeError, match=r"all_reduce of sparse tensors has no ReduceOp\.MAX"):
         dist.all_reduce(mine, ReduceOp.MAX)
-    other = make(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1), (2 + rank,)).to("tpu")
+    mismatched = make(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1), (2 + rank,)).to("tpu")
     with pytest.raises(ValueError, match=r"rank 0: \[2\], 1 of them sparse; rank 1: \[3\]"):
-        dist.all_reduce(other)
+        dist.all_reduce(mismatched)
 
 
 def sparse_gradients() -> None:
-    """Of an embedding, by DistributedDataParallel: as on the CPU."""
+    """Sparse gradients of an embedding under DistributedDataParallel, compared with the CPU."""
     losses: list[list[float]] = []
     for device in ("cpu", "tpu"):
         torch.manual_seed(0)

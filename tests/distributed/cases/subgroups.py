@@ -11,7 +11,8 @@ from torch.distributed.fsdp import fully_shard
 
 
 def groups() -> None:
-    """Two groups at once, one in another order than the ranks', all, halves by splitting, and one of gloo."""
+    """Two groups at once, one of them in another order than the ranks, all ranks, halves by splitting, and a gloo
+    group."""
     rank = dist.get_rank()
     pairs: list[Any] = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     mine = torch.tensor([float(rank)], device="tpu")
@@ -19,9 +20,9 @@ def groups() -> None:
     assert mine.tolist() == [[2.0], [4.0]][rank % 2]
     three: Any = dist.new_group([3, 0, 1])
     if rank != 2:
-        whole = torch.zeros(3, device="tpu")
-        dist.all_gather_single(whole, torch.tensor([float(rank)], device="tpu"), group=three)
-        assert whole.tolist() == [float(member) for member in dist.get_process_group_ranks(three)]
+        gathered = torch.zeros(3, device="tpu")
+        dist.all_gather_single(gathered, torch.tensor([float(rank)], device="tpu"), group=three)
+        assert gathered.tolist() == [float(member) for member in dist.get_process_group_ranks(three)]
         sent = torch.tensor([float(rank)], device="tpu")
         dist.broadcast(sent, 3, group=three)
         assert sent.tolist() == [3.0]
@@ -40,7 +41,7 @@ def groups() -> None:
 
 
 def hybrid_sharding() -> None:
-    """FSDP2 on a mesh of replicas and shards: gradients are those of all data."""
+    """FSDP2 on a mesh of replicas and shards: gradients are computed over all data."""
     mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     torch.manual_seed(0)
     model, alone = torch.nn.Linear(8, 4).to("tpu"), torch.nn.Linear(8, 4)
@@ -62,9 +63,9 @@ def many() -> None:
     total = x.clone()
     dist.all_reduce(total)
     assert total.tolist() == [size * (size - 1) / 2] * 3
-    whole = torch.zeros(size * 3, device="tpu")
-    dist.all_gather_single(whole, x)
-    assert whole.tolist() == [float(r) for r in range(size) for _ in range(3)]
+    gathered = torch.zeros(size * 3, device="tpu")
+    dist.all_gather_single(gathered, x)
+    assert gathered.tolist() == [float(r) for r in range(size) for _ in range(3)]
     halves: list[Any] = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
     half = torch.ones(2, device="tpu")
     dist.all_reduce(half, group=halves[rank % 2])
@@ -78,8 +79,8 @@ def many() -> None:
         work.wait()
     assert came.tolist() == [float((rank - 1) % size)] * 3
     sent = torch.arange(size * (size + 1) / 2, device="tpu") + 100 * rank
-    parts = torch.zeros(size * (rank + 1), device="tpu")
-    dist.all_to_all_single(parts, sent, [rank + 1] * size, list(range(1, size + 1)))
+    received = torch.zeros(size * (rank + 1), device="tpu")
+    dist.all_to_all_single(received, sent, [rank + 1] * size, list(range(1, size + 1)))
     before = rank * (rank + 1) // 2
-    assert parts.tolist() == [100.0 * r + before + i for r in range(size) for i in range(rank + 1)]
+    assert received.tolist() == [100.0 * r + before + i for r in range(size) for i in range(rank + 1)]
     dist.barrier()

@@ -1,4 +1,5 @@
-"""Training by torch's own wrappers, with the losses and parameters of one process. Each function runs on both ranks."""
+"""Training by torch's own wrappers, compared with the losses and parameters of one process. Each function runs on both
+ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _data() -> torch.Tensor:
 
 
 def _train(model: torch.nn.Module, x: torch.Tensor, diverging: bool = False) -> list[float]:
-    """The losses of some steps. With `diverging`, rank 0 reads and computes what rank 1 does not."""
+    """Return the losses of some steps. With `diverging`, rank 0 reads and computes more than rank 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     losses: list[torch.Tensor] = []
     for step in range(STEPS):
@@ -83,13 +84,13 @@ def ddp() -> None:
 
 
 def _check_steady(model: torch.nn.Module) -> None:
-    """After three steps, one is one cut, and compiles nothing. It launches its collectives, and one program before,
+    """After three steps, a step is one cut, and compiles nothing. It launches its collectives, and one program before,
     between and after them."""
     x, optimizer = _part(), torch.optim.AdamW(model.parameters(), lr=0.05)
     for _ in range(3):
         _step(model, x, optimizer)
     warm, (launched, collectives) = lazytpu.metrics(), _counts()
-    with pytest.MonkeyPatch.context() as patch:  # on a busy machine others wait long enough to have it cut
+    with pytest.MonkeyPatch.context() as patch:  # on a busy machine, waiting ranks would have it cut
         patch.setattr(world.World, "_cut", lambda *trace: None)
         for _ in range(2):
             _step(model, x, optimizer)
@@ -104,7 +105,7 @@ def _check_steady(model: torch.nn.Module) -> None:
 
 
 def _counts() -> tuple[int, int]:
-    """How many programs were launched, and how many collectives of all processes are among them."""
+    """Return how many programs were launched, and how many of them are collectives of all processes."""
     engine, group = wiring.ENGINE, dist.distributed_c10d._get_default_group()
     assert engine is not None
     return engine.launched(), group._get_sequence_number_for_group()
@@ -126,7 +127,7 @@ def ddp_static_graph() -> None:
 
 
 def ddp_unused_parameters() -> None:
-    """Each rank leaves out a layer of its own, and one that nobody uses."""
+    """Each rank omits a different layer, and both omit a third one."""
     _data_parallel(find_unused_parameters=True)
 
     class Branches(torch.nn.Module):
@@ -143,9 +144,9 @@ def ddp_unused_parameters() -> None:
     x = torch.ones(2, 4)
     for _ in range(2):
         model(x.to("tpu"), dist.get_rank()).sum().backward()
-        for rank, each in enumerate(alone):
-            each(x, rank).sum().backward()
-    for got, *wanted in zip(model.module.parameters(), *(each.parameters() for each in alone), strict=True):
+        for rank, branch in enumerate(alone):
+            branch(x, rank).sum().backward()
+    for got, *wanted in zip(model.module.parameters(), *(branch.parameters() for branch in alone), strict=True):
         grads = [parameter.grad for parameter in wanted if parameter.grad is not None]
         assert (got.grad is None) == (not grads)
         if got.grad is not None:
@@ -161,7 +162,7 @@ def ddp_diverging() -> None:
 
 
 def ddp_no_sync() -> None:
-    """Two halves of the data, of which only the second is reduced."""
+    """Two halves of the data; only the second is reduced."""
     model = DistributedDataParallel(_model().to("tpu"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     losses: list[float] = []
@@ -169,12 +170,12 @@ def ddp_no_sync() -> None:
         optimizer.zero_grad()
         first, second = _part().chunk(2)
         with model.no_sync():
-            one = model(first).pow(2).mean() / 2
-            one.backward()
+            loss = model(first).pow(2).mean() / 2
+            loss.backward()
         two = model(second).pow(2).mean() / 2
         two.backward()
         optimizer.step()
-        losses.append((one + two).item())
+        losses.append((loss + two).item())
     _check(model, losses, model.module)
 
 
@@ -227,7 +228,7 @@ def fsdp2_mixed_precision() -> None:
 
 
 def tensor_parallel() -> None:
-    """Of a whole model, and of one layer of it, so that the optimizer has DTensors and tensors."""
+    """Tensor parallelism of a whole model, and of one layer of it, so that the optimizer has DTensors and tensors."""
     mesh = init_device_mesh("tpu", (2,))
     plans: list[Any] = [{"0": ColwiseParallel(), "2": RowwiseParallel()}]
     plans.append({"0": ColwiseParallel(output_layouts=Replicate())})
@@ -245,14 +246,14 @@ def dtensors() -> None:
     """Shards of even and uneven sizes, redistributed and multiplied."""
     mesh = init_device_mesh("tpu", (2,))
     for rows in (4, 5):
-        whole = torch.randn(rows, 6, generator=torch.Generator().manual_seed(3))
-        sharded = distribute_tensor(whole.to("tpu"), mesh, [Shard(0)])
-        torch.testing.assert_close(_whole(sharded).cpu(), whole)
-        other = sharded.redistribute(mesh, [Shard(1)])
-        torch.testing.assert_close(_whole(other).cpu(), whole)
-        product = sharded @ distribute_tensor(whole.t().contiguous().to("tpu"), mesh, [Replicate()])
-        torch.testing.assert_close(_whole(product).cpu(), whole @ whole.t())
-        torch.testing.assert_close(_whole(sharded.sum()).cpu(), whole.sum())
+        full = torch.randn(rows, 6, generator=torch.Generator().manual_seed(3))
+        sharded = distribute_tensor(full.to("tpu"), mesh, [Shard(0)])
+        torch.testing.assert_close(_whole(sharded).cpu(), full)
+        redistributed = sharded.redistribute(mesh, [Shard(1)])
+        torch.testing.assert_close(_whole(redistributed).cpu(), full)
+        product = sharded @ distribute_tensor(full.t().contiguous().to("tpu"), mesh, [Replicate()])
+        torch.testing.assert_close(_whole(product).cpu(), full @ full.t())
+        torch.testing.assert_close(_whole(sharded.sum()).cpu(), full.sum())
 
 
 def functional_collectives() -> None:

@@ -22,24 +22,24 @@ def _exchanged(tensors: list[torch.Tensor], sizes: list[list[int]]) -> None:
 
 
 def unequal_parts() -> None:
-    """Of every dtype, and with parts, rows and tensors that are empty."""
+    """Every dtype, and parts, rows and tensors that are empty."""
     one_byte = (torch.bool, torch.float8_e4m3fn, torch.float8_e5m2)
     for dtype in (*FLOATS, *INTEGERS, torch.complex64, torch.complex128, *one_byte):
         for sizes in ([[1, 3], [2, 2]], [[0, 4], [1, 3]]):
             _exchanged(samples_of_all(dtype, 4, 2), sizes)
     for sizes in ([[0, 0], [3, 1]], [[2, 0], [0, 1]], [[0, 0], [0, 0]], [[2, 2], [2, 2]], [[17, 40], [3, 0]]):
-        for rest in ((), (3, 2), (0,)):
-            samples = [sample_of(i, torch.float32, sum(row), *rest) for i, row in enumerate(sizes)]
+        for row_shape in ((), (3, 2), (0,)):
+            samples = [sample_of(i, torch.float32, sum(row), *row_shape) for i, row in enumerate(sizes)]
             _exchanged(samples, sizes)
     rank = dist.get_rank()
-    shapes = [[(2, 3), (4,)], [(), (0, 2)]]  # of what rank i sends to rank j
+    shapes = [[(2, 3), (4,)], [(), (0, 2)]]  # shapes that rank i sends to rank j
     for dtype in (torch.float32, torch.complex64, torch.bool, torch.float8_e4m3fn):
         sent = [[sample_of(2 * i + j, torch.float32, *shapes[i][j]).to(dtype) for j in range(2)] for i in range(2)]
         got = [torch.zeros(shapes[i][rank], dtype=dtype, device="tpu") for i in range(2)]
-        dist.all_to_all(got, [part.to("tpu") for part in sent[rank]])
-        for part, parts in zip(got, sent, strict=True):
-            assert torch.equal(part.cpu().reshape(-1).view(torch.uint8), parts[rank].reshape(-1).view(torch.uint8))
-    turned = torch.arange(6.0, device="tpu").reshape(2, 3).T  # rows that do not lie one after the other
+        dist.all_to_all(got, [received.to("tpu") for received in sent[rank]])
+        for part, expected in zip(got, sent, strict=True):
+            assert torch.equal(part.cpu().reshape(-1).view(torch.uint8), expected[rank].reshape(-1).view(torch.uint8))
+    turned = torch.arange(6.0, device="tpu").reshape(2, 3).T  # rows that are not adjacent in memory
     wide = torch.zeros(3, 4, device="tpu")
     sizes = [2, 1] if rank == 0 else [1, 2]
     dist.all_to_all_single(wide[:, :2], turned, sizes, sizes)
@@ -47,16 +47,16 @@ def unequal_parts() -> None:
 
 
 def sizes_of_parts_that_change() -> None:
-    """The next sizes of tensors of equal shapes compile nothing."""
+    """Other sizes of tensors of equal shapes compile nothing."""
     compiled: list[int] = []
-    for first in (17, 18, 17):  # which fill up to 18
+    for first in (17, 18, 17):  # padded to 18
         _exchanged(samples_of_all(torch.float32, 32, 1), [[first, 32 - first], [32 - first, first]])
         compiled.append(lazytpu.metrics()["compiles"])
     assert len(set(compiled)) == 1, compiled
 
 
 def parts_that_disagree() -> None:
-    """An error on both ranks, which can go on."""
+    """An error on both ranks, which can continue afterwards."""
     rank = dist.get_rank()
     x, got = torch.ones(4, device="tpu"), torch.zeros(4, device="tpu")
     with pytest.raises(ValueError, match="rank 0 sends 3 to rank 1, which expects 2"):

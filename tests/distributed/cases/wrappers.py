@@ -1,4 +1,4 @@
-"""More of torch's ways to train in parallel. Each function runs on both ranks."""
+"""More of torch's wrappers for parallel training. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def fsdp1() -> None:
 
 
 def fsdp1_state_dicts() -> None:
-    """Of all parameters on the CPU, of rank 0 alone, as scripts save them; training goes on, tied parameters too."""
-    whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    """State dicts of all parameters on the CPU, and on rank 0 alone, as scripts save them; training continues, with
+    tied parameters, too."""
+    full_on_rank_0 = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
     is_first = dist.get_rank() == 0
     for use_orig_params in (False, True):
         torch.manual_seed(0)
@@ -59,7 +60,7 @@ def fsdp1_state_dicts() -> None:
         model = FullyShardedDataParallel(inner, device_id=torch.device("tpu"), use_orig_params=use_orig_params)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         for _ in range(2):
-            with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
+            with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, full_on_rank_0):
                 torch.testing.assert_close(dict(model.state_dict()), wanted if is_first else {})
             optimizer.zero_grad()
             model(torch.ones(2, 5, device="tpu")).sum().backward()
@@ -76,17 +77,17 @@ def fsdp1_state_dicts() -> None:
 
 
 def fsdp1_by_local_rank() -> None:
-    """The device of a rank by its number, which scripts for CUDA give, of modules that are there and that are not."""
+    """The device of a rank by its index, as in scripts for CUDA, for modules on the device and on the CPU."""
     device = torch.device("tpu", int(os.environ["LOCAL_RANK"]))
-    there = FullyShardedDataParallel(torch.nn.Linear(2, 2).to(device), device_id=device.index)
+    wrapped = FullyShardedDataParallel(torch.nn.Linear(2, 2).to(device), device_id=device.index)
     moved = FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=device)
-    for model in (there, moved):
+    for model in (wrapped, moved):
         assert model(torch.ones(1, 2, device=device)).shape == (1, 2)
         assert next(model.parameters()).device.type == "tpu"
 
 
 def fsdp2_offloaded() -> None:
-    """Parameters, gradients and the optimizer on the CPU, pinned or not; its collectives there go over gloo."""
+    """Parameters, gradients and the optimizer on the CPU, pinned or not; their collectives go through gloo."""
     expected = _train(_model(), _data())
     for pinned in (True, False):
         model = _model()
@@ -98,7 +99,7 @@ def fsdp2_offloaded() -> None:
 
 
 def fsdp2_made_on_meta() -> None:
-    """Parameters that have no memory until they are sharded."""
+    """Parameters without memory until they are sharded."""
     with torch.device("meta"):
         model = _model()
     fully_shard(model)
@@ -109,22 +110,23 @@ def fsdp2_made_on_meta() -> None:
 
 
 def synchronized_batch_norm() -> None:
-    """Statistics of all ranks, which have parts of unequal sizes, as in one process; a half-precision input, too."""
+    """Statistics over all ranks, which have parts of unequal sizes, compared with one process; also for half
+    precision."""
     rank, sizes = dist.get_rank(), [5, 3]
     data = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(2)) * 3 + 1
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
         alone = torch.nn.BatchNorm1d(4)
         mine = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone)).to("tpu")
-        whole = data.clone().requires_grad_()
-        part = data.split(sizes)[rank].to("tpu", dtype).requires_grad_()
+        full = data.clone().requires_grad_()
+        shard = data.split(sizes)[rank].to("tpu", dtype).requires_grad_()
         for _ in range(2):
-            wanted, got = alone(whole), mine(part)
+            wanted, got = alone(full), mine(shard)
             wanted.pow(3).sum().backward()
             got.pow(3).sum().backward()
-        assert whole.grad is not None and part.grad is not None and got.dtype == dtype
+        assert full.grad is not None and shard.grad is not None and got.dtype == dtype
         close = functools.partial(torch.testing.assert_close, rtol=tolerance, atol=20 * tolerance, check_dtype=False)
         close(got.cpu(), wanted.split(sizes)[rank])
-        close(part.grad.cpu(), whole.grad.split(sizes)[rank])
+        close(shard.grad.cpu(), full.grad.split(sizes)[rank])
         for got_state, wanted_state in zip(mine.buffers(), alone.buffers(), strict=True):
             close(got_state.cpu(), wanted_state)
         for parameter, wanted_parameter in zip(mine.parameters(), alone.parameters(), strict=True):
@@ -147,7 +149,7 @@ def sharded_optimizer() -> None:
 
 
 def compiled() -> None:
-    """`torch.compile` of the model inside DDP."""
+    """`torch.compile` of a model inside DDP."""
     model = _model().to("tpu")
     parallel = DistributedDataParallel(torch.compile(model))
     _check(parallel, _train(parallel, _part()), model)
@@ -160,30 +162,30 @@ def compiled_and_sharded() -> None:
 
 
 def pipelines() -> None:
-    """Two stages, four microbatches: the gradients are those of the whole batch."""
-    rank, whole = dist.get_rank(), _model()
+    """Two stages, four microbatches: the gradients equal those of the whole batch."""
+    rank, reference = dist.get_rank(), _model()
     for schedule in (ScheduleGPipe, Schedule1F1B):
-        layers = copy.deepcopy(whole)
-        part = (layers[2:] if rank else layers[:2]).to("tpu")
-        stage = PipelineStage(part, rank, 2, torch.device("tpu"))
+        layers = copy.deepcopy(reference)
+        stage_module = (layers[2:] if rank else layers[:2]).to("tpu")
+        stage = PipelineStage(stage_module, rank, 2, torch.device("tpu"))
         run: Any = schedule(stage, n_microbatches=4, loss_fn=lambda y, target: (y - target).pow(2).mean())
         if rank == 0:
             run.step(_data().to("tpu"))
         else:
             run.step(target=torch.zeros(8, 8, device="tpu"))
-        alone = copy.deepcopy(whole)
+        alone = copy.deepcopy(reference)
         alone(_data()).pow(2).mean().backward()
-        for got, wanted in zip(part.parameters(), (alone[2:] if rank else alone[:2]).parameters(), strict=True):
+        for got, wanted in zip(stage_module.parameters(), (alone[2:] if rank else alone[:2]).parameters(), strict=True):
             assert got.grad is not None and wanted.grad is not None
             torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=1e-4, atol=1e-5)
 
 
 def interleaved_pipeline() -> None:
-    """Two stages on each rank, which take turns."""
+    """Two stages on each rank, which run alternately."""
     rank = dist.get_rank()
     torch.manual_seed(0)
-    whole = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])
-    layers = [copy.deepcopy(whole[i]).to("tpu") for i in (rank, rank + 2)]
+    reference = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])
+    layers = [copy.deepcopy(reference[i]).to("tpu") for i in (rank, rank + 2)]
     stages = [
         PipelineStage(layer, i, 4, torch.device("tpu")) for layer, i in zip(layers, (rank, rank + 2), strict=True)
     ]
@@ -192,15 +194,15 @@ def interleaved_pipeline() -> None:
         run.step(_data().to("tpu"))
     else:
         run.step(target=torch.zeros(8, 8, device="tpu"))
-    whole(_data()).pow(2).mean().backward()
+    reference(_data()).pow(2).mean().backward()
     for layer, i in zip(layers, (rank, rank + 2), strict=True):
-        grad, expected = layer.weight.grad, whole[i].weight.grad
+        grad, expected = layer.weight.grad, reference[i].weight.grad
         assert isinstance(grad, torch.Tensor)
         torch.testing.assert_close(grad.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 def checkpoints_of_shards() -> None:
-    """Saved, also asynchronously, and loaded into another model and optimizer."""
+    """Checkpoints are saved, also asynchronously, and loaded into another model and optimizer."""
     where: list[Any] = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(where)
 
@@ -217,11 +219,11 @@ def checkpoints_of_shards() -> None:
     save(states, checkpoint_id=f"{where[0]}/one")
     async_save(states, checkpoint_id=f"{where[0]}/two").result()  # pyright: ignore[reportAttributeAccessIssue]
     for name in ("one", "two"):
-        other, another = made()
-        loaded: dict[str, Any] = dict(zip(("model", "optimizer"), get_state_dict(other, another), strict=True))
+        restored, another = made()
+        loaded: dict[str, Any] = dict(zip(("model", "optimizer"), get_state_dict(restored, another), strict=True))
         load(loaded, checkpoint_id=f"{where[0]}/{name}")
-        set_state_dict(other, another, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
-        for got, wanted in zip(other.parameters(), model.parameters(), strict=True):
+        set_state_dict(restored, another, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
+        for got, wanted in zip(restored.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(got.full_tensor().cpu(), wanted.full_tensor().cpu())
     dist.barrier()
     if dist.get_rank() == 0:
@@ -258,7 +260,7 @@ def sequence_parallel() -> None:
 
 
 def checkpoints_of_dtensors() -> None:
-    """Activation checkpointing of functions of DTensors, both kinds and with a policy, compiled, and beside FSDP2."""
+    """Activation checkpointing of functions of DTensors, both kinds and with a policy, compiled, and with FSDP2."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     rows = torch.arange(16.0).reshape(4, 4) / 8
     plain = rows.clone().requires_grad_()
@@ -296,7 +298,7 @@ def checkpoints_of_dtensors() -> None:
 
 
 def checkpointed_blocks() -> None:
-    """Blocks that are sharded by FSDP2, with tensor parallelism inside, and computed again in the backward pass."""
+    """Blocks that are sharded by FSDP2, with tensor parallelism inside, and recomputed in the backward pass."""
     mesh = init_device_mesh("tpu", (dist.get_world_size(),))
     for reentrant in (False, True):
         torch.manual_seed(0)
@@ -309,5 +311,5 @@ def checkpointed_blocks() -> None:
         for model in (parallel, sharded):
             start = x.to("tpu").requires_grad_()
             checkpoint(model, start * 1, use_reentrant=reentrant).square().sum().backward()
-            for own, other in zip(model.parameters(), wanted.parameters(), strict=True):
-                torch.testing.assert_close(cast("DTensor", own.grad).full_tensor().cpu(), other.grad)
+            for actual, expected in zip(model.parameters(), wanted.parameters(), strict=True):
+                torch.testing.assert_close(cast("DTensor", actual.grad).full_tensor().cpu(), expected.grad)

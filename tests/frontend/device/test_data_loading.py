@@ -1,4 +1,5 @@
-"""torch.utils.data: loaders with and without workers, pinned, collated on the device, and what a worker may not do."""
+"""torch.utils.data: loaders with and without workers, pinned, collated on the device, and the error of device use in a
+worker."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, random_split
 
-# jax's, at each fork; lazytpu switches it off, and pytest on again
+# jax warns at each fork; lazytpu disables the warning, and pytest enables it again
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
@@ -29,7 +30,7 @@ class Rows(Dataset[Any]):
 
 
 class OnDevice(Dataset[torch.Tensor]):
-    """Items made on the device: not for workers."""
+    """Items created on the device: not for workers."""
 
     def __len__(self) -> int:
         return 4
@@ -48,8 +49,8 @@ def test_batches_come_to_the_device(workers: int, pinned: bool) -> None:
         for batch in loader:
             assert type(batch["row"]) is Row
             x = batch["row"].x.to("tpu", non_blocking=True)
-            part = batch["parts"][1].to("tpu", non_blocking=True)
-            batches.extend((part - x + x[:, :1]).sum(1).tolist())
+            column = batch["parts"][1].to("tpu", non_blocking=True)
+            batches.extend((column - x + x[:, :1]).sum(1).tolist())
         assert batches == [3.0 + 3 * i for i in range(8)]
 
 
@@ -70,8 +71,8 @@ def test_items_on_the_device_without_workers() -> None:
 def test_datasets_of_device_tensors() -> None:
     x = torch.arange(10.0).to("tpu")
     data = TensorDataset(x, x * 2)
-    one, other = random_split(data, [7, 3], generator=torch.Generator().manual_seed(0))
-    seen = [v for part in (one, other) for a, b in DataLoader(part, batch_size=4) for v in (b - a).tolist()]
+    first, second = random_split(data, [7, 3], generator=torch.Generator().manual_seed(0))
+    seen = [v for subset in (first, second) for a, b in DataLoader(subset, batch_size=4) for v in (b - a).tolist()]
     assert sorted(seen) == [float(i) for i in range(10)]
 
 

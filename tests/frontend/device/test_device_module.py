@@ -33,7 +33,7 @@ def test_one_device() -> None:
         tpu.synchronize("cpu")
 
 
-def test_asking_starts_nothing() -> None:
+def test_queries_do_not_start_the_engine() -> None:
     code = """
 import sys, torch, lazytpu
 t = torch.tpu
@@ -140,7 +140,7 @@ def test_data_parallel_over_one_device() -> None:
     assert model.module.weight.grad.tolist() == [[4.0] * 3] * 2
 
 
-def test_capability_is_what_the_accelerator_says() -> None:
+def test_capability_equals_the_accelerators() -> None:
     capability = tpu.get_device_capability("tpu:0")
     assert capability == torch.accelerator.get_device_capability()
     for dtype in capability["supported_dtypes"]:
@@ -165,7 +165,7 @@ MIB = 1 << 20
 
 
 def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
-    held = torch.ones(MIB, device="tpu")
+    allocated = torch.ones(MIB, device="tpu")
     lazytpu.sync()
     torch.zeros(64 * MIB, dtype=torch.uint8).to("tpu")  # the peak so far is no limit
     tpu.set_per_process_memory_fraction((tpu.memory_allocated() + 8 * MIB) / tpu.mem_get_info()[1])
@@ -173,8 +173,8 @@ def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
         with pytest.raises(torch.OutOfMemoryError, match="data from the host"):
             torch.zeros(4 * MIB).to("tpu")
         with pytest.raises(torch.OutOfMemoryError, match="too small to run"):
-            (torch.ones(4 * MIB, device="tpu") + held.sum()).cpu()
-        assert (held + 1).sum().item() == 2 * MIB, "what fits still runs"
+            (torch.ones(4 * MIB, device="tpu") + allocated.sum()).cpu()
+        assert (allocated + 1).sum().item() == 2 * MIB, "what fits still runs"
         assert tpu.get_per_process_memory_fraction() < 0.5
     finally:
         tpu.set_per_process_memory_fraction(1.0)

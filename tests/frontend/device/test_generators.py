@@ -15,7 +15,7 @@ from lazytpu.frontend.device import generators
 from lazytpu.frontend.device.generators import draw, drawing_nothing
 
 
-def test_facade_makes_the_generator_of_the_device() -> None:
+def test_the_facade_creates_the_devices_generator() -> None:
     g = torch.Generator("tpu")
     assert g.device == torch.device("tpu", 0)
     assert isinstance(g, torch.Generator)
@@ -61,9 +61,9 @@ def test_state_of_another_kind(state: object) -> None:
 def test_copies_continue_the_stream_on_their_own() -> None:
     g = torch.Generator("tpu").manual_seed(5)
     draw(g)
-    for other in (copy.deepcopy(g), pickle.loads(pickle.dumps(g)), g.clone_state(), g.graphsafe_get_state()):
-        assert draw(other) == (5, 1)
-        assert draw(other) == (5, 2)
+    for copied in (copy.deepcopy(g), pickle.loads(pickle.dumps(g)), g.clone_state(), g.graphsafe_get_state()):
+        assert draw(copied) == (5, 1)
+        assert draw(copied) == (5, 2)
     assert draw(g) == (5, 1)
 
 
@@ -73,7 +73,7 @@ def test_generator_of_another_device() -> None:
 
 
 def test_a_generator_is_known_by_its_native_part() -> None:
-    """A kernel gets another Python object for the same generator."""
+    """A kernel gets a different Python object for the same generator."""
     seen: list[Any] = []
     library = torch.library.Library("lazytpu_generators", "DEF")
     library.define("f(Tensor x, Generator? g=None) -> Tensor")

@@ -1,4 +1,4 @@
-"""Exceptions of hooks come out of backward() as they went in, from autograd's thread for tpu, too."""
+"""Exceptions of hooks leave backward() unchanged, also from autograd's thread for tpu."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_on_a_thread_that_recorded_nothing() -> None:
     assert len(errors) == 1
 
 
-def test_an_error_of_the_cpus_backward_is_left_alone() -> None:
+def test_an_error_of_the_cpus_backward_is_unchanged() -> None:
     w = torch.ones(3, requires_grad=True)
     w.register_hook(stop)
     with pytest.raises(Stop):

@@ -1,4 +1,4 @@
-"""The names of the device in a rank: tpu:0, and for scripts written for CUDA tpu:LOCAL_RANK."""
+"""The indices of the device in a rank: tpu:0, and for scripts written for CUDA tpu:LOCAL_RANK."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_rank_calls_its_device_by_its_number():
 
 
 @pytest.mark.usefixtures("rank_1_of_2")
-def test_what_is_equal_for_all_may_be_asked_of_another_rank():
+def test_shared_properties_accept_the_device_of_another_rank():
     tpu = torch.get_device_module("tpu")
     assert len({tpu.get_device_name(index) for index in range(tpu.device_count())}) == 1
     torch.manual_seed(3)

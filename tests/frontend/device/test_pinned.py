@@ -1,4 +1,4 @@
-"""Pinned memory: works, and is plain memory."""
+"""Pinned memory: supported, and ordinary memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_data_loader() -> None:
     assert torch.equal(torch.cat([x.cpu() for x, _ in rows]), data.tensors[0])
 
 
-def test_pinned_memory_says_so() -> None:
+def test_pinned_memory_reports_to_be_pinned() -> None:
     x = torch.arange(6.0)
     pinned = x.pin_memory()
     assert pinned.is_pinned() and pinned.view(2, 3)[1].is_pinned() and not x.is_pinned()

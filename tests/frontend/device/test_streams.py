@@ -12,7 +12,7 @@ from lazytpu.frontend.device.streams import TpuEvent, TpuStream
 
 
 def pending() -> tuple[torch.Tensor, Callable[[], bool]]:
-    """A tensor that nothing has computed, and whether that is still so."""
+    """Return an uncomputed tensor, and a function that tells whether it still is."""
     lazytpu.sync()
     x = torch.ones(3).to("tpu") + 1
     storage = x.untyped_storage()
@@ -71,7 +71,7 @@ def test_events() -> None:
         torch.Event("tpu").elapsed_time(end)
 
 
-def test_stream_order_needs_nothing() -> None:
+def test_stream_order_is_a_no_op() -> None:
     module = torch.get_device_module("tpu")
     side = module.Stream()
     side.wait_stream(module.current_stream())
@@ -84,7 +84,7 @@ def test_stream_order_needs_nothing() -> None:
     assert module.default_stream() == module.current_stream()
 
 
-def test_tensors_may_be_noted_on_streams() -> None:
+def test_record_stream_accepts_tensors() -> None:
     stream = torch.Stream("tpu")
     with stream:
         x = torch.ones(3, device="tpu") * 2

@@ -1,4 +1,4 @@
-"""Numbers that the CPU refuses: the same error at the call, whatever was recorded before; the trace stays whole."""
+"""Numbers that the CPU rejects: the same error at the call, whatever was recorded before; the trace stays intact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def empty(device: str, dtype: torch.dtype = FLOAT) -> torch.Tensor:
     return torch.zeros(3, dtype=dtype, device=device)
 
 
-# Takes a device; refused on the CPU.
+# Takes a device; the CPU rejects it.
 DISTRIBUTIONS: dict[str, Callable[[str], Any]] = {
     "bernoulli_": lambda d: empty(d).bernoulli_(1.5),
     "cauchy_": lambda d: empty(d).cauchy_(0, -1),
@@ -95,7 +95,7 @@ def test_refused_as_on_the_cpu(name: str) -> None:
     assert before.tolist() == [1, 2, 3]
 
 
-def test_numbers_are_looked_at_every_time() -> None:
+def test_numbers_are_checked_at_every_call() -> None:
     x = torch.zeros(4, device="tpu")
     x.normal_(0.0, 1.0)
     lazytpu.sync()

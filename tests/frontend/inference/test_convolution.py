@@ -1,4 +1,4 @@
-"""Convolutions refuse what the CPU refuses, at the call."""
+"""Convolutions reject the same arguments as the CPU, at the call."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_large_operands_are_refused_too() -> None:
 @pytest.mark.parametrize("shapes", [((2, 0, 12), (0, 1, 3)), ((0, 4, 12), (4, 4, 3)), ((4, 12), (4, 4, 3))], ids=str)
 @pytest.mark.parametrize("groups", [0, -1])
 def test_groups_of_empty_convolutions(shapes: tuple[tuple[int, ...], tuple[int, ...]], groups: int) -> None:
-    """Also when another convolution of nothing was accepted before."""
+    """Also when another empty convolution was accepted before."""
 
     def call(device: str) -> torch.Tensor:
         torch.conv1d(torch.ones(2, 0, 12, device=device), torch.ones(6, 0, 3, device=device))

@@ -1,4 +1,4 @@
-"""Calls that only the CPU's kernels refuse, or warn about, and the kinds of calls beside them that are right."""
+"""Calls that only the CPU's kernels reject, or warn about, and similar calls that are valid."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_random_numbers_of(dtype: torch.dtype, name: str) -> None:
 def test_complex_numbers_have_two_random_parts() -> None:
     torch.manual_seed(0)
     x = torch.rand(2000, dtype=torch.complex64, device="tpu").cpu()
-    for part in (x.real, x.imag):
-        assert part.min() >= 0
-        assert part.max() < 1
-        assert abs(part.mean() - 0.5) < 0.03
+    for component in (x.real, x.imag):
+        assert component.min() >= 0
+        assert component.max() < 1
+        assert abs(component.mean() - 0.5) < 0.03
     assert abs(torch.corrcoef(torch.stack([x.real, x.imag]))[0, 1]) < 0.1
 
 
@@ -141,8 +141,8 @@ def test_products_that_are_added_to(name: str, size: tuple[int, ...]) -> None:
     factors = {"addmm": ((3, 4), (4, 2)), "addmv": ((3, 4), (4,)), "baddbmm": ((5, 3, 4), (5, 4, 2))}
 
     def call(device: str) -> object:
-        x, *others = (torch.ones(each, device=device) for each in (size, *factors[name.rstrip("_")]))
-        made = getattr(x, name)(*others)
-        return made.shape, made.stride()
+        x, *factors_of = (torch.ones(shape, device=device) for shape in (size, *factors[name.rstrip("_")]))
+        result = getattr(x, name)(*factors_of)
+        return result.shape, result.stride()
 
     assert outcome(call, "tpu") == outcome(call, "cpu")

@@ -1,4 +1,4 @@
-"""Dtypes that the device does not have are refused at the call, and what was recorded stays whole."""
+"""Dtypes that the device lacks are rejected at the call, and recorded ops stay intact."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_refused_at_the_call(name: str) -> None:
     assert (before + 1).tolist() == [3, 3]
 
 
-def test_the_cpu_is_not_asked_what_would_end_the_process() -> None:
-    """Its backward reads the gradient of a bag that is not there."""
+def test_the_cpu_is_not_called_where_it_would_crash() -> None:
+    """Its backward reads the gradient of a bag that does not exist."""
     table = torch.ones(20, 3, device="tpu", requires_grad=True)
     offsets = torch.empty(0, dtype=torch.int64, device="tpu")
     bags = torch.nn.functional.embedding_bag(torch.arange(4, device="tpu"), table, offsets, mode="sum")

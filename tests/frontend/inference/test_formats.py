@@ -29,7 +29,7 @@ OPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_strides_are_those_of_the_cpu(name: str, dtype: torch.dtype) -> None:
+def test_strides_equal_the_cpus(name: str, dtype: torch.dtype) -> None:
     for shape in ((1, 2, 2, 5, 4), (2, 3, 2, 5, 4), (2, 1, 2, 5, 4)):
         for memory_format in (torch.channels_last_3d, torch.contiguous_format):
             strides: list[tuple[tuple[int, ...], tuple[int, ...]]] = []

@@ -1,4 +1,4 @@
-"""Strides of Fourier transforms, over every order of dims in memory and of transformed dims."""
+"""Strides of Fourier transforms, over every order of dimensions in memory and of transformed dimensions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What indexing, scattering and out= refuse: the CPU's exception type, at the call where shapes and dtypes decide, with
-the next read where values do."""
+"""Rejected calls of indexing, scattering and out=: the CPU's exception type, at the call where shapes and dtypes
+decide, and at the next read where values do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def refusal(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> tuple[Any, bool]:
-    """(the type of the exception, whether the call itself raised it)."""
+    """Return (the type of the exception, whether the call itself raised it)."""
     args, kwargs = tuple(moved(a, device) for a in args), {k: moved(v, device) for k, v in kwargs.items()}
     called = False
     try:
@@ -110,7 +110,7 @@ def test_values() -> None:
 
 @pytest.mark.parametrize("name", ["gather", "sort", "cummax", "nonzero", "all", "mm", "sum", "cumsum", "add"])
 def test_results_in_tensors_of_other_dtypes(name: str) -> None:
-    """Some ops write to any dtype that the result can be cast to, some to none but the result's, sums to all."""
+    """Some ops write to any dtype to which the result can be cast, some only to the result's dtype, and sums to all."""
     calls: dict[str, Callable[[torch.Tensor, Any], Any]] = {
         "gather": lambda x, out: torch.gather(x, 0, x[:1].long() * 0, out=out),
         "sort": lambda x, out: torch.sort(x, out=(out, out.clone())),
@@ -183,7 +183,7 @@ def test_overlaps(name: str) -> None:
 
 @pytest.mark.parametrize("values", [T([1, 2]), T([], dtype=torch.int64), T([1, 2, 3], dtype=torch.int64)])
 def test_values_of_another_shape_and_dtype(values: torch.Tensor) -> None:
-    """The shape is refused first, also of elements that a mask selects; a place out of range is not looked at."""
+    """The shape is rejected first, also for elements that a mask selects; an index out of range is not checked."""
     for where in (X > 3, T([[1, 0]]), T([90, 1])):
         said = []
         for device in ("cpu", "tpu"):

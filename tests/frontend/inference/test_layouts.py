@@ -1,4 +1,4 @@
-"""Results whose dtypes and strides torch's meta functions give otherwise than the CPU's kernels."""
+"""Results whose dtypes and strides differ between torch's meta functions and the CPU's kernels."""
 
 from __future__ import annotations
 

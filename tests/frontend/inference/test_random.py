@@ -1,4 +1,4 @@
-"""Samples whose gradient torch has no shape rule for."""
+"""Samples for whose gradient torch has no meta function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CPU refuses is refused at the call, with its exception type and in its words."""
+"""Calls that the CPU rejects are rejected at the call, with its exception type and message."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_targets_of_another_dtype(name: str, size: int) -> None:
     assert errors[1] == errors[0]
 
 
-def test_a_refusal_keeps_what_was_recorded() -> None:
+def test_a_refusal_keeps_recorded_ops() -> None:
     before = torch.arange(3.0, device="tpu") + 1
     for refused in ("softmax, dim", "mode along nothing", "roll of nothing, dims"):
         with pytest.raises((IndexError, RuntimeError)):
@@ -145,8 +145,8 @@ def test_accepted_as_on_the_cpu(name: str) -> None:
     torch.testing.assert_close(ACCEPTED[name]("tpu").cpu(), ACCEPTED[name]("cpu"), rtol=0, atol=0)
 
 
-def test_halves_are_refused_only_what_float32_is() -> None:
-    """The CPU has no kernel of this for them; an accelerator computes in nothing else."""
+def test_half_precision_is_rejected_only_where_float32_is() -> None:
+    """The CPU has no kernel for it; an accelerator computes in nothing else."""
     x = torch.ones(1, 1, 4, 4, 4, dtype=torch.bfloat16)
     with pytest.raises(NotImplementedError):
         F.avg_pool3d(x, 2)
@@ -155,13 +155,13 @@ def test_halves_are_refused_only_what_float32_is() -> None:
         x.to("tpu").bitwise_and_(x.to("tpu"))
 
 
-def test_large_tensors_are_refused_in_the_same_words() -> None:
+def test_large_tensors_are_rejected_with_the_same_message() -> None:
     with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(9000x8000 and 9000x8000\)"):
         torch.empty(9000, 8000, device="tpu") @ torch.empty(9000, 8000, device="tpu")
     with pytest.raises(RuntimeError, match=r"The size of tensor a \(9000\) must match the size of tensor b \(8000\)"):
         torch.empty(8000, 9000, device="tpu") + torch.empty(9000, 8000, device="tpu")
 
 
-def test_huge_tensors_are_refused_without_asking_the_cpu() -> None:
+def test_huge_tensors_are_rejected_without_calling_the_cpu() -> None:
     with pytest.raises(RuntimeError, match="negative integer powers"):
         torch.empty(1 << 20, 1 << 12, dtype=torch.int64, device="tpu") ** -1

@@ -1,4 +1,4 @@
-"""No size ends the process: what no machine has the memory for is refused at the call, and the device stays usable."""
+"""No size ends the process: a tensor too large for any machine is rejected at the call, and the device stays usable."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_refused_at_the_call(name: str) -> None:
     assert (one() + 1).tolist() == [2.0]
 
 
-def test_bytes_that_overflow_are_refused_in_the_words_of_the_cpu() -> None:
+def test_bytes_that_overflow_are_rejected_with_the_cpus_message() -> None:
     for place in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match=r"Storage size calculation overflowed with sizes=\[\d+\]"):
             torch.empty(1 << 62, device=place)
 
 
-def test_large_views_are_free_until_all_of_them_is_read() -> None:
+def test_large_views_are_free_until_they_are_read_as_a_whole() -> None:
     view = one().expand(1 << 62)
     assert view.shape == (1 << 62,) and view[5:8].tolist() == [1.0] * 3
     assert torch.empty(0, 1 << 62, device="tpu").sum().item() == 0

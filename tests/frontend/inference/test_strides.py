@@ -1,4 +1,4 @@
-"""Strides of results: hypothesis draws an op and the layouts of its inputs, and the CPU says what comes out."""
+"""Strides of results: hypothesis draws an op and the layouts of its inputs, and the CPU provides the reference."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ IMAGES: dict[str, Callable[[Tensor], Any]] = {
 
 @st.composite
 def layouts(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
-    """(order of dims, elements skipped along the last dim in memory, the dim that is expanded or -1)"""
+    """Draw (order of dimensions, elements skipped along the last dimension in memory, the expanded dimension or -1)."""
     order = tuple(draw(st.permutations(range(len(shape)))))
     return order, draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([-1, -1, -1, *range(len(shape))]))
 
@@ -112,7 +112,7 @@ SHAPES = [(2, 3), (3, 1), (2, 3, 4), (2, 1, 3), (1, 2, 2), (2, 0, 3)]
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """Type of the error, or (dtype, shape, stride, offset, values) of each result."""
+    """Return the type of the error, or (dtype, shape, stride, offset, values) of each result."""
     try:
         result = call()
     except (RuntimeError, IndexError) as error:
@@ -122,7 +122,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 def strides(x: Tensor) -> tuple[int, ...]:
-    """Those that lead from one element to another: of dims of size 1, and of empty tensors, any stride is right."""
+    """Return the significant strides: dimensions of size 1, and empty tensors, may have any stride."""
     return tuple(t if n > 1 and x.numel() else 0 for n, t in zip(x.shape, x.stride(), strict=True))
 
 
@@ -176,7 +176,7 @@ POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", POINTWISE)
 @pytest.mark.parametrize("shape", [(2, 1, 3, 3), (1, 3, 1), (2, 0, 3)], ids=str)
 def test_strides_of_pointwise_results_are_exact(shape: tuple[int, ...], name: str) -> None:
-    """Also where they say nothing: what is made of these results has the strides of the CPU in turn."""
+    """Also insignificant strides are equal, because results of these results inherit them."""
     orders = [tuple(range(len(shape))), (*range(1, len(shape)), 0), tuple(reversed(range(len(shape))))]
     for first in orders:
         for second in orders:

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def llama(**options: Any) -> LlamaForCausalLM:
-    """A model of one layer, unless the options say otherwise, with the same weights every time."""
+    """Return a model, of one layer by default, with the same weights every time."""
     torch.manual_seed(0)
     smallest: dict[str, Any] = {
         "vocab_size": 32,

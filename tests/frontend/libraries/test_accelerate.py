@@ -1,4 +1,4 @@
-"""Hugging Face accelerate: its loop on the device agrees with the CPU's, checkpoints and mixed precision included."""
+"""Hugging Face accelerate: its loop on the device agrees with the CPU's, including checkpoints and mixed precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.frontend.libraries.on_import import UncheckedVersionWarning, warn_u
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """accelerate keeps its state for the process."""
+    """Reset the state that accelerate keeps for the process."""
     yield
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
@@ -55,15 +55,15 @@ def train(accelerator: Accelerator, model: Any, optimizer: Any, loader: Any, sch
 
 
 def test_the_loop_runs_on_the_device_and_agrees_with_the_cpu() -> None:
-    parts = make()
-    assert parts[0].device.type == "tpu"
-    assert next(parts[1].parameters()).device.type == "tpu"
-    got = train(*parts)
+    prepared = make()
+    assert prepared[0].device.type == "tpu"
+    assert next(prepared[1].parameters()).device.type == "tpu"
+    got = train(*prepared)
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
-    parts = make(cpu=True)
-    assert parts[0].device.type == "cpu"
-    torch.testing.assert_close(got, train(*parts), rtol=1e-4, atol=1e-5)
+    prepared = make(cpu=True)
+    assert prepared[0].device.type == "cpu"
+    torch.testing.assert_close(got, train(*prepared), rtol=1e-4, atol=1e-5)
 
 
 def test_accumulation_of_gradients() -> None:
@@ -75,10 +75,10 @@ def test_accumulation_of_gradients() -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_mixed_precision(precision: str) -> None:
-    accelerator, model, *others = make(mixed_precision=precision)
+    accelerator, model, *loop_state = make(mixed_precision=precision)
     assert accelerator.mixed_precision == precision
     assert (accelerator.scaler is not None) == (precision == "fp16")
-    losses = train(accelerator, model, *others)
+    losses = train(accelerator, model, *loop_state)
     assert all(0 < loss < 3 for loss in losses)
     assert next(model.parameters()).dtype is torch.float32
     with accelerator.autocast():
@@ -91,13 +91,13 @@ def test_state_is_saved_and_loaded(tmp_path: Path) -> None:
     train(accelerator, model, optimizer, loader, scheduler)
     accelerator.save_state(str(tmp_path))
     drawn = torch.rand(4, device="tpu")
-    rest = train(accelerator, model, optimizer, loader, scheduler)
+    continued = train(accelerator, model, optimizer, loader, scheduler)
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
     accelerator.load_state(str(tmp_path))
     assert torch.equal(torch.rand(4, device="tpu").cpu(), drawn.cpu()), "the device's random numbers go on"
-    assert train(accelerator, model, optimizer, loader, scheduler) == rest
+    assert train(accelerator, model, optimizer, loader, scheduler) == continued
     accelerator.save_model(model, str(tmp_path / "model"))
     assert (tmp_path / "model/model.safetensors").exists()
     assert next(accelerator.unwrap_model(model).parameters()).device.type == "tpu"
@@ -136,13 +136,13 @@ def test_the_process_group_is_tpu_in_a_job_unless_another_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, local_rank: str, asked: str | None, expected: tuple[str | None, DistributedType]
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", local_rank)
-    monkeypatch.setenv("ACCELERATE_BYPASS_DEVICE_MAP", "false")  # what it sets is undone
+    monkeypatch.setenv("ACCELERATE_BYPASS_DEVICE_MAP", "false")  # its changes are undone
     state = PartialState.__new__(PartialState)
     assert state._prepare_backend(False, False, asked) == expected
 
 
-def test_parameters_of_fsdp_are_made_on_the_device() -> None:
-    """Where rank 0 sends them to the others, as is the default of `accelerate launch` and of transformers."""
+def test_parameters_of_fsdp_are_created_on_the_device() -> None:
+    """Rank 0 sends them to the other ranks, by default in `accelerate launch` and transformers."""
     options: Any = FullyShardedDataParallelPlugin(fsdp_version=1, sync_module_states=True)
     with torch.device("meta"):
         module = nn.Linear(2, 3)
@@ -150,7 +150,7 @@ def test_parameters_of_fsdp_are_made_on_the_device() -> None:
 
 
 @pytest.mark.parametrize(("processes", "cpu", "launched"), [(2, False, True), (1, False, False), (2, True, False)])
-def test_as_many_processes_are_launched_as_are_asked_for(
+def test_the_requested_number_of_processes_is_launched(
     processes: int, cpu: bool, launched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []

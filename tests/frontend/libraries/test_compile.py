@@ -16,7 +16,7 @@ import lazytpu
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
-)  # torch's own, as dynamo and inductor are imported
+)  # torch's own warnings at the import of Dynamo and inductor
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_ops_of_many_kinds_are_captured_whole() -> None:
 
 @pytest.mark.usefixtures("empty_cache")
 def test_a_graph_is_part_of_the_program_around_it() -> None:
-    """With what comes before and after it, it is one program, and the same one when it is captured again."""
+    """It forms one program with the ops before and after it, and the same program when it is captured again."""
     model, x = make().to("tpu"), torch.ones(4, 8).to("tpu")
     with torch.no_grad():
         expected = (model(x * 2) + 1).cpu()

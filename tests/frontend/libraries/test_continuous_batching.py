@@ -1,4 +1,5 @@
-"""Continuous batching of transformers: the tokens of the CPU, from few programs, with a cache that fits the device."""
+"""Continuous batching of transformers: the same tokens as on the CPU, from few programs, with a cache that fits the
+device."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 @pytest.fixture(autouse=True)
 def as_in_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Traces that vary run on the host, which is off in tests."""
+    """Enable host execution of traces that vary, which tests disable."""
     monkeypatch.setattr(on_host, "BESIDE", 32)
     with lazytpu.options(buckets="auto"):
         yield
@@ -31,7 +32,7 @@ def model() -> Any:
 
 
 def served(device: str, implementation: str = "sdpa", **settings: Any) -> list[list[int]]:
-    """The tokens of requests of many lengths."""
+    """Return the tokens of requests of many lengths."""
     prompts = random.Random(0)
     requests = [[prompts.randrange(32) for _ in range(prompts.randint(2, 20))] for _ in range(6)]
     language = model()
@@ -48,7 +49,7 @@ def served(device: str, implementation: str = "sdpa", **settings: Any) -> list[l
 
 
 @pytest.mark.parametrize("implementation", [pytest.param("sdpa", marks=pytest.mark.long), "paged|eager"])
-def test_tokens_are_those_of_the_cpu(implementation: str) -> None:
+def test_tokens_equal_the_cpus(implementation: str) -> None:
     before = lazytpu.metrics()["compiles"]
     got = served("tpu", implementation)
     assert got == served("cpu", implementation)
@@ -56,7 +57,7 @@ def test_tokens_are_those_of_the_cpu(implementation: str) -> None:
 
 
 def cache_of(device: str) -> tuple[int, int]:
-    """The bytes of a cache without a size, with its masks, and how many blocks of 8 tokens it has."""
+    """Return the bytes of a cache without a configured size, with its masks, and its number of blocks of 8 tokens."""
     server = (
         model()
         .to(device)
@@ -75,8 +76,8 @@ def cache_of(device: str) -> tuple[int, int]:
     return sum(sizes), blocks
 
 
-def test_the_cache_takes_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where that is the host's memory, a part."""
+def test_the_cache_takes_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a share where that is the host's memory."""
     free = 20_000_000
     monkeypatch.setattr(memory_stats, "mem_get_info", lambda device=None: (free, 4 * free))
     bytes_, blocks = cache_of("tpu")

@@ -13,14 +13,14 @@ from torch import nn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
-    # Advice about workers, checkpoint folders and the like.
+    # Advice about workers, checkpoint folders and similar.
     pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory", "ignore:You defined a `validation_step`"),
 ]
 
 
 class Module(lightning.LightningModule):
-    """A classifier with one dropout, if asked for."""
+    """A classifier, optionally with one dropout layer."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -96,12 +96,12 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     light = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False)
     light.fit(Module(), loader())
     light.save_checkpoint(tmp_path / "half.ckpt")
-    again, rest = trainer(tmp_path, epochs=2, accelerator="tpu", enable_checkpointing=False), Module()
-    again.fit(rest, loader(), ckpt_path=tmp_path / "half.ckpt")
+    again, module = trainer(tmp_path, epochs=2, accelerator="tpu", enable_checkpointing=False), Module()
+    again.fit(module, loader(), ckpt_path=tmp_path / "half.ckpt")
     assert again.global_step == 8
-    whole = Module()
-    trainer(tmp_path, epochs=2, accelerator="tpu", enable_checkpointing=False).fit(whole, loader())
-    assert [float(loss) for loss in rest.losses] == [float(loss) for loss in whole.losses[4:]]
+    uninterrupted = Module()
+    trainer(tmp_path, epochs=2, accelerator="tpu", enable_checkpointing=False).fit(uninterrupted, loader())
+    assert [float(loss) for loss in module.losses] == [float(loss) for loss in uninterrupted.losses[4:]]
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
@@ -112,8 +112,8 @@ def test_mixed_precision(tmp_path: Path, precision: Any) -> None:
     assert {p.dtype for p in module.parameters()} == {torch.float32}
 
 
-def test_validation_before_the_first_step_leaves_the_random_numbers_alone(tmp_path: Path) -> None:
-    """The stream that dropout draws from: sanity checks of validation data restore it."""
+def test_validation_before_the_first_step_keeps_the_random_state(tmp_path: Path) -> None:
+    """Sanity checks of validation data restore the stream from which dropout draws."""
     losses = []
     for validation in (None, loader()):
         light, module = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False), Module(dropout=0.5)

@@ -1,4 +1,4 @@
-"""when_imported: acts once, right after the module, and not when the module is only looked for."""
+"""when_imported: acts once, right after the module, and not when the module is only searched for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.frontend.libraries.on_import import when_imported
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package of its own name, with a module `inner` that it imports."""
+    """A package with a unique name, with a module `inner` that it imports."""
     name = f"awaited_{tmp_path.name}"
     (tmp_path / name).mkdir()
     (tmp_path / name / "inner.py").write_text("value = 1\n")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Rows of token ids, each its own labels."""
+    """Rows of token ids, each of which is its own labels."""
 
     def __len__(self) -> int:
         return 16
@@ -70,23 +70,23 @@ def test_training_and_evaluation_agree_with_the_cpu(tmp_path: Path) -> None:
 
 
 def test_training_resumes_where_it_was(tmp_path: Path) -> None:
-    """With dropout, so that the device's random numbers have to go on as well."""
-    whole = make(tmp_path, dropout=0.3)
-    whole.train()
+    """With dropout, so that the device's random numbers have to continue as well."""
+    uninterrupted = make(tmp_path, dropout=0.3)
+    uninterrupted.train()
     checkpoint = str(tmp_path / "checkpoint-2")
     assert {"model.safetensors", "optimizer.pt", "rng_state.pth"} <= set(os.listdir(checkpoint))
     resumed = make(tmp_path, dropout=0.3)
     torch.rand(7, device="tpu")
     resumed.train(resume_from_checkpoint=checkpoint)
-    assert losses(resumed) == losses(whole)
-    for a, b in zip(parameters(whole), parameters(resumed), strict=True):
+    assert losses(resumed) == losses(uninterrupted)
+    for a, b in zip(parameters(uninterrupted), parameters(resumed), strict=True):
         assert torch.equal(a.cpu(), b.cpu())
 
 
 @pytest.mark.parametrize(
     "options", [{"bf16": True}, {"gradient_accumulation_steps": 2, "gradient_checkpointing": True}]
 )
-def test_other_ways_to_train(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_other_options_of_training(tmp_path: Path, options: dict[str, Any]) -> None:
     trainer = make(tmp_path, **options)
     trainer.train()
     assert all(abs(loss - math.log(32)) < 0.1 for loss in losses(trainer)), "near that of chance"

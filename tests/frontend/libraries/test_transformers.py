@@ -1,4 +1,4 @@
-"""transformers models look on the host at masks of their own making, and a step is one program all the same."""
+"""transformers models read masks of their own on the host, and a step is one program all the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 def test_a_training_step_is_one_program() -> None:
     def losses(device: str) -> list[float]:
-        model = llama(use_cache=False).to(device)  # with a cache it does not look whether sequences are packed
+        model = llama(use_cache=False).to(device)  # with a cache it does not check whether sequences are packed
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         ids = torch.randint(0, 32, (2, 12)).to(device)
         measured: list[torch.Tensor] = []

@@ -1,4 +1,4 @@
-"""Steps load no sympy, and whoever needs it finds torch's modules as they are."""
+"""Steps import no sympy, and code that needs it gets torch's modules unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END = "\nprint(json.dumps(said))"
 
 
 def run(code: str) -> list[Any]:
-    """What a fresh Python has appended to `said`, after a step of a convolution net."""
+    """Return the list `said` of a fresh Python process after a step of a convolution net."""
     done = subprocess.run([sys.executable, "-c", BEGIN + code + END], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -40,7 +40,7 @@ said.append("sympy" in sys.modules)
 
 
 def test_answers_are_the_same_before_and_after_it_is_loaded() -> None:
-    """A wrong condition is refused without it, too."""
+    """A wrong condition is rejected without it, too."""
     said = run("""
 try:
     model(torch.ones(2, 5, 8, 8, device="tpu"))

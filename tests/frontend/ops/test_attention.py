@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention` on the device: one record each way, equal to the CPU."""
+"""`scaled_dot_product_attention` on the device: one record in each direction, equal to the CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def heads(*shape: int, transposed: bool, dtype: torch.dtype = torch.float32) -> 
 
 
 def both(operands: list[torch.Tensor], mask: torch.Tensor | None, **options: Any) -> list[list[torch.Tensor]]:
-    """[output, gradients of everything that has one] on the CPU and on the device."""
+    """Return [output, gradients of everything that has one] on the CPU and on the device."""
     results = []
     grad = torch.randn(*operands[0].shape[:3], operands[2].shape[3], dtype=operands[0].dtype)
     for device in ("cpu", "tpu"):
@@ -97,7 +97,7 @@ def test_dropout_follows_the_generator_and_backward_drops_the_same() -> None:
     torch.testing.assert_close(grad.cpu(), first.detach().transpose(2, 3).cpu())
 
 
-def test_what_the_op_does_not_take_goes_the_math_path() -> None:
+def test_unsupported_arguments_take_the_math_path() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 4, 3, 4), torch.randn(2, 1, 3, 4)
     cases: list[tuple[torch.Tensor, ...]] = [(q[0], q[0], q[0]), (q, k, k), (q[:, :, :0], q, q)]
@@ -119,7 +119,7 @@ def test_second_derivatives_by_the_math_path() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch's own, in what forward mode imports
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # torch's own, at the import of forward mode
 def test_functional_transforms() -> None:
     torch.manual_seed(0)
     x, t = torch.randn(2, 2, 1, 3, 4), torch.randn(2, 2, 1, 3, 4)
@@ -138,9 +138,9 @@ def test_functional_transforms() -> None:
 
 
 def test_wrong_operands_are_refused_as_on_the_cpu() -> None:
-    q, other = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4, dtype=torch.float64)
+    q, doubles = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4, dtype=torch.float64)
     for arguments in (
-        (q, other, q),
+        (q, doubles, q),
         (q, q[..., :2], q),
         (q, q, q, torch.zeros(7, 7)),
         (q, q, q, torch.zeros(3, 3).int()),

@@ -1,4 +1,4 @@
-"""The op by which attention over shards is merged: its output, its logarithms, and its gradients."""
+"""The op by which attention over shards is merged: its output, logsumexp, and gradients."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_values_and_gradients(queries: int, keys: int, causal: bool, scale: floa
 
 def test_keys_in_two_parts_are_merged_by_their_logarithms():
     query, key, value = (x.to("tpu") for x in operands(5, 8))
-    parts = [efficient(query, k, v, None, True)[:2] for k, v in zip(key.chunk(2, 2), value.chunk(2, 2), strict=True)]
-    whole, of_all = efficient(query, key, value, None, True)[:2]
-    shares = torch.stack([logarithms - of_all for _, logarithms in parts]).exp()
-    merged = sum(share[..., None] * output for share, (output, _) in zip(shares, parts, strict=True))
-    torch.testing.assert_close(merged, whole)
+    halves = [efficient(query, k, v, None, True)[:2] for k, v in zip(key.chunk(2, 2), value.chunk(2, 2), strict=True)]
+    reference, of_all = efficient(query, key, value, None, True)[:2]
+    shares = torch.stack([logarithms - of_all for _, logarithms in halves]).exp()
+    merged = sum(share[..., None] * output for share, (output, _) in zip(shares, halves, strict=True))
+    torch.testing.assert_close(merged, reference)
 
 
 def test_half_precision_keeps_logarithms_in_float32():
@@ -51,7 +51,7 @@ def test_half_precision_keeps_logarithms_in_float32():
 
 
 @pytest.mark.parametrize(("bias", "dropout"), [(True, 0.0), (False, 0.5)])
-def test_what_it_does_not_have(bias: bool, dropout: float):
+def test_bias_and_dropout_are_rejected(bias: bool, dropout: float):
     query, key, value = (x.to("tpu") for x in operands(3, 3))
     with pytest.raises(NotImplementedError, match="no attn_bias and no dropout"):
         efficient(query, key, value, torch.zeros(2, 3, 3, 3, device="tpu") if bias else None, True, dropout)

@@ -1,4 +1,4 @@
-"""Lazily conjugated and negated views: what is written through them reaches the memory they look at."""
+"""Lazily conjugated and negated views: writes through them reach the underlying memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conjugated and negated views as operands and as targets: all that can be seen of the results is the CPU's."""
+"""Conjugated and negated views as operands and as targets: all observable properties of the results equal the CPU's."""
 
 from __future__ import annotations
 

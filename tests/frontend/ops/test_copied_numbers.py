@@ -33,19 +33,19 @@ def test_numbers(target: str, number: complex) -> None:
     assert torch.equal(got.cpu().resolve_neg(), expected.resolve_neg())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by forward_ad, when it is first used
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # raised at the first use of forward_ad
 @pytest.mark.parametrize("source", ["cpu", "tpu"])
 @pytest.mark.parametrize("target", ["cpu", "tpu"])
 def test_duals(source: str, target: str) -> None:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.arange(3.0).to(source), torch.full((3,), 2.0).to(source))
-        whole, part = torch.zeros(3, device=target), torch.zeros(2, 3, device=target)
-        for copy in (whole.copy_(dual), dual.to(target), part[1].copy_(dual)):
+        target_tensor, small = torch.zeros(3, device=target), torch.zeros(2, 3, device=target)
+        for copy in (target_tensor.copy_(dual), dual.to(target), small[1].copy_(dual)):
             value, tangent = forward_ad.unpack_dual(copy)
             assert value.tolist() == [0, 1, 2]
             assert tangent is not None
             assert tangent.tolist() == [2, 2, 2]
             assert tangent.device.type == target
-        tangent = forward_ad.unpack_dual(part).tangent
+        tangent = forward_ad.unpack_dual(small).tangent
         assert tangent is not None
         assert tangent.tolist() == [[0, 0, 0], [2, 2, 2]]

@@ -1,4 +1,4 @@
-"""Ops whose results' sizes depend on values and are read: nonzero, unique and their kin, against the CPU."""
+"""Ops with data-dependent result sizes, which are read: nonzero, unique and similar, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ROWS = T([[[1, 0], [0, 1]], [[0, 0], [1, 1]], [[1, 0], [0, 1]], [[0, 0], [1, 0]]
 
 
 def leaves(value: Any) -> list[Any]:
-    return [v for part in value for v in leaves(part)] if isinstance(value, list | tuple) else [value]
+    return [v for nested in value for v in leaves(nested)] if isinstance(value, list | tuple) else [value]
 
 
 def assert_same(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Values, dtypes, shapes and strides of the results on both devices, or the type of the exception."""
+    """Compare values, dtypes, shapes and strides of the results on both devices, or the type of the exception."""
     results: list[Any] = []
     for device in ("cpu", "tpu"):
         moved = [a.to(device) if isinstance(a, torch.Tensor) else a for a in args]
@@ -32,9 +32,9 @@ def assert_same(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     if isinstance(results[0], type):
         assert results[1] is results[0]
         return
-    for (want, stride), (got, own) in zip(*results, strict=True):
+    for (want, stride), (got, actual_stride) in zip(*results, strict=True):
         torch.testing.assert_close(got, want, equal_nan=True)
-        assert own == stride or want.numel() < 2
+        assert actual_stride == stride or want.numel() < 2
 
 
 @pytest.mark.parametrize("f", [torch.unique, torch.unique_consecutive], ids=lambda f: f.__name__)
@@ -56,7 +56,7 @@ def test_unique_of_nothing_and_of_nan() -> None:
 
 
 def test_rows_are_sorted_in_one_loop() -> None:
-    """However many columns they have."""
+    """The number of columns does not matter."""
     torch.manual_seed(0)
     assert_same(torch.unique, torch.randint(0, 2, (20, 300)).repeat(2, 1), dim=0, return_inverse=True)
 
@@ -95,7 +95,7 @@ def test_repeat_interleave() -> None:
     assert_same(torch.repeat_interleave, ROW[:3], T([1, 0, 2]), output_size=4)
 
 
-def test_what_needs_no_count_reads_nothing() -> None:
+def test_ops_without_a_count_read_nothing() -> None:
     x, repeats = torch.arange(3.0), T([1, 0, 2])
     mask = x > 0
     on_device = [t.to("tpu") for t in (x, repeats, mask)]
@@ -115,5 +115,5 @@ def test_what_needs_no_count_reads_nothing() -> None:
 
 
 def test_equal() -> None:
-    for other in (ROW, ROW.float(), ROW[1:], ROW + 1):
-        assert torch.equal(ROW.to("tpu"), other.to("tpu")) == torch.equal(ROW, other)
+    for second in (ROW, ROW.float(), ROW[1:], ROW + 1):
+        assert torch.equal(ROW.to("tpu"), second.to("tpu")) == torch.equal(ROW, second)

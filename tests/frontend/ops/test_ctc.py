@@ -1,4 +1,5 @@
-"""ctc_loss as users call it: lengths as lists and tensors on either device, padded and concatenated targets."""
+"""ctc_loss in the forms that users call: lengths as lists and tensors on either device, padded and concatenated
+targets."""
 
 from __future__ import annotations
 
@@ -103,9 +104,9 @@ def test_tensor_split(where: torch.Tensor) -> None:
     pieces: list[torch.Tensor] = []
     for device in ("cpu", "tpu"):
         x = torch.ones(3, 4).to(device).requires_grad_()
-        parts = torch.tensor_split(x, where.to(device), dim=1)
-        assert parts[1]._base is x
-        sum((i + 1) * p.sum() for i, p in enumerate(parts)).backward()
+        views = torch.tensor_split(x, where.to(device), dim=1)
+        assert views[1]._base is x
+        sum((i + 1) * p.sum() for i, p in enumerate(views)).backward()
         assert x.grad is not None
         pieces.append(x.grad.cpu())
     assert torch.equal(*pieces)

@@ -1,4 +1,4 @@
-"""A recurrent layer without a state runs the program of one that goes on with the last state."""
+"""A recurrent layer without a state runs the same program as one that continues with the last state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.frontend.ops import first_hidden
 
 
 def train(kind: Callable[..., nn.Module], device: str, carry: bool, steps: int = 4) -> list[Tensor]:
-    """The weights after a few steps, which go on with the state of the one before if they `carry` it."""
+    """Return the weights after a few steps, each continuing with the previous state if they `carry` it."""
     torch.manual_seed(3)
     layer = kind(3, 5, 2).to(device)
     optimizer, state = torch.optim.SGD(layer.parameters(), 0.1), None
@@ -22,7 +22,7 @@ def train(kind: Callable[..., nn.Module], device: str, carry: bool, steps: int =
         x = torch.rand(4, 2, 3).to(device)
         output, last = layer(x, state)
         if carry:
-            state = tuple(each.detach() for each in last) if isinstance(last, tuple) else last.detach()
+            state = tuple(tensor.detach() for tensor in last) if isinstance(last, tuple) else last.detach()
         optimizer.zero_grad()
         output.square().mean().backward()
         optimizer.step()
@@ -40,13 +40,13 @@ def compiled(run: Callable[[], Any]) -> tuple[Any, int]:
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_a_loop_that_carries_its_state_compiles_one_program(kind: Callable[..., nn.Module]) -> None:
     got, once = compiled(lambda: train(kind, "tpu", carry=True, steps=1))
-    more, then = compiled(lambda: train(kind, "tpu", carry=True))
+    five_steps, then = compiled(lambda: train(kind, "tpu", carry=True))
     assert (once > 0, then) == (True, 0)
     assert all(map(torch.isfinite, [weight.sum() for weight in got]))
-    torch.testing.assert_close(more, train(kind, "cpu", carry=True))
-    alike, none = compiled(lambda: train(kind, "tpu", carry=False))
+    torch.testing.assert_close(five_steps, train(kind, "cpu", carry=True))
+    fresh_states, none = compiled(lambda: train(kind, "tpu", carry=False))
     assert none == 0
-    torch.testing.assert_close(alike, train(kind, "cpu", carry=False))
+    torch.testing.assert_close(fresh_states, train(kind, "cpu", carry=False))
 
 
 def test_equal_layers_have_states_of_their_own() -> None:
@@ -64,7 +64,7 @@ def test_equal_layers_have_states_of_their_own() -> None:
     torch.testing.assert_close(run("tpu"), run("cpu"))
 
 
-def test_zeros_of_the_script_stay_its_own() -> None:
+def test_zeros_of_the_script_are_not_shared() -> None:
     def run(device: str) -> list[Tensor]:
         torch.manual_seed(0)
         layer = nn.GRU(3, 3).to(device)
@@ -82,11 +82,11 @@ def test_zeros_of_the_script_stay_its_own() -> None:
         torch.testing.assert_close(got, expected)
 
 
-def test_a_trace_of_many_calls_keeps_few_zeros() -> None:
+def test_a_trace_of_many_calls_caches_few_zeros() -> None:
     layer, x = nn.GRU(3, 7).to("tpu"), torch.rand(2, 1, 3).to("tpu")
     with lazytpu.mode("lazy"), torch.no_grad():
         outputs = [layer(x)[0] for _ in range(first_hidden.MOST + 3)]
         lazytpu.mark_step()
-    (kept,) = [found for layouts in first_hidden._kept.values() for key, found in layouts.items() if (1, 1, 7) in key]
+    (kept,) = [zeros for layouts in first_hidden._kept.values() for key, zeros in layouts.items() if (1, 1, 7) in key]
     assert len(kept) == first_hidden.MOST
     torch.testing.assert_close(outputs[0].cpu(), outputs[-1].cpu())

@@ -1,4 +1,4 @@
-"""`.item()` gives the number that the CPU gives, and makes no tensor for it."""
+"""`.item()` returns the same number as on the CPU, and creates no tensor for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_element_of_every_dtype(dtype: torch.dtype) -> None:
 
 def test_other_kinds_of_numbers() -> None:
     x = torch.tensor([1.5, float("nan"), -0.0], device="tpu")
-    assert str([each.item() for each in x]) == "[1.5, nan, -0.0]"
+    assert str([element.item() for element in x]) == "[1.5, nan, -0.0]"
     assert x.view(torch.int32)[0].item() == torch.tensor(1.5).view(torch.int32).item()
     assert torch.tensor([1 + 2j]).to("tpu").conj()[0].item() == 1 - 2j
     assert torch.empty((), device="tpu").item() == 0.0

@@ -1,4 +1,4 @@
-"""Nested tensors of the jagged layout, padded and back, with their gradients."""
+"""Nested tensors in the jagged layout, padded and back, with their gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LENGTHS = ((3, 5, 2), (4, 1, 7), (3, 0, 2))
 
 
 def of_rows(lengths: tuple[int, ...], device: str) -> list[torch.Tensor]:
-    """Rows as a padded tensor, shorter and longer, and back."""
+    """Convert rows to a padded tensor, shorter and longer, and back."""
     offsets = torch.tensor([0, *lengths]).cumsum(0).to(device)
     rows = torch.arange(2.0 * sum(lengths)).reshape(-1, 2).to(device)
     most = max(lengths)
@@ -21,7 +21,7 @@ def of_rows(lengths: tuple[int, ...], device: str) -> list[torch.Tensor]:
 
 
 def of_nested(lengths: tuple[int, ...], device: str) -> list[torch.Tensor]:
-    """A nested tensor, padded, its softmax over the ragged dim, and its gradient."""
+    """Pad a nested tensor; compute its softmax over the ragged dimension, and its gradient."""
     pieces = [torch.arange(2.0 * n).reshape(n, 2).to(device) for n in lengths]
     nested = torch.nested.nested_tensor(pieces, layout=torch.jagged, requires_grad=True, device=device)
     padded = nested.sin().to_padded_tensor(0.5)

@@ -1,4 +1,4 @@
-"""torch.linalg.lstsq by every driver, as LAPACK on the CPU gives it."""
+"""torch.linalg.lstsq with every driver, compared with LAPACK on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ lstsq = torch.linalg.lstsq
 
 
 def same(a: torch.Tensor, b: torch.Tensor, **options: object) -> None:
-    """Every result equals the CPU's, also in layout."""
+    """Check that every result equals the CPU's, including its layout."""
     want = lstsq(a, b, **options)
     for got, expected in zip(lstsq(a.to("tpu"), b.to("tpu"), **options), want, strict=True):
         assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride())

@@ -1,4 +1,4 @@
-"""Determinants, solves and pseudo-inverses, and their gradients, of contiguous and transposed matrices."""
+"""Determinants, solves and pseudo-inverses, with gradients, of contiguous and transposed matrices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from lazytpu.frontend import activation
 
 L = torch.linalg
-IN_TORCH = hasattr(torch.ops.aten, "cholesky")  # until torch 2.14
+IN_TORCH = hasattr(torch.ops.aten, "cholesky")  # before torch 2.14
 OPS: dict[str, Callable[..., torch.Tensor]] = {
     "det": lambda a, b: L.det(a),
     "slogdet": lambda a, b: L.slogdet(a)[1],
@@ -30,10 +30,10 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
 @pytest.mark.parametrize("name", OPS)
 def test_values_and_gradients(name: str, flipped: bool) -> None:
     torch.manual_seed(1)
-    whole, rhs = torch.randn(2, 4, 4), torch.randn(2, 4, 3)
+    matrices, rhs = torch.randn(2, 4, 4), torch.randn(2, 4, 3)
     results: dict[str, list[torch.Tensor]] = {}
     for device in ("cpu", "tpu"):
-        a, b = (x.clone().to(device).requires_grad_() for x in (whole, rhs))
+        a, b = (x.clone().to(device).requires_grad_() for x in (matrices, rhs))
         result = OPS[name](a.mT if flipped else a, b)
         result.pow(2).sum().backward()
         results[device] = [t.detach().cpu() for t in (result, a.grad, b.grad) if t is not None]
@@ -118,7 +118,7 @@ AT_ONCE: dict[str, tuple[Callable[[torch.Tensor], object], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-def test_what_the_cpu_refuses_is_refused_at_the_call(name: str) -> None:
+def test_arguments_that_the_cpu_rejects_are_rejected_at_the_call(name: str) -> None:
     op, x = AT_ONCE[name]
     with pytest.raises(RuntimeError) as refusal:
         op(x)

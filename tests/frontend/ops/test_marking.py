@@ -1,4 +1,4 @@
-"""Dims that are said to vary."""
+"""Dimensions that are marked as dynamic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.padding import buffer_of
 
 
 def sizes(x: torch.Tensor) -> tuple[int, ...]:
-    """Those of the array on the device."""
+    """Return the sizes of the array on the device."""
     return client.to_host(buffer_of(x).kept).shape
 
 
@@ -31,7 +31,7 @@ def test_a_batch_that_is_marked_comes_padded(dtype: torch.dtype | None):
     assert_close(y.cpu(), x.to(dtype or x.dtype))
 
 
-def test_torchs_own_mark_is_honoured():
+def test_torchs_own_mark_pads():
     x = torch.randn(13, 4).t()
     torch._dynamo.mark_dynamic(x, 1)  # pyright: ignore[reportAttributeAccessIssue]
     with lazytpu.options(buckets="auto"):
@@ -63,7 +63,7 @@ def test_torchs_own_mark_pads_a_tensor_on_the_device():
         mark(y, [0, 1], max=64)
         mark(y[:, 1:], 1)  # no memory of its own
         mark(torch.ones(3, 3), 0)
-        mark(torch.empty(3, device="tpu"), 5)  # torch itself looks at no dim
+        mark(torch.empty(3, device="tpu"), 5)  # torch itself checks no dimension
     assert sizes(y) == (2, 14) and buffer_of(y).ranges == {0: (0, 64), 1: (0, 64)}
     assert_close(y.cpu(), x + 1)
 
@@ -79,8 +79,8 @@ def test_a_size_that_is_a_bound_shares_memory_that_nothing_takes():
 
 
 class Model(nn.Module):
-    """Attention over what is before, whose caller cuts its ids: sizes are next to those that are marked, merged, and
-    pieces."""
+    """Causal attention whose caller slices its ids: sizes adjacent to the marked ones, merged dimensions, and
+    slices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,26 +106,26 @@ def test_the_first_step_with_a_mark_has_a_program_for_many_sizes():
         for length in (22, 23, 24):
             ids = torch.randint(0, 50, (4, length))
             losses: list[torch.Tensor] = []
-            for model, own in ((host, ids), (device, ids.clone())):
+            for model, tokens in ((host, ids), (device, ids.clone())):
                 if model is device:
-                    lazytpu.mark_dynamic(own, 1, max=24)
-                    own = own.to("tpu")
-                logits = model(own[:, :-1])
-                loss = functional.cross_entropy(logits.reshape(-1, 50), own[:, 1:].reshape(-1))
+                    lazytpu.mark_dynamic(tokens, 1, max=24)
+                    tokens = tokens.to("tpu")
+                logits = model(tokens[:, :-1])
+                loss = functional.cross_entropy(logits.reshape(-1, 50), tokens[:, 1:].reshape(-1))
                 model.zero_grad()
                 loss.backward()
                 losses.append(loss.detach())
                 lazytpu.mark_step()
             assert_close(losses[1].cpu(), losses[0])
-            for one, other in zip(host.parameters(), device.parameters(), strict=True):
-                assert one.grad is not None and other.grad is not None
-                assert_close(other.grad.cpu(), one.grad, rtol=1e-4, atol=1e-5)
-    made = [str(each) for each in list(lazytpu.explain())[before:]]
-    assert len(made) == 1 and "one program for sizes n 3..24, now 22" in made[0]
+            for expected, actual in zip(host.parameters(), device.parameters(), strict=True):
+                assert expected.grad is not None and actual.grad is not None
+                assert_close(actual.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5)
+    reasons = [str(reason) for reason in list(lazytpu.explain())[before:]]
+    assert len(reasons) == 1 and "one program for sizes n 3..24, now 22" in reasons[0]
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_what_is_said_of_a_size_limits_the_bucket():
+def test_the_range_of_a_mark_limits_the_bucket():
     with lazytpu.options(buckets=(19, 48), background_compile=0.0):
         for size in (21, 40):
             x = torch.arange(float(size))

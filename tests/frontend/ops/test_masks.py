@@ -1,4 +1,4 @@
-"""Writing through masks: without reading how many elements they select."""
+"""Writes through masks, without reading how many elements they select."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_gradients() -> None:
 
 @pytest.mark.parametrize("count", [0, 4, 6])
 def test_too_many_values_and_too_few(count: int) -> None:
-    """Found with the next read: only the mask knows how many it wants."""
+    """Detected at the next read: only the mask determines the number of values."""
     x = X.clone().to("tpu")
     x[MASK.to("tpu")] = torch.ones(count, device="tpu")
     with pytest.raises(RuntimeError, match="shape mismatch"):

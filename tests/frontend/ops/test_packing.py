@@ -1,4 +1,4 @@
-"""Packed sequences are one record each way, equal to the CPU."""
+"""Packed sequences are one record in each direction, equal to the CPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_packing_and_padding_agree_with_the_cpu(batch_first: bool) -> None:
     assert records() - before == 2
 
 
-def test_other_dtypes_and_what_torch_refuses() -> None:
+def test_other_dtypes_and_arguments_that_torch_rejects() -> None:
     def calls(device: str) -> list[Any]:
         x = torch.arange(12).reshape(4, 3).to(device)
         padded = rnn.pad_packed_sequence(rnn.pack_padded_sequence(x, torch.tensor([4, 2, 1])), padding_value=7)
@@ -42,20 +42,20 @@ def test_other_dtypes_and_what_torch_refuses() -> None:
     same(calls("tpu"), calls("cpu"))
 
 
-def test_what_is_packed_is_a_tensor_like_any_other() -> None:
-    """Its memory has more rows than torch sees; ops on it, and packed sequences made of their results, do not."""
+def test_packed_data_is_a_tensor_like_any_other() -> None:
+    """Its memory has more rows than torch sees; results of ops on it, and packed sequences made from these, do not."""
     torch.manual_seed(0)
     x, layer = torch.randn(5, 3, 2), torch.nn.GRU(2, 2, 2, dropout=0.5).eval()
 
     def run(device: str) -> list[Any]:
-        there, leaf = copy.deepcopy(layer).to(device), x.to(device).requires_grad_()
+        on_device, leaf = copy.deepcopy(layer).to(device), x.to(device).requires_grad_()
         packed = rnn.pack_padded_sequence(leaf, torch.tensor([4, 2, 1]))
         scaled = rnn.PackedSequence(packed.data * 2, packed.batch_sizes)
-        twice = there(scaled)[0]
-        apart = there(rnn.PackedSequence(twice.data + 1, twice.batch_sizes.clone()))[0]
-        padded, _ = rnn.pad_packed_sequence(rnn.PackedSequence(apart.data * packed.data, packed.batch_sizes))
-        (padded.square().sum() + apart.data.square().sum()).backward()
-        return seen([packed.data, packed.data.sum(0), twice.data[1:], apart.data, padded, leaf.grad])
+        twice = on_device(scaled)[0]
+        unpaired = on_device(rnn.PackedSequence(twice.data + 1, twice.batch_sizes.clone()))[0]
+        padded, _ = rnn.pad_packed_sequence(rnn.PackedSequence(unpaired.data * packed.data, packed.batch_sizes))
+        (padded.square().sum() + unpaired.data.square().sum()).backward()
+        return seen([packed.data, packed.data.sum(0), twice.data[1:], unpaired.data, padded, leaf.grad])
 
     same(run("tpu"), run("cpu"))
 

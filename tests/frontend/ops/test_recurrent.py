@@ -1,4 +1,4 @@
-"""Recurrent layers are one record each way; what that record does not take is unrolled, as torch does it."""
+"""Recurrent layers are one record in each direction; unsupported calls are unrolled, as by torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_layer_is_one_record_each_way_and_its_program_does_not_grow_with_time(
     for steps in (3, 40):
         x = torch.ones(steps, 1, 2, device="tpu")
         before = records()
-        with lazytpu.options(buckets="off"):  # both texts are those of exact programs
+        with lazytpu.options(buckets="off"):  # both texts belong to exact programs
             output, _ = layer(x, states)
             gradients = torch.autograd.grad(output, [*layer.parameters()], torch.ones_like(output))
             assert records() - before == 3, "ones"
@@ -36,7 +36,7 @@ def test_a_layer_is_one_record_each_way_and_its_program_does_not_grow_with_time(
     assert texts[1].count("lazytpu.while") == 2
 
 
-def test_dropout_between_layers_is_that_of_the_devices_generator() -> None:
+def test_dropout_between_layers_follows_the_devices_generator() -> None:
     torch.manual_seed(0)
     layer, x = nn.GRU(3, 4, 2, dropout=0.5).double().to("tpu"), torch.randn(2, 2, 3).double().to("tpu").requires_grad_()
 
@@ -75,10 +75,10 @@ def test_half_precision_and_autocast(dtype: torch.dtype) -> None:
     layer, x = nn.LSTM(4, 3, batch_first=True), torch.randn(2, 3, 4)
     expected = layer(x)[0]
     expected.sum().backward()
-    there, half = copy.deepcopy(layer).to("tpu"), copy.deepcopy(layer).to("tpu", dtype)
-    there.zero_grad()
+    on_device, half = copy.deepcopy(layer).to("tpu"), copy.deepcopy(layer).to("tpu", dtype)
+    on_device.zero_grad()
     with torch.autocast("tpu", dtype):
-        cast = there(x.to("tpu"))[0]
+        cast = on_device(x.to("tpu"))[0]
     plain = half(x.to("tpu", dtype))[0]
     cast.float().sum().backward()
     assert cast.dtype == plain.dtype == dtype
@@ -86,7 +86,7 @@ def test_half_precision_and_autocast(dtype: torch.dtype) -> None:
     assert torch.equal(cast, plain)
     torch.testing.assert_close(cast.float().cpu(), expected, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(
-        there.weight_hh_l0.grad, layer.weight_hh_l0.grad, rtol=2e-2, atol=2e-2, check_device=False
+        on_device.weight_hh_l0.grad, layer.weight_hh_l0.grad, rtol=2e-2, atol=2e-2, check_device=False
     )
 
 
@@ -100,16 +100,16 @@ def test_transforms_of_functions() -> None:
     torch.testing.assert_close(*reversed(on_both(nn.GRU(3, 2), run)))
 
 
-def test_what_torch_refuses_and_what_has_no_elements() -> None:
+def test_rejected_and_empty_arguments() -> None:
     def calls(layer: Any, device: str) -> list[Any]:
         weights, x = layer._flat_weights, torch.ones(3, 2, 4, device=device)
         state = torch.ones(1, 2, 5, device=device)
-        rest = (True, 1, 0.0, False, False, False)
+        settings = (True, 1, 0.0, False, False, False)
         return [
-            attempt(lambda: torch._VF.gru(x[:0], state, weights, *rest)),
-            attempt(lambda: torch._VF.gru(x, state.double(), weights, *rest)),
-            attempt(lambda: torch._VF.gru(x, state, weights[:3], *rest)),
-            attempt(lambda: torch._VF.gru(x[:, :0], state[:, :0], weights, *rest)[0].shape),
+            attempt(lambda: torch._VF.gru(x[:0], state, weights, *settings)),
+            attempt(lambda: torch._VF.gru(x, state.double(), weights, *settings)),
+            attempt(lambda: torch._VF.gru(x, state, weights[:3], *settings)),
+            attempt(lambda: torch._VF.gru(x[:, :0], state[:, :0], weights, *settings)[0].shape),
         ]
 
     expected, got = on_both(nn.GRU(4, 5), calls)

@@ -1,4 +1,4 @@
-"""`torch.autocast("tpu")`: the policies, and that the lists are CUDA's."""
+"""`torch.autocast("tpu")`: its policies, and that its lists are CUDA's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lazytpu.frontend.patches import autocast
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_the_default_is_bfloat16_in_a_thread_that_checkpointed_before(reentrant: bool) -> None:
-    """A checkpoint, of the CPU's tensors too, sets up the accelerator's autocast in the backward pass, and torch undoes
-    that with the pass."""
+    """A checkpoint, even of CPU tensors, sets up the accelerator's autocast in the backward pass, and torch undoes that
+    with the pass."""
     dtypes: list[torch.dtype] = []
 
     def work() -> None:
@@ -65,7 +65,7 @@ def test_widest_ops() -> None:
         assert torch.stack([x, x.bfloat16()]).dtype == torch.float32
 
 
-def test_what_is_left_alone() -> None:
+def test_ops_that_autocast_does_not_change() -> None:
     x = torch.randn(4, 4)
     with torch.autocast("tpu"):
         assert (x @ x).dtype == torch.float32  # on the CPU
@@ -91,7 +91,7 @@ def test_other_threads_default_to_bfloat16() -> None:
 
 
 def test_lists_are_cudas() -> None:
-    """Compared with the lists in the header that torch ships; what is not there has a reason."""
+    """Compared with the lists in torch's header; each missing entry has a reason."""
     header = Path(torch.__file__).parent.joinpath("include/ATen/autocast_mode.h").read_text()
     ours = {
         "LOWER_PRECISION_FP": autocast.LOWER_PRECISION,
@@ -99,8 +99,8 @@ def test_lists_are_cudas() -> None:
         "FP32_SET_OPT_DTYPE": autocast.FLOAT32_RESULT,
         "PROMOTE": autocast.WIDEST,
     }
-    # Overloads of listed ops, cat-like promotion of CUDA's own list; and the kernel that only CUDA's attention calls.
-    more = {
+    # Overloads of listed ops; cat-like promotion of CUDA's own list; and the kernel that only CUDA's attention calls.
+    extra = {
         "conv1d.padding",
         "conv2d.padding",
         "conv3d.padding",
@@ -114,7 +114,7 @@ def test_lists_are_cudas() -> None:
         body = re.search(rf"#define AT_FORALL_{name}\(_\)(.*?)\n\n", header, re.DOTALL)
         assert body is not None
         listed = {".".join(filter(None, pair)) for pair in re.findall(r"_\((\w+)(?:, (\w+))?\)", body[1])}
-        assert set(names) - more == listed - fewer
+        assert set(names) - extra == listed - fewer
         assert all(autocast.overload(n) for n in names)
 
 
@@ -145,7 +145,7 @@ def test_weights_are_cast_once_and_get_float32_gradients() -> None:
     with torch.autocast("tpu", dtype=torch.bfloat16):
         with torch.no_grad():
             layer(x)
-        y = layer(x) + layer(x)  # the cast made without gradients is not the one used here
+        y = layer(x) + layer(x)  # the cast made without gradients is not reused here
     y.float().sum().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.dtype is torch.float32
@@ -167,12 +167,12 @@ def test_loss_scaling_skips_steps_that_overflow_and_is_saved() -> None:
             scaler.step(optimizer)
             scaler.update()
         assert scaler.get_scale() == 16.0
-        other = torch.amp.GradScaler("tpu")
-        other.load_state_dict(scaler.state_dict())
+        restored = torch.amp.GradScaler("tpu")
+        restored.load_state_dict(scaler.state_dict())
         optimizer.zero_grad()
         before = layer.weight.detach().cpu()
-        other.scale(layer(x * float("inf")).sum()).backward()
-        other.step(optimizer)
-        other.update()
+        restored.scale(layer(x * float("inf")).sum()).backward()
+        restored.step(optimizer)
+        restored.update()
         assert torch.equal(before, layer.weight.detach().cpu())
-        assert other.get_scale() == 8.0
+        assert restored.get_scale() == 8.0

@@ -1,4 +1,4 @@
-"""Modules without sizes yet (nn.LazyLinear and its like): moved, converted, copied, saved, loaded and trained as on the
+"""Modules without sizes yet (nn.LazyLinear and similar): moved, converted, copied, saved, loaded and trained as on the
 CPU, before and after the first forward."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MOVES: dict[str, Callable[[Any, str], nn.Module]] = {
     "state without sizes": lambda make, device: _unpickled(make, device),
 }
 LONG = pytest.mark.long
-# torch itself refuses these: copies of buffers without sizes, states of instance norms
+# torch itself rejects these: copies of buffers without sizes, states of instance norms
 REFUSED = {("deepcopy", "BatchNorm"), ("deepcopy", "InstanceNorm"), ("state", "InstanceNorm")}
 CASES = [
     pytest.param(kind, move, marks=() if kind in ("Linear", "BatchNorm2d") or move == "to" else LONG)
@@ -83,7 +83,7 @@ def test_lazy_module_is_as_on_the_cpu(kind: str, move: str) -> None:
 
 
 def _trained(module: nn.Module, shape: tuple[int, ...], device: str) -> dict[str, Any]:
-    """What a module is before and after its first forward, a step and a move."""
+    """Return a module's description before and after its first forward, a step and a move."""
     described: list[Any] = [_description(module)]
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     dtype = next(module.parameters()).dtype

@@ -1,4 +1,4 @@
-"""Moving modules keeps Parameter objects, whichever came first, the move or the optimizer."""
+"""Moves of modules keep Parameter objects, whether the move or the optimizer came first."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def test_a_living_graph_refuses() -> None:
     module.to("tpu")
     with pytest.raises(RuntimeError, match="moved to another device after the forward of this backward"):
         loss.backward()
-    other = nn.Linear(3, 2)
-    loss = other(torch.ones(1, 3, requires_grad=True)).sum()  # saves the weight
+    linear = nn.Linear(3, 2)
+    loss = linear(torch.ones(1, 3, requires_grad=True)).sum()  # saves the weight
     with pytest.raises(RuntimeError, match=r"cannot move Linear\.weight: .* Move the module before its first forward"):
-        other.to("tpu")
+        linear.to("tpu")
     assert loss.item() == loss.item()
 
 

@@ -1,8 +1,8 @@
-"""Each test records as a process does that has just started: what it counts depends on no test before it."""
+"""Each test records as in a process that has just started, so that its counts do not depend on earlier tests."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def of_its_own(fresh_traces: None) -> None:
-    """Traces that begin with the same ops share them, and with them where earlier tests had them cut."""
+    """Use a separate trie: traces with the same first ops share states, and so the cuts of earlier tests."""

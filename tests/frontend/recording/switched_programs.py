@@ -1,4 +1,5 @@
-"""Random programs of ops and factories, run while the global switches of torch change, on a device and on the CPU."""
+"""Random programs of ops and factories, which run while torch's global switches change, on the device and on the
+CPU."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def _mkldnn(value: str) -> None:
     backends.mkldnn.matmul.fp32_precision = value
 
 
-# How each switch is set, and its values, the first being torch's own.
+# How each switch is set, and its values; the first value is torch's default.
 SWITCHES: dict[str, tuple[Switching, Sequence[Any]]] = {
     "default dtype": (torch.set_default_dtype, (torch.float32, torch.float64, torch.bfloat16, torch.float16)),
     "deterministic algorithms": (_deterministic, ("default", "error", "warn")),
@@ -49,14 +50,14 @@ SWITCHES: dict[str, tuple[Switching, Sequence[Any]]] = {
 
 
 def reset() -> None:
-    """Set every switch as torch has it."""
+    """Set every switch to torch's default."""
     for set_, values in SWITCHES.values():
         set_(values[0])
 
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Set all switches as torch has them at the end."""
+    """Restore torch's defaults at the end."""
     try:
         yield
     finally:
@@ -65,14 +66,14 @@ def as_before() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a program runs: its device, and the tensors that it begins with."""
+    """The device of a program, and its initial tensors."""
 
     device: str
     leaves: tuple[Tensor, ...]
 
     @staticmethod
     def on(device: str) -> Place:
-        """Small numbers of many dtypes, a parameter among them, and a mask at the end."""
+        """Return small numbers of many dtypes, including a parameter, and a mask at the end."""
         base = torch.tensor([[1, 2, 3], [4, 2, 1], [3, 1, 2]])
         dtypes = (torch.int64, torch.float32, torch.bool, torch.float64, torch.int8, torch.bfloat16, torch.complex64)
         leaves = [base.to(dtype) for dtype in dtypes]
@@ -82,7 +83,7 @@ class Place:
 
 Op = Callable[[Place, Tensor, Tensor], Any]
 
-# Factories: what they give depends on the switches alone.
+# Factories: their results depend on the switches alone.
 FACTORIES: dict[str, Op] = {
     "arange": lambda p, x, y: torch.arange(0.0, 3.0, 0.5, device=p.device),
     "arange of ints": lambda p, x, y: torch.arange(7, device=p.device),
@@ -130,7 +131,7 @@ def _grown(tensor: Tensor) -> Tensor:
     return torch.cat([tensor[:9], _unwritten(tensor[9:])])
 
 
-# Ops: what they give depends on the dtypes of tensors, on numbers, and on the switches.
+# Ops: their results depend on the dtypes of tensors, on numbers, and on the switches.
 OPS: dict[str, Op] = {
     "mul by a float": lambda p, x, y: x * 2.1,
     "add of a float": lambda p, x, y: x + 0.1,
@@ -192,7 +193,7 @@ OPS: dict[str, Op] = {
     "type": lambda p, x, y: x.float(),
 }
 ALL = {**FACTORIES, **OPS}
-_INNER = [name for name in ALL if "complex" not in name]  # some are of a dtype that no program can hold
+_INNER = [name for name in ALL if "complex" not in name]  # some have a dtype that no program can hold
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Statement:
     y: int
 
     def run(self, place: Place) -> Any:
-        """What it gives, or the type of what it raises."""
+        """Return its result, or the type of its error."""
         x, y = place.leaves[self.x], place.leaves[self.y]
         try:
             if self.inner is not None:
@@ -216,11 +217,11 @@ class Statement:
             return type(error)
 
 
-Step = Statement | tuple[str, Any] | None  # a switch that is set, and None for a cut
+Step = Statement | tuple[str, Any] | None  # a switch to set, or None for a cut
 
 
 def program(seed: int) -> list[Step]:
-    """The same statements three times, each time with other switches in other places, and cuts at the same ones."""
+    """Return the same statements three times, with the switches set at different places, and cuts at the same ones."""
     draw = random.Random(seed)
     leaves = len(Place.on("cpu").leaves)
     statements: list[Statement | None] = []
@@ -241,7 +242,7 @@ def program(seed: int) -> list[Step]:
 
 
 def run(steps: Sequence[Step], device: str) -> list[Any]:
-    """The results of all statements, in order, on the CPU."""
+    """Return the results of all statements, in order, on the CPU."""
     reset()
     place, results = Place.on(device), list[Any]()
     with as_before(), warnings.catch_warnings():
@@ -264,18 +265,19 @@ def _on_cpu(result: Any) -> Any:
 
 
 def differences(steps: Sequence[Step], actual: list[Any], expected: list[Any]) -> list[str]:
-    """Statements whose dtypes, values, gradients or errors differ."""
+    """Return the statements whose dtypes, values, gradients or errors differ."""
     differing: list[str] = []
     statements = [step for step in steps if isinstance(step, Statement)]
-    for statement, one, other in zip(statements, actual, expected, strict=True):
-        said = _difference(one, other, 2e-2 if statement.inner else 1e-9)
+    for statement, got, want in zip(statements, actual, expected, strict=True):
+        said = _difference(got, want, 2e-2 if statement.inner else 1e-9)
         if said:
             differing.append(f"{statement}: {said}")
     return differing
 
 
 def _difference(actual: Any, expected: Any, of_double: float) -> str:
-    """What differs. An op on float64 alone is right to `of_double`; other dtypes are rounded, where and how varies."""
+    """Describe the difference. An op on float64 alone is accurate to `of_double`; other dtypes are rounded at varying
+    places."""
     if isinstance(actual, list) and isinstance(expected, list):
         return "; ".join(filter(None, (_difference(a, e, of_double) for a, e in zip(actual, expected, strict=True))))
     if isinstance(actual, type) and isinstance(expected, type):

@@ -1,4 +1,4 @@
-"""Global switches of torch: each is part of the key where it decides what an op gives, and is asked at every call."""
+"""Global switches of torch: each is part of the key where it affects an op's result, and is read at every call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNT = int(os.environ.get("RANDOM_SWITCHES", "4"))
 
 @pytest.fixture(autouse=True)
 def switches_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # torch's own test modules, which other tests import, forbid to set the flags of torch.backends.
+    # torch's own test modules, which other tests import, forbid setting the flags of torch.backends.
     monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     lazytpu.mark_step()
     yield
@@ -45,7 +45,7 @@ def switches_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     lazytpu.mark_step()
 
 
-# Ops that each switch decides about, on leaves 1 and 5, which are integers, or 0 and 2 (float32).
+# Ops that each switch affects, on leaves 1 and 5, which are integers, or 0 and 2 (float32).
 NUMBERS = ("arange", "full", "full of complex", "where of numbers")
 DECIDED: dict[str, Sequence[str]] = {
     "default dtype": (*NUMBERS, "exp", "mul by a float", "equal past a float's bits", "foreach"),
@@ -57,14 +57,14 @@ WHOLE = "RANDOM_SWITCHES" in os.environ  # all values of all switches, with all 
 
 
 def _flipping(name: str) -> list[Step]:
-    """Ops before the switch is set, under other values of it, and when it is as before."""
-    first, *others = SWITCHES[name][1]
+    """Return ops before the switch is set, under other values, and after it is restored."""
+    first, *remaining = SWITCHES[name][1]
     ops: list[Step] = []
     for op in ALL if WHOLE else DECIDED.get(name, ("matmul",)):
         ops += [Statement(op, None, 1, 5), Statement(op, None, 0, 2)]
     steps: list[Step] = [] if name != "fill uninitialized memory" else [("deterministic algorithms", "warn")]
     steps += [*ops, None]
-    for value in [*(others if WHOLE else others[:1]), first]:
+    for value in [*(remaining if WHOLE else remaining[:1]), first]:
         steps += [(name, value), *ops, None]
     return steps
 
@@ -85,7 +85,7 @@ def test_random_programs(seed: int) -> None:
 
 
 def _traces(work: Callable[[], Any], name: str) -> list[Any]:
-    """The states in which recording ends, under each value of a switch and again under the first."""
+    """Return the states at which recording ends, under each value of a switch and again under the first."""
     set_, values = SWITCHES[name]
     states = []
     for value in [*values, values[0]]:
@@ -97,7 +97,7 @@ def _traces(work: Callable[[], Any], name: str) -> list[Any]:
     return states
 
 
-def test_what_does_not_depend_on_a_switch_is_recorded_once() -> None:
+def test_an_op_independent_of_a_switch_is_recorded_once() -> None:
     x = torch.ones(3, 3, device="tpu", dtype=torch.bfloat16)
     lazytpu.mark_step()
 
@@ -115,13 +115,14 @@ def test_what_does_not_depend_on_a_switch_is_recorded_once() -> None:
     ("name", "setting", "work"),
     [
         ("default dtype", DEFAULT_DTYPE, lambda x: x.int() * 0.5),
-        ("default dtype", DEFAULT_DTYPE, lambda x: x.int() == 0.5),  # its dtype stays, the numbers compared do not
+        # its dtype is fixed, but not the compared numbers' dtype
+        ("default dtype", DEFAULT_DTYPE, lambda x: x.int() == 0.5),
         ("default dtype", DEFAULT_DTYPE, lambda x: torch.zeros(3, device="tpu")),
         ("float32 matmul precision", PRECISION, lambda x: x @ x),
         ("torch.backends.fp32_precision", PRECISION, lambda x: torch.nn.functional.conv1d(x[None], x[..., None])),
     ],
 )
-def test_what_depends_on_a_switch_says_so(name: str, setting: str, work: Callable[[Tensor], Any]) -> None:
+def test_a_dependent_op_stores_the_setting(name: str, setting: str, work: Callable[[Tensor], Any]) -> None:
     x = torch.ones(3, 3, device="tpu")
     lazytpu.mark_step()
     states = _traces(lambda: work(x), name)
@@ -131,7 +132,7 @@ def test_what_depends_on_a_switch_says_so(name: str, setting: str, work: Callabl
     assert {switch.name for switch in KEYED} == {DEFAULT_DTYPE, PRECISION, DETERMINISM}
 
 
-def test_a_program_is_made_as_it_was_recorded() -> None:
+def test_a_program_is_compiled_for_the_recorded_settings() -> None:
     x = torch.tensor([16777217, 3], device="tpu")
     lazytpu.mark_step()
     results = [x * 0.1, x == 16777216.0, torch.ldexp(x, x % 4)]
@@ -157,13 +158,13 @@ def test_an_unpooling_recorded_before_determinism_is_computed() -> None:
         torch.nn.functional.max_unpool1d(x, places, [2])
 
 
-def test_what_is_not_deterministic_is_refused_on_a_hit() -> None:
-    place, one = torch.tensor([1], device="tpu"), torch.ones(1, device="tpu")
+def test_nondeterministic_ops_are_rejected_on_a_hit() -> None:
+    place, value = torch.tensor([1], device="tpu"), torch.ones(1, device="tpu")
     lazytpu.mark_step()
 
     def put() -> list[float]:
         x = torch.zeros(3, device="tpu")
-        x.put_(place, one)
+        x.put_(place, value)
         return x.tolist()
 
     assert put() == put() == [0.0, 1.0, 0.0]
@@ -199,7 +200,7 @@ def test_memory_is_filled_as_on_the_cpu(dtype: torch.dtype) -> None:
         assert same(actual.cpu(), expected)
 
 
-def test_a_backend_set_by_itself_leaves_products_as_they_are() -> None:
+def test_a_setting_of_a_single_backend_does_not_change_products() -> None:
     """torch.get_float32_matmul_precision() raises then."""
     x = torch.ones(4, 4, device="tpu")
     backends.mkldnn.matmul.fp32_precision = "bf16"
@@ -239,7 +240,7 @@ def test_numbers_that_vary_are_generalized_for_each_default_dtype() -> None:
     assert [r.dtype for r in dtypes] == [torch.float32] * 3 + [torch.float64] * 3 + [torch.float32] * 3
 
 
-def test_the_other_global_state_is_asked_at_every_call() -> None:
+def test_other_global_state_is_read_at_every_call() -> None:
     x = torch.ones(3, 3, device="tpu", requires_grad=True)
 
     def both() -> tuple[Tensor, Tensor]:
@@ -277,10 +278,10 @@ print(y.item(), z.dtype, z.item())
 
 
 def test_a_second_process_with_another_default_dtype() -> None:
-    with contextlib.redirect_stdout(io.StringIO()) as here:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(SECOND, {"dtype": torch.float32})
     script = f"import torch; dtype = torch.float64\n{SECOND}"
-    there = zygote.run(["-c", script])
-    assert there.returncode == 0, there.stderr
-    assert here.getvalue().strip() == "True torch.float32 1677721.625"
-    assert there.stdout.strip() == "False torch.float64 1677721.7000000002"
+    process = zygote.run(["-c", script])
+    assert process.returncode == 0, process.stderr
+    assert output.getvalue().strip() == "True torch.float32 1677721.625"
+    assert process.stdout.strip() == "False torch.float64 1677721.7000000002"

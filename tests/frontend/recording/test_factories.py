@@ -1,4 +1,4 @@
-"""Tensors made of numbers alone: every dtype, into given tensors, and what the CPU refuses."""
+"""Tensors created from numbers alone: every dtype, into out= tensors, and the calls that the CPU rejects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def same(name: str, got: Any, expected: Any) -> None:
         assert got is expected, f"{name}: {got}, expected {expected}"
         return
     assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride()), name
-    loose = {torch.float16: 3e-3, torch.bfloat16: 2e-2}.get(expected.dtype)  # windows of halves round at every step
+    # windows in half precision round at every step
+    loose = {torch.float16: 3e-3, torch.bfloat16: 2e-2}.get(expected.dtype)
     tolerance = {} if loose is None else {"rtol": loose, "atol": loose}
     torch.testing.assert_close(got.cpu(), expected, msg=lambda text: f"{name}: {text}", **tolerance)
 
@@ -98,7 +99,7 @@ def test_made_into_given_tensors(dtype: torch.dtype) -> None:
         same(name, got[name], expected[name])
 
 
-def test_what_is_refused() -> None:
+def test_rejected_calls() -> None:
     refused: tuple[Callable[[str], Any], ...] = (
         lambda d: torch.arange(0, 3, 0, device=d),
         lambda d: torch.arange(3, 0, device=d),
@@ -124,15 +125,15 @@ def test_complex_numbers_fill_complex64_under_any_default_dtype_but_float64() ->
     try:
         for dtype in (torch.float16, torch.bfloat16, torch.float64):
             torch.set_default_dtype(dtype)
-            made, expected = torch.full((2,), 2.5j, device="tpu"), torch.full((2,), 2.5j)
-            assert made.dtype == expected.dtype and torch.equal(made.cpu(), expected)
+            actual, expected = torch.full((2,), 2.5j, device="tpu"), torch.full((2,), 2.5j)
+            assert actual.dtype == expected.dtype and torch.equal(actual.cpu(), expected)
     finally:
         torch.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", ["zeros_like", "ones_like", "empty_like", "rand_like"])
-def test_tensors_like_one_of_the_device_are_made_where_it_is_said(name: str, device: str) -> None:
+def test_like_factories_create_tensors_on_the_named_device(name: str, device: str) -> None:
     like = torch.ones(3, 4, device="tpu").t()
     for _ in range(2):
         result = getattr(torch, name)(like, device=device, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The first step of an optimizer is the program of all its steps: the state it makes is not recorded."""
+"""An optimizer's first step runs the program of all its steps: the state that it creates is not recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def train(device: str, make: Callable[[Any], torch.optim.Optimizer], steps: int = 3) -> tuple[list[int], list[Any]]:
-    """The number of programs after each step, and the parameters at the end."""
+    """Return the number of programs after each step, and the final parameters."""
     torch.manual_seed(0)
     model = nn.Linear(3, 2).to(device)
     x = torch.arange(6.0).view(2, 3).to(device)
@@ -57,7 +57,7 @@ def test_all_steps_are_one_program(name: str) -> None:
 
 
 class Signs(torch.optim.Optimizer):
-    """Does not switch gradients off, as some outside of torch."""
+    """An optimizer that does not disable gradients, as some outside torch."""
 
     def __init__(self, parameters: Any):
         super().__init__(parameters, {})
@@ -122,7 +122,7 @@ def test_momentum_that_begins_as_zero() -> None:
 
 
 class Scratch(torch.optim.SGD):
-    """Fills memory at each step."""
+    """An optimizer that fills memory at each step."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -137,7 +137,7 @@ def test_memory_that_is_filled_at_each_step_is_recorded_from_the_second_on() -> 
     assert counts[-1] <= counts[1] <= 2
 
 
-def test_what_a_closure_computes_is_recorded() -> None:
+def test_computations_of_a_closure_are_recorded() -> None:
     class Biased(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) + torch.ones(2, device=x.device)

@@ -1,4 +1,4 @@
-"""Writes in place and through views, `.data` and `out=`: all that shares the memory sees what it sees on the CPU."""
+"""In-place writes, writes through views, `.data` and `out=`: all tensors that share the memory agree with the CPU."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ def no_elements(x: Tensor) -> Tensor:
 
 
 def one_element(x: Tensor) -> Tensor:
-    one = x[1, 2]
-    one.add_(10)
-    one.copy_(torch.tensor(3))
-    x[0, 0] = one
-    return one
+    element = x[1, 2]
+    element.add_(10)
+    element.copy_(torch.tensor(3))
+    x[0, 0] = element
+    return element
 
 
 def complex_parts(x: Tensor) -> Tensor:
-    parts = torch.view_as_real(torch.complex(x, x))
-    parts[..., 1].mul_(2)
-    return parts
+    components = torch.view_as_real(torch.complex(x, x))
+    components[..., 1].mul_(2)
+    return components
 
 
 def product_into_a_transpose(x: Tensor) -> None:
@@ -163,7 +163,7 @@ CASES: list[Callable[[Tensor], Any]] = [
 
 
 def outcome(case: Callable[[Tensor], Any], device: str) -> Any:
-    """The written tensor and the result after `case`, or its error's type and words."""
+    """Return the written tensor and the result after `case`, or the type and message of its error."""
     x = torch.arange(12.0).reshape(3, 4).to(device)
     try:
         result = case(x)

@@ -1,4 +1,4 @@
-"""Recording kernels: the source that is generated, what an argument adds to the key, and a record made twice."""
+"""Recording kernels: the generated source, the arguments' parts of the key, and a record that is made twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`x[i]` with a Python int that varies: two programs at most, and the values of the CPU."""
+"""`x[i]` with a Python int that varies: at most two programs, and the CPU's values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.frontend.recording.offsets import box_of
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.value import Layout, row_major
 
-pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
+pytestmark = pytest.mark.usefixtures("empty_cache")  # these count compilations
 
 
 def compiles() -> int:
@@ -72,15 +72,15 @@ def test_the_index_varies_in_a_tensor_that_the_trace_uses_already() -> None:
     assert compiles() == before
 
 
-def test_a_copy_that_is_cut_at_once_is_none_of_other_traces() -> None:
+def test_a_copy_that_is_cut_at_once_is_not_in_other_traces() -> None:
     x = torch.arange(12.0).view(4, 3).to("tpu")
     lazytpu.mark_step()
     with lazytpu.mode("strict"):
         assert [(x[i] * 2).sum().item() for i in range(3)] == [6.0, 24.0, 42.0]
-    whole = x + 1
-    part = x[1:3] * 3
+    base = x + 1
+    sliced = x[1:3] * 3
     assert [str(record.op) for record in recorder().state.records()] == ["aten.add.Tensor", "aten.mul.Tensor"]
-    assert (whole.sum().item(), part.sum().item()) == (78.0, 99.0)
+    assert (base.sum().item(), sliced.sum().item()) == (78.0, 99.0)
 
 
 def test_a_write_between_two_reads_is_seen() -> None:
@@ -117,7 +117,7 @@ def test_boxes_of_a_tensor(index: Any, dims: list[int], starts: list[int], sizes
     assert box_of(Layout(torch.float32, shape, row_major(shape)), view) == (dims, starts, sizes)
 
 
-def test_what_is_no_box() -> None:
+def test_views_that_are_no_boxes() -> None:
     shape = (4, 6)
     x, layout = torch.empty(shape), Layout(torch.float32, shape, row_major(shape))
     for view in (x, x.t(), x[:, ::2], x.view(-1)[3:9], x.diagonal(), x.view(torch.int32)[1], x[1].expand(3, 6), x[:0]):
@@ -125,7 +125,7 @@ def test_what_is_no_box() -> None:
     assert box_of(Layout(torch.float32, shape, (1, 4)), x[1]) is None, "its memory is not in the order of its dims"
 
 
-def test_what_reads_memory_that_it_writes_is_refused_at_every_index() -> None:
+def test_an_op_that_reads_its_target_is_rejected_at_every_index() -> None:
     x = torch.arange(8.0).to("tpu")
     for i in (1, 2, 3):
         lazytpu.sync()

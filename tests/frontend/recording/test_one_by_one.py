@@ -1,4 +1,4 @@
-"""Ops on lists whose tensors share memory: as on the CPU, where one element is written after the other."""
+"""Ops on lists whose tensors share memory: as on the CPU, where the elements are written one after the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def one_for_all(device: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("mode", ["fused", "strict"])
 @pytest.mark.parametrize("case", [twice, overlapping, crosswise, numbers, one_for_all])
-def test_each_sees_what_was_written_before(case: Case, mode: str) -> None:
+def test_each_element_sees_earlier_writes(case: Case, mode: str) -> None:
     with lazytpu.mode(mode):
         for ours, cpu in zip(case("tpu"), case("cpu"), strict=True):
             assert ours.tolist() == cpu.tolist()

@@ -1,4 +1,4 @@
-"""`out=` that is an operand, and what else writes over what it reads."""
+"""`out=` that is an operand, and other writes over operands."""
 
 from __future__ import annotations
 

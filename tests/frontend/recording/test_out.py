@@ -13,7 +13,7 @@ from lazytpu.frontend.tensors import recorder
 
 
 def results(device: str, write: Any) -> Any:
-    """What `write(x, bucket)` leaves in the bucket, and its warnings and errors."""
+    """Return the contents of the bucket after `write(x, bucket)`, with its warnings and errors."""
     x = torch.arange(1.0, 7.0, device=device).reshape(2, 3)
     bucket = torch.zeros(20, device=device)
     try:
@@ -41,18 +41,18 @@ WRITES = {
 @pytest.mark.parametrize("mode", ["fused", "strict"])
 def test_a_part_of_a_tensor_is_written_as_on_the_cpu(name: str, mode: str) -> None:
     with lazytpu.options(mode=mode):
-        made, expected = (results(device, WRITES[name]) for device in ("tpu", "cpu"))
-    assert type(made) is type(expected)
-    assert made == expected if isinstance(made, str) else torch.equal(made, expected)
+        actual, expected = (results(device, WRITES[name]) for device in ("tpu", "cpu"))
+    assert type(actual) is type(expected)
+    assert actual == expected if isinstance(actual, str) else torch.equal(actual, expected)
 
 
 def test_a_conjugated_part_is_written() -> None:
-    made: list[torch.Tensor] = []
+    buckets: list[torch.Tensor] = []
     for device in ("tpu", "cpu"):
         bucket = torch.zeros(8, dtype=torch.complex64, device=device)
         torch.mul(torch.tensor([1 + 2j, 3j], device=device), 2, out=bucket[2:4].conj())
-        made.append(bucket.cpu())
-    assert torch.equal(*made)
+        buckets.append(bucket.cpu())
+    assert torch.equal(*buckets)
 
 
 def test_a_number_goes_to_a_tensor_of_the_host() -> None:
@@ -62,7 +62,7 @@ def test_a_number_goes_to_a_tensor_of_the_host() -> None:
 
 
 def test_a_copy_within_a_storage_is_donated() -> None:
-    """What a copy overwrites is held by nothing when it runs (R4)."""
+    """No name refers to the overwritten value when the copy runs (R4)."""
     with lazytpu.options(mode="strict"):
         x = torch.arange(4096.0, device="tpu")
         lazytpu.sync()
@@ -73,7 +73,7 @@ def test_a_copy_within_a_storage_is_donated() -> None:
 
 
 def test_a_copy_over_a_pending_value_does_not_need_it() -> None:
-    """So that a program between two collectives does not hand each gradient to the one that overwrites it."""
+    """So a program between two collectives does not return each gradient for the program that overwrites it."""
     flat = torch.arange(8.0, device="tpu")
     x = torch.ones(2, 2, device="tpu") * 2
     x.copy_(flat[4:].view(2, 2))
@@ -81,7 +81,7 @@ def test_a_copy_over_a_pending_value_does_not_need_it() -> None:
     assert str(last.op) == "aten.clone.default"
     flat[4] = 9.0
     assert x.tolist() == [[4.0, 5.0], [6.0, 7.0]]
-    x.copy_(flat[:4].view(2, 2))  # a value that is there is what a step that fails gives back
+    x.copy_(flat[:4].view(2, 2))  # an existing value is restored when a step fails
     assert "self" in recorder().state.records()[-1].written
     assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
@@ -137,8 +137,8 @@ def test_an_out_tensor_is_resized_with_the_warning_of_the_cpu(name: str, shape: 
 def test_strides_of_a_resized_out_tensor(function, how: str):
     strides = []
     for device in ("cpu", "tpu"):
-        whole, out = torch.zeros(12, 12, device=device), torch.empty(0, device=device)
-        function(whole[:6, ::2] if how == "gaps" else whole[:6, :6].t(), out)
+        source, out = torch.zeros(12, 12, device=device), torch.empty(0, device=device)
+        function(source[:6, ::2] if how == "gaps" else source[:6, :6].t(), out)
         strides.append(out.stride())
     assert strides[0] == strides[1]
 

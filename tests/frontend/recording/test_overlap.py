@@ -1,4 +1,4 @@
-"""Overlap checks: torch's own CPU kernels say which writes are refused."""
+"""Overlap checks: torch's own CPU kernels decide which writes are rejected."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_overlap_refuses_the_same_elements() -> None:
 
 
 def outcome(call: Callable[[], object]) -> str:
-    """The message of the error that the call raises, if any."""
+    """Return the message of the error that the call raises, if any."""
     try:
         call()
     except RuntimeError as error:
@@ -102,7 +102,7 @@ NOT_IN_PLACE: dict[str, Callable[[Tensor, Tensor], object]] = {
 
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
 @pytest.mark.parametrize("name", NOT_IN_PLACE)
-def test_what_cannot_be_written_while_it_is_read(name: str, device: str) -> None:
+def test_rejected_writes_to_operands(name: str, device: str) -> None:
     x, indices = arange(6).to(device), torch.arange(6).to(device)
     with pytest.raises(RuntimeError, match="refer to a single memory location"):
         NOT_IN_PLACE[name](x, indices)

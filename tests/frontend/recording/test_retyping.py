@@ -1,4 +1,4 @@
-"""Memory of bytes that is written as numbers holds numbers from then on, and nobody sees it."""
+"""Byte memory that is written as numbers changes its dtype, invisibly to the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lazytpu.frontend.tensors import value_of
 
 
 def cache(device: str, make: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bytes, and rows of numbers that are in a part of them."""
+    """Return bytes, and rows of numbers that view a part of them."""
     raw = make(4 * 24, dtype=torch.uint8, device=device)
     raw.fill_(7)
     return raw, raw.view(torch.float32)[3:18].view(5, 3)
@@ -23,13 +23,13 @@ def rows_written(device: str, make: Callable[..., torch.Tensor] = torch.zeros) -
     for step in range(3):
         rows.index_copy_(0, torch.tensor([4, step], device=device), torch.full((2, 3), 1.5 + step, device=device))
         lazytpu.mark_step()
-    raw[1:3] = 9  # a write of bytes, which are numbers by now
+    raw[1:3] = 9  # a write of bytes to memory that has another dtype now
     rows[1] += 0.25
     return [raw.cpu(), rows.cpu(), raw[10:20].clone().cpu(), raw.view(torch.int16).cpu()]
 
 
 @pytest.mark.parametrize("make", [torch.zeros, torch.empty])
-def test_values_are_those_of_the_cpu(make: Callable[..., torch.Tensor]) -> None:
+def test_values_equal_the_cpus(make: Callable[..., torch.Tensor]) -> None:
     for got, expected in zip(rows_written("tpu", make), rows_written("cpu", make), strict=True):
         assert torch.equal(got, expected)
 
@@ -59,17 +59,17 @@ def test_memory_that_nothing_has_written_takes_no_program() -> None:
 def test_in_other_modes(mode: str) -> None:
     with lazytpu.mode(mode):
         got = rows_written("tpu")
-    for one, other in zip(got, rows_written("cpu"), strict=True):
-        assert torch.equal(one, other)
+    for actual, expected in zip(got, rows_written("cpu"), strict=True):
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_step_that_writes_rows_moves_no_more_of_a_large_cache(count: int) -> None:
     raw = torch.zeros(4 << 20, dtype=torch.uint8, device="tpu")
     rows = raw.view(torch.float32)[64:].view(-1, 64)
-    index, more = torch.arange(count, device="tpu"), torch.ones(count, 64, device="tpu")
+    index, values = torch.arange(count, device="tpu"), torch.ones(count, 64, device="tpu")
     for _ in range(3):
-        rows.index_copy_(0, index, more)
+        rows.index_copy_(0, index, values)
         torch.tpu.reset_peak_memory_stats()
         lazytpu.sync()
     assert torch.tpu.max_memory_allocated() < 1.5 * (4 << 20)

@@ -1,4 +1,4 @@
-"""Static numbers that vary become run-time numbers: two programs at most, with the values of static ones (R3)."""
+"""Static numbers that vary become run-time numbers: at most two programs, with the values of static ones (R3)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 
 def programs_made() -> int:
-    """How many programs were made, compiled or found."""
+    """Return how many programs were compiled or loaded."""
     explained = lazytpu.explain()
     return len(explained) + explained.forgotten
 
 
 def programs(step: Callable[[Any], Any], values: Sequence[Any]) -> list[int]:
-    """How many programs there are after each step with one of `values`."""
+    """Return the number of programs after each step with one of `values`."""
     before, counts = programs_made(), []
     for value in values:
         result = step(value)
@@ -39,7 +39,7 @@ def programs(step: Callable[[Any], Any], values: Sequence[Any]) -> list[int]:
 X = torch.tensor([[-2.5, -1.0, -0.0, 0.0], [0.3, 1.0, 2.0, inf], [-inf, nan, 1e-3, 7.5]])
 POSITIVE = torch.tensor([[0.1, 0.7, 1.0], [1.5, 2.0, 9.0]])
 
-# (what varies, the tensor, the values; each may be given to the CPU as well)
+# (description of the number, tensor, values; each can be passed on the CPU as well)
 CASES: dict[str, tuple[Callable[[torch.Tensor, Any], torch.Tensor], torch.Tensor, Sequence[Any]]] = {
     "pow": (lambda x, p: x.pow(p), X, [2.5, 4.0, 2.0, 3.0, 0.5, 1.0, 0.0, 2.5, 7.25, inf]),
     "pow below 0": (lambda x, p: x.pow(p), X, [-1.5, -3.0, -0.5, -1.0, -2.0]),
@@ -80,7 +80,7 @@ RUN_TIME: dict[str, tuple[Callable[[torch.Tensor, Any], torch.Tensor], torch.Ten
 
 
 def compared(function: Callable[[torch.Tensor, Any], torch.Tensor], x: torch.Tensor) -> Callable[[Any], torch.Tensor]:
-    """A step that gives x and a number to a function on the device, and compares the result with the CPU's."""
+    """Return a step that passes x and a number to a function on the device, and compares the result with the CPU's."""
     on_tpu = x.to("tpu")
 
     def step(value: Any) -> torch.Tensor:
@@ -106,7 +106,7 @@ def test_numbers_that_are_arguments_from_the_first_value_on(name: str) -> None:
 
 
 def taken_at_run_time() -> bool:
-    """Whether a pending op takes its specialized number at run time."""
+    """Return whether a pending op takes its specialized number at run time."""
     for record in recorder().state.records():
         rule = registry.load().get(str(record.op))
         for name in () if rule is None else rule.specialized:
@@ -122,7 +122,7 @@ def test_run_time_numbers_give_the_bits_that_static_ones_do(name: str, monkeypat
     function, x, values = CASES[name]
     chain, static = x.to("tpu"), []
     for value in values:
-        chain = chain * 1  # a state of its own for each value, so that none is seen to vary
+        chain = chain * 1  # a separate state for each value, so that none is seen to vary
         static.append(function(chain, value))
         assert not taken_at_run_time()
     expected = [reference.cpu() for reference in static]
@@ -197,7 +197,7 @@ def test_the_type_of_a_number_stays_part_of_the_program() -> None:
         torch.testing.assert_close(result.cpu(), torch.arange(4).pow(p))
 
 
-def test_what_torch_refuses_is_refused_of_run_time_numbers_too() -> None:
+def test_numbers_that_torch_rejects_are_rejected_at_run_time() -> None:
     x = torch.arange(1, 5).to("tpu")
     for p in (2, 3, 4):
         x.pow(p).tolist()

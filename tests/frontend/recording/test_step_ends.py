@@ -11,7 +11,7 @@ from torch import nn
 import lazytpu
 from lazytpu.trace import loops
 
-pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
+pytestmark = pytest.mark.usefixtures("empty_cache")  # these count compilations
 
 
 def metric(name: str) -> int:
@@ -19,7 +19,7 @@ def metric(name: str) -> int:
 
 
 class Loop:
-    """A model, an optimizer, and the body of a training loop that never cuts and never reads."""
+    """A model, an optimizer, and the body of a training loop without cuts and reads."""
 
     def __init__(self, width: int, make: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW):
         torch.manual_seed(0)
@@ -45,7 +45,7 @@ def test_a_loop_without_cuts_is_one_program_a_step() -> None:
     assert metric("live_bytes") == live
 
 
-def test_the_program_is_that_of_a_marked_step() -> None:
+def test_the_program_equals_a_marked_steps() -> None:
     """Gradients freed by zero_grad() between step() and the next op are no results, as before mark_step()."""
     loop = Loop(6)
     for _ in range(3):
@@ -87,11 +87,11 @@ def test_reading_after_the_step_adds_no_cut() -> None:
 
 def test_an_optimizer_on_the_cpu_ends_nothing() -> None:
     loop = Loop(9, torch.optim.SGD)
-    other = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    on_host = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(on_host.parameters(), lr=0.1)
     steps = metric("steps")
     y = loop.x * 2
-    other(torch.ones(1, 2)).sum().backward()
+    on_host(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     y = y + 1
     assert metric("steps") == steps
@@ -172,7 +172,7 @@ def by_hand(w: torch.Tensor, x: torch.Tensor, steps: int) -> None:
 def test_a_loop_over_a_model_without_a_graph_is_cut_where_it_repeats(
     monkeypatch: pytest.MonkeyPatch, off: type[torch.no_grad]
 ) -> None:
-    """A sampler: 60 rounds are no program of 360 records, and from its third program on it finds what it had."""
+    """A sampler: 60 iterations are not one program of 360 records, and from the third program on all are hits."""
     monkeypatch.setattr(loops, "FIRST", 64)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.SiLU(), torch.nn.Linear(4, 3))
@@ -226,8 +226,8 @@ def test_a_loop_without_an_optimizer_is_cut_where_it_repeats(monkeypatch: pytest
     by_hand(expected, torch.ones(4, 3), 120)
     torch.testing.assert_close(w.detach().cpu(), expected.detach())
     with lazytpu.options(mode="lazy"):
-        other = torch.ones(5, 2, device="tpu", requires_grad=True)
+        parameter = torch.ones(5, 2, device="tpu", requires_grad=True)
         steps = metric("steps")
-        by_hand(other, torch.ones(4, 5, device="tpu"), 30)
+        by_hand(parameter, torch.ones(4, 5, device="tpu"), 30)
         assert metric("steps") == steps
         lazytpu.mark_step()

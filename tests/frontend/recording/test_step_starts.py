@@ -1,4 +1,4 @@
-"""Fused mode: what prepares data and weights is no part of the step's program."""
+"""Fused mode: the preparation of data and weights is not part of the step's program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lazytpu.frontend.recording.required_cuts import STARTS
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK, BRANCH
 
-pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
+pytestmark = pytest.mark.usefixtures("empty_cache")  # these count compilations
 
 
 def compiles() -> int:
@@ -74,13 +74,13 @@ def test_paths_of_the_data_do_not_multiply_the_step(transform: nn.Module) -> Non
     for kind in (1, 2, 3, 0, 3, 2, 1, 0):
         train(model, prepared(kind), optimizer)
     lazytpu.sync()
-    # Three more ways to prepare a batch; and in the loop gradients die before the cut, in the last step before sync()
-    # they do not: one more program of the step at most.
+    # Three other preparations of a batch. In the loop gradients die before the cut, but not in the last step before
+    # sync(): at most one more program of the step.
     assert compiles() - started <= 4
     assert any(cut.cause == BEGIN for cut in lazytpu.explain_cut(20))
 
 
-def test_what_a_forward_makes_before_it_touches_a_weight_belongs_to_the_step() -> None:
+def test_tensors_made_by_a_forward_belong_to_the_step() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -101,7 +101,7 @@ def test_what_a_forward_makes_before_it_touches_a_weight_belongs_to_the_step() -
     assert y.tolist() == [[1.0] * 4] * 3
 
 
-def test_the_results_are_those_of_lazy_mode() -> None:
+def test_the_results_equal_lazy_mode() -> None:
     results: list[list[Tensor]] = []
     for mode in ("fused", "lazy"):
         torch.manual_seed(1)
@@ -135,7 +135,7 @@ def test_a_loop_of_plain_ops_is_cut_where_it_repeats() -> None:
 
 
 class Net(nn.Module):
-    """Two layers; a read between them where `reads` says so."""
+    """Two layers, with a read between them if `reads`."""
 
     def __init__(self, reads: bool = False) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Net(nn.Module):
 
 
 def products(since: int) -> int:
-    """How many programs with a product of matrices were made."""
+    """Return how many programs with a matrix product were compiled."""
     return sum("dot" in graph.text() for graph in lazytpu.graphs()[since:])
 
 
@@ -161,7 +161,7 @@ def test_results_that_grow_do_not_compile_the_model_again(reads: bool, trained: 
     model = Net(reads).to("tpu")
     model.load_state_dict(on_cpu.state_dict())
     batches = [torch.rand(4, 6) for _ in range(7)]
-    if trained:  # its forward pass has the states that the evaluation goes through
+    if trained:  # its forward pass has the same states as the evaluation
         model(batches[0].to("tpu")).sum().backward()
         lazytpu.sync()
     before = len(lazytpu.graphs())
@@ -178,7 +178,7 @@ def test_results_that_grow_do_not_compile_the_model_again(reads: bool, trained: 
     assert products(before) <= (6 if reads else 3), "with the first two uses of its results, and without one"
 
 
-def test_the_rounds_of_a_sampler_are_steps() -> None:
+def test_the_iterations_of_a_sampler_are_steps() -> None:
     torch.manual_seed(0)
     on_cpu = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6))
     model = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6)).to("tpu")
@@ -258,7 +258,7 @@ def test_a_use_that_comes_often_becomes_one_program_with_the_model(monkeypatch: 
     assert counts[-1] == 1
 
 
-def test_results_that_are_used_in_many_ways_take_no_memory_for_each() -> None:
+def test_results_with_many_uses_take_bounded_memory() -> None:
     torch.manual_seed(0)
     on_cpu = Net()
     model = Net().to("tpu")
@@ -278,7 +278,7 @@ def test_results_that_are_used_in_many_ways_take_no_memory_for_each() -> None:
 
 
 def test_a_long_trace_is_not_searched_at_each_of_its_records(monkeypatch):
-    """Whether autograd keeps a trace for a backward pass is asked again when the trace is an eighth longer."""
+    """Whether autograd saves a trace for a backward pass is checked again when the trace is an eighth longer."""
     x = torch.ones(2).to("tpu").requires_grad_()
     lazytpu.sync()
     r = recorder()
@@ -299,5 +299,5 @@ def test_a_long_trace_is_not_searched_at_each_of_its_records(monkeypatch):
     assert len(searched) <= 1
     monkeypatch.undo()
     lazytpu.sync()
-    assert not step_starts.keeps_graph(r, r.state)  # another trace: what was found of that one is not taken for it
+    assert not step_starts.keeps_graph(r, r.state)  # the answer for an earlier trace is not reused
     y.sum().backward()

@@ -1,4 +1,4 @@
-"""Threads: each records for itself, shares inputs, and may read what another has pending (R6)."""
+"""Threads: each records separately, shares inputs, and may read pending values of another one (R6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lazytpu.frontend.recording import miss
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
-    """What `function` returns, or raises, on another thread."""
+    """Return the result of `function` on another thread, or raise its error."""
     results: list[Any] = []
 
     def run() -> None:
@@ -51,7 +51,7 @@ def test_in_place_writes_by_two_threads_in_turn() -> None:
 
 
 def test_empty_memory_computed_by_another_thread_while_an_op_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was no input when it was admitted, and must not become one."""
+    """It was not an input when it was admitted, and must not become one."""
     shared = torch.empty(5, device="tpu")
     begun, cut, infer = threading.Event(), threading.Event(), miss.infer
 
@@ -73,24 +73,24 @@ def test_empty_memory_computed_by_another_thread_while_an_op_is_recorded(monkeyp
         another = pool.submit(other)
         begun.wait(60)
         monkeypatch.setattr(miss, "infer", interrupted)
-        own = torch.cosh(shared)
-    assert (own.tolist(), results) == ([1.0] * 5, [[1.0] * 5])
+        result = torch.cosh(shared)
+    assert (result.tolist(), results) == ([1.0] * 5, [[1.0] * 5])
 
 
 def test_an_input_taken_by_another_thread_while_an_op_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both number their inputs themselves: the record of the first must not name the second's slot."""
-    w, other = torch.full((5,), 2.0).to("tpu"), [torch.full((5,), float(i)).to("tpu") for i in range(3)]
+    """Both threads number their inputs: the record of the first must not use the second's slot."""
+    w, second_inputs = torch.full((5,), 2.0).to("tpu"), [torch.full((5,), float(i)).to("tpu") for i in range(3)]
     lazytpu.sync()
     infer, taken = miss.infer, []
 
     def interrupted(*args: Any) -> Any:
         if not taken:
             taken.append(None)
-            taken.append(in_thread(lambda: torch.addcmul(other[0], other[1], other[2]) / w))
+            taken.append(in_thread(lambda: torch.addcmul(second_inputs[0], second_inputs[1], second_inputs[2]) / w))
         return infer(*args)
 
     monkeypatch.setattr(miss, "infer", interrupted)
-    y = torch.hypot(w, other[1])
+    y = torch.hypot(w, second_inputs[1])
     z = torch.hypot(y, w)
     torch.testing.assert_close(z.cpu(), torch.full((5,), 3.0))
     torch.testing.assert_close(taken[1].cpu(), torch.full((5,), 1.0))
@@ -104,7 +104,7 @@ def test_backward_on_a_second_thread() -> None:
     assert w.grad.tolist() == [0.0, 2.0, 4.0]
 
 
-def test_sync_runs_what_other_threads_recorded() -> None:
+def test_sync_runs_pending_ops_of_other_threads() -> None:
     x = torch.ones(3).to("tpu")
     y = in_thread(lambda: x + 4)
     lazytpu.sync()
@@ -114,18 +114,18 @@ def test_sync_runs_what_other_threads_recorded() -> None:
 
 
 def test_recorders_end_with_their_threads() -> None:
-    held = in_thread(lambda: torch.ones(2).to("tpu") + 1)
+    value = in_thread(lambda: torch.ones(2).to("tpu") + 1)
     gc.collect()
     before = len(tensors.recorders())
     for _ in range(5):
         in_thread(lambda: (torch.ones(2).to("tpu") * 3).tolist())
     gc.collect()
     assert len(tensors.recorders()) == before
-    assert held.tolist() == [2.0, 2.0], "what a dead thread left pending is still computed"
+    assert value.tolist() == [2.0, 2.0], "what a dead thread left pending is still computed"
 
 
 def test_a_failed_op_is_undone_before_another_thread_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads on one recorder, as autograd's are: the undoing belongs to the record, under its lock."""
+    """Two threads on one recorder, as autograd's are: the rollback is part of the record, under its lock."""
     r = tensors.recorder()
     undone = []
     rollback = type(r).rollback

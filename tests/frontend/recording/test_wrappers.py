@@ -1,4 +1,4 @@
-"""Wrapper subclasses, which hold tensors and have no memory, where lazytpu meets one beside the dispatcher."""
+"""Wrapper subclasses, which contain tensors and have no memory, where lazytpu meets them outside the dispatcher."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sparse(device: str) -> Tensor:
 
 
 def dense(tensor: Tensor) -> list[Tensor]:
-    return [part.cpu() for _, part in parts(tensor)]
+    return [tensor_part.cpu() for _, tensor_part in parts(tensor)]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_parts_have_names(make: Callable[[str], Tensor], names: list[str]) -> No
 
 def test_parts_of_others() -> None:
     x = torch.ones(2, device="tpu")
-    assert [part is x for _, part in parts(x)] == [True]
+    assert [tensor_part is x for _, tensor_part in parts(x)] == [True]
     assert not list(parts(None)) and not list(parts(torch.empty(2, device="meta")))
     torch.vmap(lambda row: row + len(list(parts(row))))(torch.ones(2, 2, device="tpu"))
 
@@ -97,15 +97,15 @@ def _host_parts(tensor: Any) -> Iterator[Tensor]:
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_of_a_sparse_tensor(reentrant: bool) -> None:
     weight = torch.ones(4, 2, device="tpu", requires_grad=True)
-    left = sparse("tpu")
-    _ = weight * 2  # something is pending
-    checkpoint(lambda a, b: torch.sparse.mm(a, b), left, weight, use_reentrant=reentrant).sum().backward()
+    factor = sparse("tpu")
+    _ = weight * 2  # some op is pending
+    checkpoint(lambda a, b: torch.sparse.mm(a, b), factor, weight, use_reentrant=reentrant).sum().backward()
     assert weight.grad is not None
     torch.testing.assert_close(weight.grad.cpu(), ROWS.sum(0)[:, None].expand(4, 2))
 
 
 def test_names_and_owners() -> None:
-    """A parameter that wraps tensors is named in a program and counted as any other."""
+    """A parameter that wraps tensors is named in a program, and counted like any other."""
     before = lazytpu.memory().by_category().get("parameters")
     model = nn.Linear(64, 64, device="tpu")
     model.bias = nn.Parameter(TwoTensor(model.bias.detach(), model.bias.detach() + 1))
@@ -118,7 +118,7 @@ def test_names_and_owners() -> None:
 
 
 def test_storage_without_memory() -> None:
-    """Its methods raise what they raise on the CPU."""
+    """Its methods raise the same errors as on the CPU."""
     storage = two("tpu").untyped_storage()
     assert storage.nbytes() == two("cpu").untyped_storage().nbytes() == 48
     for use in (storage.data_ptr, storage.clone, storage.tolist, lambda: storage.resize_(0), lambda: storage[0]):

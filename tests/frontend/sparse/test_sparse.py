@@ -1,4 +1,4 @@
-"""Sparse COO tensors: what the CPU makes of them, and kind refusals of what is not there."""
+"""Sparse COO tensors: the same results as on the CPU, and helpful errors for unsupported ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def sparse(device: str, seed: int, *, coalesced: bool, hybrid: bool) -> Tensor:
-    """(4, 5) or (4, 5, 2), with 6 elements, some at the same index."""
+    """Return (4, 5) or (4, 5, 2), with 6 elements, some at the same index."""
     generator = torch.Generator().manual_seed(seed)
     indices = torch.randint(0, 4, (2, 6), generator=generator)
     indices[:, 1] = indices[:, 0]
@@ -28,7 +28,7 @@ def sparse(device: str, seed: int, *, coalesced: bool, hybrid: bool) -> Tensor:
 
 
 def host(value: Any) -> Any:
-    """Results on the CPU, sparse ones as their dense form."""
+    """Return results on the CPU; sparse ones in dense form."""
     if isinstance(value, list | tuple):
         return [host(v) for v in value]
     if isinstance(value, Tensor):
@@ -104,7 +104,7 @@ WITH_DENSE_DIMS = ("parts", "sum and difference", "onto dense", "times a tensor"
 
 
 @pytest.mark.parametrize("name", ON_TWO)
-def test_an_op_gives_what_the_cpu_gives(name: str) -> None:
+def test_an_op_equals_the_cpus(name: str) -> None:
     def case(device: str) -> Any:
         return ON_TWO[name](*(sparse(device, seed, coalesced=False, hybrid=False) for seed in (0, 1)))
 
@@ -268,7 +268,7 @@ def saved(d: str) -> list[Any]:
     ],
     ids=lambda case: case.__name__,
 )
-def test_a_use_gives_what_the_cpu_gives(case: Callable[[str], Any]) -> None:
+def test_a_use_equals_the_cpus(case: Callable[[str], Any]) -> None:
     same(host(case("tpu")), host(case("cpu")))
 
 
@@ -338,6 +338,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_there_is_refused_with_the_dense_way(name: str) -> None:
+def test_unsupported_ops_raise_with_a_dense_alternative(name: str) -> None:
     with pytest.raises(NotImplementedError, match=r"not supported on 'tpu'.*\.to_dense\(\)"):
         REFUSED[name]()

@@ -1,5 +1,5 @@
-"""Aliasing, storages, versions and memory formats: each case is run on the CPU and on the device, and all that can be
-seen of its results must agree, strides and offsets included."""
+"""Aliasing, storages, versions and memory formats: each case runs on the CPU and on the device, and all observable
+properties of its results must agree, including strides and offsets."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def set_(d: str) -> list[Any]:
     w.set_(x, 3, (2, 2), (3, 1))  # pyright: ignore[reportCallIssue, reportArgumentType]
     w.neg_()
     shared = [together(x, y), y.is_set_to(x), x.is_set_to(x[1:]), x.view(12).is_set_to(x)]
-    whole = torch.empty(0, device=d).set_(x.untyped_storage())  # pyright: ignore[reportArgumentType]
-    return [x, y, z, w, whole, A.set_.default(torch.empty(3, device=d)), *shared]
+    viewed = torch.empty(0, device=d).set_(x.untyped_storage())  # pyright: ignore[reportArgumentType]
+    return [x, y, z, w, viewed, A.set_.default(torch.empty(3, device=d)), *shared]
 
 
 @case
@@ -106,12 +106,12 @@ def resize_(d: str) -> list[Any]:
     grown = ramp(d, 4).resize_(6)
     grown[4:] = 7
     row = grown[:3]
-    part = ramp(d)[4:]
-    part.resize_(2, 2).zero_()
+    tail = ramp(d)[4:]
+    tail.resize_(2, 2).zero_()
     images = ramp(d, 24).resize_(1, 2, 3, 4, memory_format=torch.channels_last)
     like = ramp(d).resize_as_(torch.empty(2, 3, device=d))
     errors = [attempt(lambda: ramp(d).requires_grad_().resize_(3)), attempt(lambda: ramp(d).resize_((-1,)))]
-    return [before, x, view, grown, row, part, images, like, *errors]
+    return [before, x, view, grown, row, tail, images, like, *errors]
 
 
 @case
@@ -239,22 +239,22 @@ def swapped(d: str) -> list[Any]:
 @case
 def no_elements(d: str) -> list[Any]:
     x = torch.empty_strided((2, 0, 3), (7, 5, 2), device=d)
-    one = torch.empty_strided((1, 1), (10, 20), device=d).zero_()
+    tiny = torch.empty_strided((1, 1), (10, 20), device=d).zero_()
     results = [
         x,
-        one,
+        tiny,
         x + 1,
         x.sum(1),
         x.sum(),
-        one + 1,
-        one.clone(),
+        tiny + 1,
+        tiny.clone(),
         x.clone(),
         x.reshape(0),
-        one.t(),
+        tiny.t(),
         x.view(3, 0, 2),
     ]
-    results += [x.double(), torch.cat([x, x]), torch.empty(0, 3, device=d).mean(0), x.contiguous(), one.contiguous()]
-    return [*results, x.is_contiguous(), one.is_contiguous()]
+    results += [x.double(), torch.cat([x, x]), torch.empty(0, 3, device=d).mean(0), x.contiguous(), tiny.contiguous()]
+    return [*results, x.is_contiguous(), tiny.is_contiguous()]
 
 
 @case

@@ -1,4 +1,4 @@
-"""Copies to, from and on the device: values, strides, dtypes and errors are those of the CPU."""
+"""Copies to, from and on the device: values, strides, dtypes and errors equal the CPU's."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_there_and_back(name: str) -> None:
 @pytest.mark.parametrize("name", ["contiguous", "0-d", "no elements", "bfloat16", "bool"])
 def test_memory_on_both_sides_of_a_copy_can_be_resized(name: str) -> None:
     source = SOURCES[name]().clone()
-    there = source.to("tpu")
+    on_device = source.to("tpu")
     constant = torch.zeros(3, dtype=source.dtype, device="tpu")
-    for host in (source, there.cpu(), (there * 1).cpu(), constant.cpu()):
+    for host in (source, on_device.cpu(), (on_device * 1).cpu(), constant.cpu()):
         assert host.resize_(100).fill_(1).sum() == 100
-    assert there.shape == SOURCES[name]().shape and torch.equal(there.cpu(), SOURCES[name]())
+    assert on_device.shape == SOURCES[name]().shape and torch.equal(on_device.cpu(), SOURCES[name]())
 
 
 TARGETS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -118,7 +118,7 @@ def test_a_view_of_another_dtype_that_leaves_bytes_over_is_read() -> None:
 
 
 def test_lazy_clones() -> None:
-    """`_lazy_clone` copies a storage at the first write on the CPU; here nothing shares one."""
+    """On the CPU, `_lazy_clone` copies a storage at the first write; here no storage is shared."""
     for view in (lambda x: x, lambda x: x[:, 1::2], lambda x: x.t()):
         kept = {}
         for device in ("cpu", "tpu"):

@@ -1,4 +1,4 @@
-"""DLPack: a consumer gets a copy on the CPU, with the values of the moment, which nothing changes afterwards."""
+"""DLPack: a consumer gets a copy on the CPU, with the present values, which nothing changes afterwards."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ IMPORTS: dict[str, Callable[[torch.Tensor], object]] = {
 @pytest.mark.parametrize("name", IMPORTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.uint8, torch.bool], ids=str)
 def test_consumers_get_the_values(name: str, dtype: torch.dtype) -> None:
-    x = torch.arange(6).view(2, 3).to("tpu").to(dtype).t()  # a view of what is pending
+    x = torch.arange(6).view(2, 3).to("tpu").to(dtype).t()  # a view of a pending value
     imported = IMPORTS[name](x)
     assert np.array_equal(np.asarray(imported), x.cpu().numpy())
     assert x.__dlpack_device__() == (1, 0), "XLA runs on the CPU here"
 
 
-def test_what_was_exported_does_not_change() -> None:
+def test_exported_values_do_not_change() -> None:
     """The memory of the parameter is donated to its new value, step after step."""
     weight = torch.ones(1000, device="tpu")
     exported = np.from_dlpack(weight), jax.dlpack.from_dlpack(weight), torch.from_dlpack(weight)
@@ -45,7 +45,7 @@ def test_what_was_exported_does_not_change() -> None:
     assert weight[0].item() == 6, "nor does writing to it change the tensor"
 
 
-def test_what_cannot_be_exported() -> None:
+def test_unexportable_tensors_raise() -> None:
     x = torch.ones(3, device="tpu")
     refused: dict[str, Callable[[], object]] = {
         "copy=False asks for none": lambda: np.from_dlpack(x, copy=False),
@@ -60,7 +60,7 @@ def test_what_cannot_be_exported() -> None:
             export()
 
 
-def test_where_the_device_is_no_cpu_the_copy_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_platforms_the_copy_must_be_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dlpack, "_on_host", lambda: False)
     x = torch.arange(3.0).to("tpu")
     assert x.__dlpack_device__() == (12, 0)

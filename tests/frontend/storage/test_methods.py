@@ -143,7 +143,7 @@ def test_map_location(weights_only: bool) -> None:
 
 
 def test_first_tensor_may_be_loaded() -> None:
-    """Nothing has started the engine before the storage is moved; and torch alone reads what the device saved."""
+    """The engine has not started before the storage is moved; and torch without lazytpu reads the device's files."""
     code = """
 import io, sys, torch, lazytpu
 file = io.BytesIO()
@@ -181,11 +181,11 @@ def test_deepcopy_shares_storage_among_copies() -> None:
     assert y[1].sum().item() == 0
     assert x[1].tolist() == [3, 4, 5]
     module = torch.nn.Linear(2, 2).to("tpu")
-    other = copy.deepcopy(module)
+    copied = copy.deepcopy(module)
     with torch.no_grad():
-        other.weight.zero_()
+        copied.weight.zero_()
     assert module.weight.abs().sum().item() > 0
-    assert other.weight.device.type == "tpu"
+    assert copied.weight.device.type == "tpu"
 
 
 def test_subclasses_keep_their_class() -> None:

@@ -76,29 +76,29 @@ def test_checkpoints_go_both_ways(tmp_path: Path) -> None:
         return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
 
     for source, target in (("cpu", "tpu"), ("tpu", "cpu"), ("tpu", "tpu")):
-        one, other = net().to(source), net().to(target)
-        optimizer = torch.optim.Adam(one.parameters())
-        one(torch.ones(4, 3, device=source)).sum().backward()
+        saved, restored = net().to(source), net().to(target)
+        optimizer = torch.optim.Adam(saved.parameters())
+        saved(torch.ones(4, 3, device=source)).sum().backward()
         optimizer.step()
-        torch.save({"model": one.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "file")
+        torch.save({"model": saved.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "file")
         loaded = torch.load(tmp_path / "file", map_location=target, weights_only=True)
-        other.load_state_dict(loaded["model"])
-        again = torch.optim.Adam(other.parameters())
+        restored.load_state_dict(loaded["model"])
+        again = torch.optim.Adam(restored.parameters())
         again.load_state_dict(loaded["optimizer"])
-        assert again.state[next(other.parameters())]["exp_avg"].device.type == target
-        for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+        assert again.state[next(restored.parameters())]["exp_avg"].device.type == target
+        for a, b in zip(saved.state_dict().values(), restored.state_dict().values(), strict=True):
             assert torch.equal(a.cpu(), b.cpu())
 
 
 def test_parameters_on_meta_are_assigned_from_a_mapped_file(tmp_path: Path) -> None:
-    one = nn.Linear(3, 2).to("tpu")
-    torch.save(one.state_dict(), tmp_path / "file")
-    other = nn.Linear(3, 2, device="meta")
-    other.load_state_dict(torch.load(tmp_path / "file", mmap=True, map_location="tpu"), assign=True)
-    assert torch.equal(other.weight.cpu(), one.weight.cpu())
+    source = nn.Linear(3, 2).to("tpu")
+    torch.save(source.state_dict(), tmp_path / "file")
+    target = nn.Linear(3, 2, device="meta")
+    target.load_state_dict(torch.load(tmp_path / "file", mmap=True, map_location="tpu"), assign=True)
+    assert torch.equal(target.weight.cpu(), source.weight.cpu())
     third = nn.Linear(3, 2, device="meta").to_empty(device="tpu")
     third.load_state_dict(torch.load(tmp_path / "file", map_location="cpu"))
-    assert torch.equal(third.weight.cpu(), one.weight.cpu())
+    assert torch.equal(third.weight.cpu(), source.weight.cpu())
 
 
 VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -153,10 +153,10 @@ def test_safetensors(tmp_path: Path) -> None:
         assert sorted(opened.keys()) == ["b", "i", "x"]
         assert opened.metadata() == {"made": "here"}
         assert opened.get_tensor("x").device.type == "tpu"
-        part = opened.get_slice("x")
-        assert part.get_shape() == [2, 3]
-        assert part[:, 1].tolist() == [1.0, 4.0]
-        assert part[:, 1].device.type == "tpu"
+        sliced = opened.get_slice("x")
+        assert sliced.get_shape() == [2, 3]
+        assert sliced[:, 1].tolist() == [1.0, 4.0]
+        assert sliced[:, 1].device.type == "tpu"
     with pytest.raises(RuntimeError, match="share memory"):
         save_file({"one": x, "other": x}, file)
 
@@ -178,7 +178,7 @@ def test_safetensors_of_models_with_tied_weights(tmp_path: Path) -> None:
 
 
 def _double(questions: Any, answers: Any) -> None:
-    """In a process of its own."""
+    """Runs in a separate process."""
     x, model = questions.get()
     answers.put((x * 2, model(x).tolist(), str(x.device)))
 

@@ -1,4 +1,4 @@
-"""Tests that look at the page in a browser are there where Chromium is: on Debian `apt-get install chromium`."""
+"""Tests of the page in a browser run where Chromium is installed: on Debian `apt-get install chromium`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what it shows, searches, and does when it is clicked."""
+"""The page in headless Chromium: its contents, its search, and its reactions to clicks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.passes.generations import GENERATIONS
 from tests.inspection.html.conftest import CHROMIUM
 from tests.inspection.step.samples import CLUSTERS, STEP
 
-# What a person would do, and what is there then: run in the page after its own scripts.
+# A user's actions, and the state of the page after them: run in the page after its own scripts.
 ACTIONS = """
 const pixels = c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
 const ink = id => pixels($(id)).some(x => x);
@@ -90,7 +90,7 @@ for (const width of [420, 800, 1280, 2000]) {
 
 
 def in_chromium(page_html: str, folder: Path, actions: str = ACTIONS, width: int = 800) -> dict[str, Any]:
-    """What the actions told, in a window so wide. A page whose script fails tells nothing."""
+    """Return the reports of the actions, in a window of this width. A page whose script fails reports nothing."""
     script = f"""<script>addEventListener("load", async () => {{
         const $ = id => document.getElementById(id), told = {{}};
         {actions}
@@ -161,7 +161,7 @@ def test_it_works_from_the_keyboard_and_in_narrow_windows(report: dict[str, Any]
 
 
 def lines(*places: tuple[str, str, str]) -> str:
-    """A module with an op for each (operand, op, location)."""
+    """Return a module with an op for each (operand, op, location)."""
     names = ("blocks.1.weight", "blocks.10.weight", "blocks.11.weight")
     arguments = [f'%a{i}: tensor<8xf32> {{lazytpu.name = "{name}"}}' for i, name in enumerate(names)]
     arguments[0] = arguments[0].replace("}", f", lazytpu.alias = {len(places) - 1} : i64}}")
@@ -205,7 +205,7 @@ def test_searches(tmp_path: Path) -> None:
     actions = SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))
     report = in_chromium(page(model(SEARCHED)), tmp_path, actions)
     assert report["typed"] == QUERIES
-    # A click on a line shows its ops alone, and marks that line alone.
+    # A click on a line shows only its ops, and marks only that line.
     assert len(report["clicked"]) == 7 and all(set(shown) == {name} for name, shown in report["clicked"].items())
 
 
@@ -224,7 +224,7 @@ def test_a_program_without_ops(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_rows_are_made_as_they_are_seen(tmp_path: Path) -> None:
+def test_rows_are_created_when_they_become_visible(tmp_path: Path) -> None:
     kind, text = "tensor<" + "1x" * 40 + "8xf32>", ""
     for i in range(1_000):
         text += f'%{i} = lazytpu.sin %{i - 1 if i else "x"} : {kind} loc("{"long/" * 40}model.py":{i % 300}:0)\n'

@@ -1,4 +1,4 @@
-"""The page's data, and that the file needs nothing else."""
+"""The page's data, and its independence of other files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def model(text: str = STEP) -> Model:
 
 
 class Links(HTMLParser):
-    """What a page would fetch."""
+    """The resources that a page would fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_the_file_fetches_nothing() -> None:
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", html)
 
 
-def test_what_a_script_could_end_is_escaped() -> None:
+def test_ends_of_script_elements_are_escaped() -> None:
     text = STEP.replace('lazytpu.name = "x"', 'lazytpu.name = "</script><b>&"')
     html = page(model(text), why="</pre><script>alert(1)</script>")
     assert "</script><b>" not in html and "alert(1)</script>" not in html
@@ -186,15 +186,15 @@ def test_it_says_which_pipeline_it_shows(dumped: str, passes: str | None, shown:
 
 
 def test_a_colour_means_one_thing() -> None:
-    """All of them are variables of the style sheet, and in a scheme no two are the same."""
+    """All colours are variables of the style sheet, and no two are equal within a scheme."""
     sources = {path.name: path.read_text() for path in SOURCES.iterdir() if path.suffix in (".css", ".js", ".jinja")}
     light, dark = (dict(COLOUR.findall(line)) for line in re.findall(r":root \{.*?\}", sources["page.css"], re.DOTALL))
     for scheme in (light, light | dark):
         assert len(set(scheme.values())) == len(scheme)
     families = re.findall(r'"(--\w+)", /', sources["common.js"])
     assert len(families) == len(set(families)) == 6 and set(families) < set(light)
-    rest = "".join(re.sub(r":root \{.*?\}", "", text, flags=re.DOTALL) for text in sources.values())
-    assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!\{)|\b(rgba?|hsla?)\(", rest)
+    unnamed = "".join(re.sub(r":root \{.*?\}", "", text, flags=re.DOTALL) for text in sources.values())
+    assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!\{)|\b(rgba?|hsla?)\(", unnamed)
     assert not any(f"var({family})" in sources["page.css"] for family in families)
 
 
@@ -206,9 +206,9 @@ def test_not_a_report(text: str) -> None:
 
 @pytest.mark.parametrize("field", REPORT["programs"][0])
 def test_a_report_has_every_field_that_the_page_shows(field: str) -> None:
-    rest = {name: value for name, value in REPORT["programs"][0].items() if name != field}
+    remaining = {name: value for name, value in REPORT["programs"][0].items() if name != field}
     with pytest.raises(ValueError, match=f"this is not a report .*: KeyError: '{field}'"):
-        program_of(json.dumps({"programs": [rest]}), "step")
+        program_of(json.dumps({"programs": [remaining]}), "step")
 
 
 @pytest.mark.parametrize("keep", ["nothing", "all"])
@@ -255,8 +255,8 @@ def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
     path.write_text(STEP)
     (tmp_path / "004-step.about.txt").write_text("script: train.py\nmodels: GPT\ntarget: cpu\nlazytpu: 0.1.0\n")
     with options(target="gpu"):
-        for given, passes in (([], for_target(Target.parse("v5p"))), (["-p", "cse,dce"], "cse,dce")):
-            assert main(["html", str(path), "--generation", "v5p", *given]) == 0
+        for arguments, passes in (([], for_target(Target.parse("v5p"))), (["-p", "cse,dce"], "cse,dce")):
+            assert main(["html", str(path), "--generation", "v5p", *arguments]) == 0
             html = (tmp_path / "004-step.html").read_text()
             ran = [change["name"] for change in embedded(html)["passes"]]
             assert ran == [spec.name for spec in parse_pipeline(passes)] and "<h1>train.py: GPT</h1>" in html
@@ -265,7 +265,7 @@ def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
     compiled.write_text(STEP)
     assert main(["html", str(compiled)]) == 0
     assert "as the pipeline for cpu left it" in (tmp_path / "004-step.html").read_text()
-    assert asked == [None, "cse,dce", ""]  # None: those of the generation
+    assert asked == [None, "cse,dce", ""]  # None: the generation's own
 
 
 def test_the_compiler_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +273,6 @@ def test_the_compiler_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch
     monkeypatch.setattr(compiling, "report_text", lambda *_, **__: TpuReport("v6e:2x2", (recorded("step"),)))
     path = tmp_path / "004-step.imported.mlir"
     path.write_text(STEP)
-    for given, by in (([], "compiler"), (["--model"], "model")):
-        assert main(["html", str(path), *given]) == 0
+    for arguments, by in (([], "compiler"), (["--model"], "model")):
+        assert main(["html", str(path), *arguments]) == 0
         assert embedded((tmp_path / "004-step.html").read_text())["summary"]["by"] == by

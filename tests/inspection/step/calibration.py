@@ -1,8 +1,6 @@
-"""What libtpu says of the five steps of `steps.py`, in calibration.json. `make calibration` asks it anew, some minutes,
-and prints the table of docs/inspecting.md.
-
-Lines are known by what is written in them: an edit above them moves none.
-"""
+"""libtpu's figures for the five steps of `steps.py`, in calibration.json. `make calibration` measures them again, in
+some minutes, and prints the table of docs/inspecting.md. Lines are identified by their text, so that edits above do not
+change them."""
 
 from __future__ import annotations
 
@@ -31,16 +29,16 @@ SHARE = 0.01
 
 
 def by_compiler(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
-    """Microseconds of a step, and of its lines, by libtpu."""
+    """Return libtpu's microseconds of a step, and of its lines."""
     (program,) = lazytpu.tpu_report(step, topology=f"{GENERATION}:2x2").programs
     lines = {str(line): sum(cost.seconds for cost in costs) for line, costs in program.by_line.items() if line}
     return round(1e6 * program.seconds, 2), _written(lines)
 
 
 def by_model(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
-    """The same by the model."""
-    (part,) = rehearse(step)
-    program = translated(part, Target.parse(GENERATION))
+    """Return the model's microseconds of a step, and of its lines."""
+    (rehearsed,) = rehearse(step)
+    program = translated(rehearsed, Target.parse(GENERATION))
     model = Model(read(program.text), GENERATIONS[GENERATION])
     return round(1e6 * model.seconds, 2), _written({place: us for place, us in model.by_line.items() if place})
 
@@ -55,7 +53,7 @@ def _written(lines: dict[str, float]) -> dict[str, float]:
 
 
 def compared(known: dict[str, Any], model: tuple[float, dict[str, float]]) -> tuple[float, float, int]:
-    """The model's time by libtpu's, the rank correlation of the lines, and how many these are."""
+    """Return the ratio of the model's time to libtpu's, the rank correlation of the lines, and their number."""
     ranked = [line for line, us in known["lines"].items() if us > SHARE * known["us"]]
     figures = [known["lines"][line] for line in ranked], [model[1].get(line, 0.0) for line in ranked]
     correlation: Any = spearmanr(*figures)
@@ -63,22 +61,22 @@ def compared(known: dict[str, Any], model: tuple[float, dict[str, float]]) -> tu
 
 
 def row(name: str, known: dict[str, Any]) -> str:
-    """A step in the table of docs/inspecting.md."""
+    """Return a step's row in the table of docs/inspecting.md."""
     model = known["ratio"] * known["us"]
     return f"| {name} | {known['us']:.0f} µs | {model:.0f} µs | {known['ranks']:.2f} of {known['ranked']} |"
 
 
 def main() -> None:
-    """Ask libtpu, and write down what it says and how the model compares."""
-    known: dict[str, Any] = {}
+    """Compile by libtpu, and write its figures and the comparison with the model."""
+    figures: dict[str, Any] = {}
     for name in STEPS:
         step = training(name)
         us, lines = by_compiler(step)
         answer: dict[str, Any] = {"us": us, "lines": lines}
         ratio, ranks, ranked = compared(answer, by_model(step))
-        known[name] = answer | {"ratio": round(ratio, 3), "ranks": round(ranks, 3), "ranked": ranked}
-        print(row(name, known[name]), flush=True)
-    FILE.write_text(json.dumps(known, indent=1) + "\n")
+        figures[name] = answer | {"ratio": round(ratio, 3), "ranks": round(ranks, 3), "ranked": ranked}
+        print(row(name, figures[name]), flush=True)
+    FILE.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

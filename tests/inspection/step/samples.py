@@ -1,4 +1,4 @@
-"""A small training step, and one of clusters."""
+"""A small training step, and a step of clusters."""
 
 STEP = """\
 builtin.module {

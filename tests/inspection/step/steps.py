@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Heads of 64, of which `grouped` share a key."""
+    """Attention with heads of 64, `grouped` of which share a key."""
 
     def __init__(self, width: int, grouped: int = 1, causal: bool = False):
         super().__init__()
@@ -26,7 +26,7 @@ class Attention(nn.Module):
 
 
 class GptBlock(nn.Module):
-    """Normalised before, with a GELU of four times the width."""
+    """A pre-norm block, with a GELU layer of four times the width."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -40,7 +40,7 @@ class GptBlock(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Normalised afterwards."""
+    """A post-norm layer."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -54,7 +54,7 @@ class BertLayer(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """Two heads to a key, and a gate."""
+    """Two heads per key, and a gate."""
 
     def __init__(self, width: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The model of a chip beside libtpu's report of five steps, as `make calibration` wrote it down."""
+"""The model of a chip compared with libtpu's report of five steps, as `make calibration` stored it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_the_model_is_as_near_to_libtpu_as_it_was(name: str) -> None:
     assert ranks >= figures["ranks"] - 0.05 and ranked == figures["ranked"]
 
 
-def test_how_near_that_is() -> None:
+def test_the_errors_of_the_model_are_bounded() -> None:
     assert list(KNOWN) == list(STEPS)
     assert all(0.4 < figures["ratio"] < 1.6 and figures["ranks"] >= 0.7 for figures in KNOWN.values())
 
 
-def test_the_documentation_says_so() -> None:
+def test_the_documentation_has_these_figures() -> None:
     assert "\n".join(row(name, figures) for name, figures in KNOWN.items()) in DOCS.read_text()

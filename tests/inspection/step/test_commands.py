@@ -39,7 +39,8 @@ def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
     assert columns.split() == ["line", "us", "%", "ops", "bytes", "of", "results"]
     lines = [row.split("  ")[0] for row in rows]
-    # Waiting for memory is in no line, and the update in the line of its gradient's product, with which it is fused.
+    # Waiting for memory belongs to no line. The update belongs to the line of its gradient's product, with which it is
+    # fused.
     assert sorted(lines[:2]) == ["model.py:5", "model.py:5 (backward)"]
     assert lines[2:] == ["train.py:9", "no source line", "train.py:11"]
     assert len(shown(capsys, "lines", step, "-n", "2", "--generation", "v5e")) == 4
@@ -169,7 +170,7 @@ def test_a_folder_stands_for_its_largest_module(
 
 
 def _untimed(rows: list[str]) -> list[str]:
-    """Rows without the milliseconds that passes took, and without what these make of the columns' widths."""
+    """Return the rows without the milliseconds of passes, and without their effect on the columns' widths."""
     return [" ".join(re.sub(r"\d+\.\d+", "", row).split()) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What fuses, how long it takes, what is alive."""
+"""The model of a step: fusion, times, memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def body(arguments: str, *lines: str, returned: str) -> Model:
 
 
 def test_ops_join_the_kernel_of_their_users(model: Model) -> None:
-    """The product takes in what is done with it, up to a value with two readers; the update takes in the second."""
+    """The product's kernel includes the ops on its result, up to a value with two readers; the update's includes the
+    second one."""
     assert [[op.number for op in kernel.ops] for kernel in model.kernels] == [[0, 1, 2], [3], [4, 5, 6]]
     assert [kernel.main.number for kernel in model.kernels] == [0, 3, 5]
     assert [kernel.needs for kernel in model.kernels] == [[], [0], [0]]
@@ -52,12 +53,12 @@ def test_values_recomputed_in_each_kernel_cost_their_operands() -> None:
         returned="%2, %3 : tensor<8x8xf32>, tensor<8x8xf32>",
     )
     assert [kernel.needs for kernel in estimate.kernels] == [[], [0]]
-    assert estimate.kernels[1].bytes == 4 * (64 + 8 + 2 * 64)  # both results from one reading
+    assert estimate.kernels[1].bytes == 4 * (64 + 8 + 2 * 64)  # one read for both results
     assert estimate.kernel_of[1] == -1
 
 
 def test_an_update_is_one_kernel_with_the_product_of_its_gradient() -> None:
-    """As the TPU's compiler has it: the parameter and both moments are read and written once, the gradient never."""
+    """As in the TPU's compiler: the parameter and both moments are read and written once, the gradient never."""
     kind, dot = "tensor<256x256xf32>", "lhs_contract = [0] rhs_contract = [0] precision = default"
     estimate = body(
         f"%x: {kind}, %w: {kind}, %m: {kind}, %v: {kind}",
@@ -93,12 +94,12 @@ def test_clusters_do_not_fuse() -> None:
 
 def test_times(model: Model) -> None:
     first, middle, last = model.kernels
-    assert middle.seconds == LEAST / V6E.clock and middle.bound == "latency"  # what it reads lies on the chip
+    assert middle.seconds == LEAST / V6E.clock and middle.bound == "latency"  # its operands are on the chip
     read = 4 * (4096 * 256 + 256 * 128)
     assert first.bytes == read + 4 * 4096 * 128
-    products, others = 2 * 4096 * 256 * 128 * 6 / (PRODUCTS * V6E.flops), 4096 * 128 / (VECTOR * V6E.lane_rate)
-    assert first.bound == "matrix unit" and first.seconds == pytest.approx(products + others)
-    assert first.seconds > read / V6E.hbm_bandwidth  # by which time it is there
+    products, other_ops = 2 * 4096 * 256 * 128 * 6 / (PRODUCTS * V6E.flops), 4096 * 128 / (VECTOR * V6E.lane_rate)
+    assert first.bound == "matrix unit" and first.seconds == pytest.approx(products + other_ops)
+    assert first.seconds > read / V6E.hbm_bandwidth  # it has arrived by then
     assert (first.start, middle.start, last.start) == (0.0, first.end, middle.end)
     assert model.seconds == last.end and model.exposed == pytest.approx(0.0)
     assert sum(model.by_line.values()) == pytest.approx(model.seconds)
@@ -112,14 +113,14 @@ def test_the_longest_chain(model: Model) -> None:
 
 
 def test_memory(model: Model) -> None:
-    """The update lies in the weight's memory, the activations until the update, the loss to the end."""
+    """The update is in the weight's memory; activations live until the update, and the loss to the end."""
     arguments = 4 * (4096 * 256 + 256 * 128)
     hidden = 4 * 4096 * 128
     assert model.memory == [arguments + hidden, arguments + hidden + 4, arguments + hidden + 4]
 
 
 def test_collectives_run_beside_the_core() -> None:
-    """The product that does not read the sum runs meanwhile; the one that does waits for it."""
+    """The product that does not read the sum runs meanwhile; the other one waits for it."""
     kind, dot = "tensor<2048x2048xf32>", "lhs_contract = [1] rhs_contract = [0] precision = default"
     estimate = body(
         f"%x: {kind}, %g: {kind}",

@@ -36,7 +36,7 @@ def test_called_functions_are_taken_in_at_each_call() -> None:
     assert step.ops[2].place == "model.py:2" and "lazytpu.exp %y" in step.ops[2].text
 
 
-def test_what_cannot_be_read_says_why() -> None:
+def test_an_unreadable_module_raises_with_the_reason() -> None:
     with pytest.raises(ValueError, match=r"it is StableHLO\); LAZYTPU_DUMP writes these as NNN-name\.lazytpu\.mlir"):
         read(STABLEHLO)
     with pytest.raises(ValueError, match="has no function @main; it has other"):
@@ -51,23 +51,23 @@ func.func @main(%q: tensor<2x4x16x8xf32>, %k: tensor<2x4x32x8xf32>) -> tensor<2x
 }
 """  # noqa: E501
     (op,) = read(text).ops
-    # A block of the kernel is 128 queries and keys at least, and the causal mask hides no whole one.
+    # A block of the kernel has at least 128 queries and keys, and the causal mask hides no whole block.
     assert (op.flops, op.passes) == (2 * (8 + 8) * 2 * 4 * 128 * 128, 3)
     assert op.estimate is not None and op.estimate.transcendentals == 2 * 4 * 128 * 128
 
 
 @pytest.mark.parametrize(("backward", "products"), [("", 2), ("_backward", 7)])
 def test_kernels_of_attention_are_known_by_their_template(backward: str, products: int) -> None:
-    """Half of the blocks, but for those on the diagonal: 10 of 16."""
+    """Half of the blocks, plus the ones on the diagonal: 10 of 16."""
     kind, sums = "tensor<1x4x2048x64xbf16>", "tensor<1x4x2048xf32>"
     named = "%0, %1, %2" if backward else "%0, %1"
-    given, kinds, results = "%q, %q, %q", f"{kind}, {kind}, {kind}", f"{kind}, {sums}"
+    values, kinds, results = "%q, %q, %q", f"{kind}, {kind}, {kind}", f"{kind}, {sums}"
     if backward:
-        given, kinds, results = f"%q, %q, %s, {given}", f"{kind}, {kind}, {sums}, {kinds}", f"{kind}, {kind}, {kind}"
+        values, kinds, results = f"%q, %q, %s, {values}", f"{kind}, {kind}, {sums}, {kinds}", f"{kind}, {kind}, {kind}"
     params = 'causal = true, window = 0, precision = "highest", hidden = "zeros", added = false, extra = ""'
     text = f"""
 func.func @main(%q: {kind}, %s: {sums}) -> {kind} {{
-  {named} = lazytpu.template flash_attention{backward} {given} params = {{{params}}} : ({kinds}) -> ({results})
+  {named} = lazytpu.template flash_attention{backward} {values} params = {{{params}}} : ({kinds}) -> ({results})
   func.return %0 : {kind}
 }}
 """

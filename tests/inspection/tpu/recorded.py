@@ -1,8 +1,9 @@
-"""What libtpu 0.0.42.1 made of small modules for a v6e (`recorded/`), as reports.
+"""The output of libtpu 0.0.42.1 for small modules on a v6e (`recorded/`), as reports.
 
-`step`: two products with a tanh between them, a loss, an update. `collectives`: a product, an all-reduce, a permutation
-and a gather on four chips; `sparsecore` the same with the options that let collectives run beside the core. `loop`: a
-product and a tanh, seven times.
+- `step`: two products with a tanh between them, a loss, an update.
+- `collectives`: a product, an all-reduce, a permutation and a gather on four chips; `sparsecore` the same with the
+  options that let collectives run in parallel with the core.
+- `loop`: a product and a tanh, seven times.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def text(name: str) -> str:
 
 
 def proto(hlo: str) -> bytes:
-    """The HloProto of a scheduled module's text."""
-    first, rest = hlo.split("\n", 1)
+    """Return the HloProto of a scheduled module's text."""
+    first, remainder = hlo.split("\n", 1)
     scheduled = first if "is_scheduled" in first else f"{first.rstrip()}, is_scheduled=true"
-    module = _hlo.hlo_module_from_text(f"{scheduled}\n{rest}").as_serialized_hlo_module_proto()
+    module = _hlo.hlo_module_from_text(f"{scheduled}\n{remainder}").as_serialized_hlo_module_proto()
     return b"\x0a" + _varint(len(module)) + module
 
 
@@ -50,7 +51,7 @@ def hlo(name: str) -> Hlo:
 
 
 def report(name: str, stablehlo: str | None = None, memory: Memory = MEMORY, devices: int = 1) -> ProgramReport:
-    """A report as `examine` makes it; with `stablehlo`, as if that were the module that was compiled."""
+    """Return a report as `examine` does; with `stablehlo`, as if that were the compiled module."""
     buffers = FOLDER / f"{name}.buffers"
     compiled = TpuProgram(
         Topology.parse("v6e:2x2"),

@@ -1,4 +1,4 @@
-"""Advice: each rule with a program it is for, and one it is not for."""
+"""Advice: for each rule, a program to which it applies, and one to which it does not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.inspection.tpu.recorded import MEMORY, cost_of, report, text
 
 
 def advice(stablehlo: str, code: str) -> list[Advice]:
-    """What a rule says of a StableHLO module; times are those of the recorded step's ops at the same lines."""
+    """Return the advice of a rule for a StableHLO module; times are taken from the recorded step's ops at the same
+    lines."""
     assert code in RULES
     return [item for item in advise(report("step", stablehlo)) if item.code == code]
 
@@ -58,8 +59,8 @@ def test_not_past_a_tile(size: int):
     assert not advice(dot(f"256x{size}xf32", f"{size}x640xf32", "256x640xf32", PLAIN), "past-a-tile")
 
 
-def test_float32_products_say_what_they_cost():
-    """The time is that of the op which computes the product, by its line and its operations."""
+def test_float32_products_report_their_cost():
+    """The time belongs to the op that computes the product, found by its line and its operations."""
     (item,) = [item for item in advise(report("step")) if item.code == "float32-products"]
     assert item.text.startswith("1 float32 products take 6 passes")
     assert str(item.line) == "train.py:12"

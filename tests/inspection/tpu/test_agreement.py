@@ -1,4 +1,4 @@
-"""Figures that do not add up are an error, with both of them."""
+"""Inconsistent figures are an error, which states both of them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.inspection.tpu.recorded import report
 
 
 @pytest.mark.parametrize(("name", "devices"), [("step", 1), ("collectives", 4)])
-def test_what_was_compiled_is_what_was_read(name: str, devices: int):
+def test_the_compiled_module_agrees_with_its_source(name: str, devices: int):
     figures = report(name, devices=devices)
     assert once(figures.hlo, figures.hlo.entry) == figures.flops > 0
     assert 0 < figures.module.least_flops <= figures.flops
 
 
 def test_a_module_that_lost_its_products():
-    """As when reading ends at something that it does not understand: the figures are both told."""
+    """As when reading stops at an unknown construct: both figures are reported."""
     figures = report("step")
     entry = Computation("main", [op for op in figures.hlo.entry.ops if op.opcode != "fusion"])
     with pytest.raises(
@@ -52,27 +52,27 @@ CASE = f"""%0 = "stablehlo.case"({{}}) ({{{{
     ("lines", "result", "flops"),
     [
         ("%0 = " + DOT.format("%x, %w"), "%0", ONCE),
-        ("%0 = " + DOT.format("%x, %w") + "\n%1 = stablehlo.negate %z : tensor<64x16xf32>", "%1", 0),  # nobody needs it
+        ("%0 = " + DOT.format("%x, %w") + "\n%1 = stablehlo.negate %z : tensor<64x16xf32>", "%1", 0),  # unused
         (  # the same twice
             f"%0 = {DOT.format('%x, %w')}\n%1 = {DOT.format('%x, %w')}\n%2 = stablehlo.add %0, %1 : tensor<64x16xf32>",
             "%2", ONCE,
         ),
-        (  # with other attributes
+        (  # the same twice
             f"%0 = {DOT.format('%x, %w')}\n%1 = {DOT.format('%x, %w').replace(' :', EXACT, 1)}\n"
             "%2 = stablehlo.add %0, %1 : tensor<64x16xf32>",
             "%2", 2 * ONCE,
         ),
-        (  # of what is spread from one number, a sum
+        (  # a broadcast number becomes a sum
             "%c = stablehlo.constant dense<1.0> : tensor<f32>\n"
             "%b = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<32x16xf32>\n"
             "%e = stablehlo.exponential %b : tensor<32x16xf32>\n%0 = " + DOT.format("%x, %e"), "%0", 0,
         ),
         ("%0 = call @twice(%x, %w) : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>", "%0", 2 * ONCE),
         (CASE.format("%i"), "%0", 0),  # a branch may be taken or not
-        ("%k = stablehlo.constant dense<0> : tensor<i32>\n" + CASE.format("%k"), "%0", ONCE),  # this one is
+        ("%k = stablehlo.constant dense<0> : tensor<i32>\n" + CASE.format("%k"), "%0", ONCE),  # this one is taken
     ],
 )  # fmt: skip
-def test_what_a_compiler_cannot_do_without(lines: str, result: str, flops: int):
+def test_unavoidable_flops(lines: str, result: str, flops: int):
     kinds = "%x: tensor<64x32xf32>, %w: tensor<32x16xf32>, %z: tensor<64x16xf32>, %i: tensor<i32>"
     text = f"""module @m {{
 func.func public @main({kinds}) -> tensor<64x16xf32> {{

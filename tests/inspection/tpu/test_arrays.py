@@ -1,4 +1,4 @@
-"""Array types with layouts: how many bytes they take where."""
+"""Array types with layouts: their bytes in each memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def arrays(shape: str) -> tuple[Array, ...]:
     ("text", "elements", "padded"),
     [
         ("f32[256,1000]{1,0:T(8,128)}", 256000, 256 * 1024),
-        ("f32[256,1000]{0,1:T(8,128)}", 256000, 256 * 1000),  # the minor dimension is the first
+        ("f32[256,1000]{0,1:T(8,128)}", 256000, 256 * 1000),  # the first dimension is minor
         ("bf16[3,20,100]{2,1,0:T(8,128)(2,1)}", 6000, 3 * 24 * 128),
         ("f32[640]{0:T(1024)}", 640, 1024),
         ("f32[100]{0:T(8,128)}", 100, 8 * 128),  # a tile of more dimensions than the array
@@ -38,12 +38,12 @@ def test_bytes(text: str, nbytes: int):
     assert [array.bytes for array in arrays(text)] == [nbytes]
 
 
-def test_what_lies_on_the_chip_takes_no_hbm():
+def test_arrays_on_the_chip_take_no_hbm():
     inside, outside = arrays("(f32[8,128]{1,0:T(8,128)S(1)}, f32[8,128]{1,0:T(8,128)}, u32[]{:S(2)})")[:2]
     assert (inside.space, inside.hbm_bytes, outside.hbm_bytes) == (1, 0, 4096)
 
 
-def test_a_tuple_holds_its_parts():
+def test_a_tuple_consists_of_its_arrays():
     assert list(map(str, arrays("((bf16[2,3]{1,0}, token[]), pred[])"))) == ["bf16[2,3]", "pred[]"]
     assert arrays("token[]") == ()
     assert arrays("f32[2]") == (Array("f32", (2,), (0,)),)

@@ -1,4 +1,4 @@
-"""Which op is a collective, and how long the links are busy with it."""
+"""Which ops are collectives, and how long they occupy the links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_collectives_are_recognised(module: str, name: str, expected: Collective
 
 
 @pytest.mark.parametrize(("groups", "members"), [("{{0,1},{2,3}}", 2), ("[2,8]<=[16]", 8), (None, 16)])
-def test_who_takes_part(groups: str | None, members: int):
+def test_the_number_of_members(groups: str | None, members: int):
     attribute = f", replica_groups={groups}" if groups else ""
     text = f"""HloModule m
 
@@ -88,11 +88,11 @@ ENTRY %e (p: f32[32]) -> f32[32] {
     [
         ("half", Collective("reduce-scatter", 2, 128)),
         ("other", Collective("all-gather", 2, 128)),
-        ("named", Collective("all-reduce", 4, 128)),  # of no groups: all devices
+        ("named", Collective("all-reduce", 4, 128)),  # without groups: all devices
     ],
 )
 def test_a_collective_may_be_a_fusion_of_that_name(name: str, expected: Collective):
-    """A half of an all-reduce that was taken apart holds all of it, and is only what its name says."""
+    """Half of a split all-reduce contains the whole one, and is identified only by its name."""
     module = parsed(HALVES)
     assert collective(module, module.entry, module.entry.by_name[name], 4) == expected
 

@@ -18,7 +18,7 @@ from tests.inspection.tpu.recorded import FOLDER, MEMORY, proto, text
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, Any]]]:
-    """What the compiler was asked for; it gives the recorded step."""
+    """Return the compiler's arguments; it returns the recorded step."""
     asked: list[tuple[str, str, dict[str, Any]]] = []
 
     def compile_for_tpu(stablehlo: str, topology: str, **rest: Any) -> TpuProgram:
@@ -31,9 +31,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, 
 
 def test_stablehlo_is_compiled_as_it_is(compiled: Any, capsys: pytest.CaptureFixture[str]):
     assert main(["cost", str(FOLDER / "step.mlir"), "--topology", "v5p:2x2x1", "--option", "xla_a=true"]) == 0
-    ((stablehlo, topology, rest),) = compiled
+    ((stablehlo, topology, options),) = compiled
     assert (stablehlo, topology) == (text("step.mlir"), "v5p:2x2x1")
-    assert rest == {"options": {"xla_a": True}, "name": "step"}
+    assert options == {"options": {"xla_a": True}, "name": "step"}
     printed = capsys.readouterr().out
     assert "step on v5p:2x2x1, 1 device" in printed and "train.py:10" in printed
 
@@ -56,8 +56,8 @@ def test_the_dialect_goes_through_the_tpus_pipeline(compiled: Any, tmp_path: Pat
     dumped.write_text(BEFORE)
     assert main(["cost", str(dumped)]) == 0
     assert [str(target) for target in targets] == ["v6e"]
-    stablehlo, topology, rest = compiled[0]
-    assert topology == "v6e:2x2" and rest["name"] == "train_step"
+    stablehlo, topology, options = compiled[0]
+    assert topology == "v6e:2x2" and options["name"] == "train_step"
     assert "stablehlo." in stablehlo and 'loc("train.py"' in stablehlo
 
 

@@ -56,7 +56,7 @@ ENTRY %e (p: f32[8]) -> f32[8] {
 
 
 def test_lines_survive_compilation():
-    """Of forward ops, and by stack frames of backward ones."""
+    """Lines of forward ops, and, by stack frames, of backward ones."""
     module = hlo("step")
     lines = {op.name: module.line(op) for op in module.entry.ops}
     assert lines["convolution_tanh_fusion"] == ProgramLine("train.py", 10)
@@ -71,7 +71,7 @@ def test_lines_of_the_modules_own_text_are_left_out():
     assert module.line(module.entry.by_name["while"]) is None
 
 
-def test_what_is_fused_is_found_at_any_depth():
+def test_fused_ops_are_found_at_any_depth():
     module = hlo("step")
     inside = [op.name for op in module.inside(module.entry.by_name["convolution_reduce_fusion"])]
     assert {"convolution.5", "backward.0", "bitcast.4", "backward.5"} <= set(inside)
@@ -95,7 +95,7 @@ def test_constants_keep_their_value():
 
 
 def test_attributes_of_a_kernel_may_span_lines():
-    """Text of a call of a kernel goes over several lines, one of which begins with braces."""
+    """The text of a kernel call spans several lines, one of which begins with braces."""
     module = parsed(KERNEL)
     assert [op.name for op in module.entry.ops] == ["p", "k", "n"]
     assert module.entry.by_name["k"].target == "tpu_custom_call"
@@ -108,14 +108,14 @@ def test_not_an_hlo_module():
             read_hlo(data)
 
 
-def test_what_is_cut_off():
+def test_truncated_bytes_raise():
     data = proto(text("step.hlo"))
     with pytest.raises(ValueError, match="not a protobuf message"):
         read_hlo(data[:-5])
 
 
-def test_what_refers_to_nothing():
-    """An operand that no op makes: ids are numbers of 64 bits, of the computation and of the op."""
+def test_dangling_references_raise():
+    """An operand that no op produces: ids are 64-bit numbers, of the computation and of the op."""
     data = proto("HloModule m\n\nENTRY %e {\n  %p = f32[] parameter(0)\n  ROOT %n = f32[] negate(%p)\n}\n")
     module = Message(data).message(1).messages(3)[0]
     first, second = module.messages(2)
@@ -130,16 +130,16 @@ def _packed(operands: bytes) -> bytes:
     return b"\xa2\x02" + bytes([len(operands)]) + operands
 
 
-def test_what_is_not_in_the_schedule():
+def test_ops_missing_from_the_schedule_raise():
     data = proto(KERNEL)
-    whole = Message(data).message(1)
-    order = bytes(whole.message(7).messages(1)[0].message(2).fields[1][0])
+    module = Message(data).message(1)
+    order = bytes(module.message(7).messages(1)[0].message(2).fields[1][0])
     assert data.count(order) == 1
     with pytest.raises(ValueError, match="the schedule of e has 3 ops, not the 3 ops of the computation"):
         read_hlo(data.replace(order, bytes([order[0] ^ 64]) + order[1:]))
 
 
-def test_an_element_type_that_is_not_known():
+def test_an_unknown_element_type_raises():
     (entry,) = Message(proto(KERNEL)).message(1).messages(3)
     shape = bytes(entry.messages(2)[0].fields[3][0])
     assert shape[:2] == b"\x10\x0b"  # f32

@@ -51,8 +51,8 @@ def test_blocks_that_a_mask_hides_are_skipped(size: AttentionSize, blocks: int):
     assert size.blocks == blocks
 
 
-def test_what_a_kernel_moves():
-    """Of one side once, of the other a block for each that is computed; sums of rows in f32, written to all lanes."""
+def test_bytes_that_a_kernel_moves():
+    """One side once; of the other side, a block for each computed one; row sums in f32, written to all lanes."""
     size = AttentionSize(1, 2, 1, 1024, 1024, 64, 64, 2)
     forward = size.work("fwd")
     assert forward == KernelWork(
@@ -77,10 +77,10 @@ TILES = 2 * 1024 * 128  # of x or of the result: half of each tile is padding
 @pytest.mark.parametrize(
     ("space", "aliasing", "bytes", "moved"),
     [
-        ("", "", ELEMENTS, 2 * TILES),  # everything once: what lies in HBM, with its padding
+        ("", "", ELEMENTS, 2 * TILES),  # everything once: the bytes in HBM, with padding
         ("", "", 3 * ELEMENTS, 6 * TILES),  # three times
         ("S(1)", "", ELEMENTS, TILES),
-        ("", "", 0, TILES),  # the result is written, whatever the estimate says
+        ("", "", 0, TILES),  # the result is written, whatever the estimate is
         ("", ", output_to_operand_aliasing={{}: (0, {})}", ELEMENTS // 8, 2 * TILES // 8),  # but not a part of x
     ],
 )

@@ -1,4 +1,4 @@
-"""Memory: what fits, and what is in the way at the worst moment."""
+"""Memory: whether a program fits, and the temporaries at its peak."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CAPACITY = 32 * 10**9
 
 
 def test_temporaries_live_from_their_op_to_their_last_use():
-    """The buffers of collectives on the SparseCore: until these are awaited."""
+    """Buffers of collectives on the SparseCore live until the collectives are awaited."""
     module = hlo("sparsecore")
     use = memory_use(module, MEMORY, text("sparsecore.buffers"), CAPACITY)
-    reduced = use.temporaries[0]  # the gathered one has its result by then
+    reduced = use.temporaries[0]  # the gathered one is a result by then
     assert (reduced.op, reduced.bytes) == ("all-reduce.3", 1024 * 512 * 4)
     every = {temporary.op: temporary.bytes for temporary in temporaries(module, text("sparsecore.buffers"))}
     assert every["all-gather.3"] == 1024 * 512 * 2
@@ -23,7 +23,7 @@ def test_temporaries_live_from_their_op_to_their_last_use():
     assert reduced.last == places["all-reduce.4.cloned.1.call-done"]
 
 
-def test_what_is_used_over_time_comes_and_goes():
+def test_memory_over_time_rises_and_falls():
     use = memory_use(hlo("sparsecore"), MEMORY, text("sparsecore.buffers"), CAPACITY)
     assert use.over_time[-1][1] == 0
     assert max(used for _, used in use.over_time) == sum(temporary.bytes for temporary in use.temporaries)

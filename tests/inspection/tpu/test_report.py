@@ -67,7 +67,7 @@ ESTIMATE = '{"custom_call_config":{"cost_estimate":{"flops":"%d","transcendental
         ((1, 1, 1), "latency", 600 / 1.75e9),
     ],
 )
-def test_kernels_take_what_their_estimate_says(estimate: tuple[int, int, int], bound: str, seconds: float):
+def test_kernels_take_the_time_of_their_estimate(estimate: tuple[int, int, int], bound: str, seconds: float):
     program = of_kernel(ESTIMATE % estimate)
     (cost,) = program.kernels
     assert (cost.op.name, cost.bound, cost.seconds) == ("k", bound, pytest.approx(seconds))
@@ -84,7 +84,7 @@ def test_products_of_a_kernel_may_take_several_passes():
 
 @pytest.mark.parametrize("target", ["tpu_custom_call", "TopK9"])
 def test_ops_without_an_estimate_have_no_time(target: str):
-    """It is in no sum and no ratio."""
+    """They count in no sum and no ratio."""
     program = of_kernel("{}", target)
     shown = as_text((program,))
     assert [cost.op.name for cost in program.unknown] == ["k"] and not program.complete
@@ -104,7 +104,7 @@ def test_an_op_is_about_its_product():
 
 
 def test_a_collective_beside_the_core_has_its_line():
-    """The compiler drops it: it is found by kind and size."""
+    """The compiler drops the line; it is found by kind and size."""
     program = report("sparsecore", text("collectives.mlir"), devices=4)
     lines = {cost.collective: str(program.line(cost.op)) for cost in program.collectives}
     assert lines == {"all-reduce": "train.py:4", "collective-permute": "train.py:5", "all-gather": "train.py:6"}
@@ -154,10 +154,10 @@ def test_people_read_collectives():
 
 
 def test_several_programs_are_one_step():
-    both = TpuReport("v6e:2x2", (*STEP.programs, *EXCHANGE.programs))
-    assert both.seconds == pytest.approx(STEP.seconds + EXCHANGE.seconds)
-    assert as_text(both.programs).startswith("2 programs, ")
-    assert len(both.advice) == len(STEP.advice) + len(EXCHANGE.advice)
+    combined = TpuReport("v6e:2x2", (*STEP.programs, *EXCHANGE.programs))
+    assert combined.seconds == pytest.approx(STEP.seconds + EXCHANGE.seconds)
+    assert as_text(combined.programs).startswith("2 programs, ")
+    assert len(combined.advice) == len(STEP.advice) + len(EXCHANGE.advice)
 
 
 def test_figures():

@@ -33,14 +33,14 @@ def test_a_small_op_takes_the_least_there_is():
 
 
 def test_other_ops_on_the_chip_take_part_of_the_compilers_estimate():
-    one = """HloModule m
+    module_text = """HloModule m
 
 ENTRY %e (p: f32[8]) -> f32[8] {
   %p = f32[8]{0:T(1024)S(1)} parameter(0)
   ROOT %n = f32[8]{0:T(1024)S(1)} exponential(%p), backend_config={"window_config":{"estimated_cycles":"20000"}}
 }
 """
-    (cost,) = schedule(parsed(one), V6E).costs
+    (cost,) = schedule(parsed(module_text), V6E).costs
     assert (cost.bound, cost.seconds) == ("vector unit", pytest.approx(20000 * OTHERS / 1.75e9))
 
 
@@ -61,8 +61,8 @@ def test_a_loop_that_never_runs_takes_no_time():
 
 
 def test_a_loop_that_may_end_before_its_bound_is_of_unknown_length():
-    other = "%compare.9 = pred[]{:T(512)} compare(%get-tuple-element.17, %get-tuple-element.17), direction=NE\n"
-    timeline = schedule(parsed(text("loop.hlo").replace("  ROOT %compare.0", f"  {other}  ROOT %compare.0")), V6E)
+    comparison = "%compare.9 = pred[]{:T(512)} compare(%get-tuple-element.17, %get-tuple-element.17), direction=NE\n"
+    timeline = schedule(parsed(text("loop.hlo").replace("  ROOT %compare.0", f"  {comparison}  ROOT %compare.0")), V6E)
     assert timeline.unknown == ["while"]
 
 
@@ -78,7 +78,7 @@ def test_a_loop_of_unknown_length_is_reported():
 def test_a_transfer_is_waited_for_where_it_is_needed():
     timeline = schedule(hlo("step"), V6E)
     first, second = cost_of(timeline.costs, "copy-start"), cost_of(timeline.costs, "copy-start.1")
-    assert first.waited == pytest.approx(1000 * 640 * 4 / 1638e9)  # nothing to do meanwhile
+    assert first.waited == pytest.approx(1000 * 640 * 4 / 1638e9)  # no other work meanwhile
     assert second.waited == 0 and second.beside == pytest.approx(640 * 104 * 4 / 1638e9)  # behind the first product
 
 
@@ -122,7 +122,7 @@ ENTRY %e (p: f32[1024,1024]) -> f32[1024,1024] {
 
 
 def test_a_reduction_continued_by_fusions_counts_once() -> None:
-    """v5e: what begins and what ends it hold all of it, and it is under way between the two."""
+    """v5e: the ops that start and end it both contain all of it, and it runs in between."""
     timeline = schedule(parsed(CHAIN), GENERATIONS["v5e"], 4)
     reduced, between = cost_of(timeline.costs, "async-collective-start"), cost_of(timeline.costs, "between")
     assert [cost.collective for cost in timeline.costs] == ["all-reduce", None]
@@ -143,7 +143,7 @@ def test_the_core_is_never_in_two_places():
 
 
 def test_costs_add_up():
-    """What the core spends is the whole time: nothing is lost, and nothing counted twice."""
+    """The core's times add up to the whole time: nothing is lost, and nothing counted twice."""
     for name in ("step", "collectives", "sparsecore", "loop"):
         timeline = schedule(hlo(name), V6E, 4)
         assert sum(cost.seconds for cost in timeline.costs) == pytest.approx(timeline.seconds)

@@ -1,4 +1,4 @@
-"""What an op computes and moves."""
+"""The operations and bytes of an op."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_products_inside_of_fusions_count():
     module = hlo("step")
     op_work = work(module, module.entry, module.entry.by_name["convolution_tanh_fusion"])
     assert op_work.matrix and op_work.flops == 2 * 256 * 1000 * 640
-    assert op_work.hbm_bytes == 256 * 1000 * 4  # x alone: the weights and the result lie on the chip
+    assert op_work.hbm_bytes == 256 * 1000 * 4  # x alone: the weights and the result are on the chip
 
 
 def test_an_op_that_is_not_fused():
@@ -48,16 +48,16 @@ ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
             "2,9,9,16", "3,3,16,32", "2,7,7,32",
             "convolution(%x, %w), window={size=3x3}, dim_labels=b01f_01io->b01f", 2 * 2 * 7 * 7 * 32 * 3 * 3 * 16,
         ),
-        (  # how the compiler writes 12 products of [64,128] by [128,64]
+        (  # the compiler's form of 12 products of [64,128] by [128,64]
             "12,64,128", "12,128,64", "12,64,64",
             "convolution(%x, %w), window={size=12 stride=11 pad=0_11 lhs_dilate=12}, dim_labels=0bf_0io->0bf",
             2 * 12 * 64 * 128 * 64,
         ),
-        (  # padding is no work: 7 of the 9 places of 3 on 3 elements
+        (  # padding is no work: 7 of the 9 positions of 3 taps on 3 elements
             "1,3,3,4", "3,3,4,8", "1,3,3,8",
             "convolution(%x, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", 2 * 7 * 7 * 4 * 8,
         ),
-        (  # the gradient of a window that moves by two
+        (  # the gradient of a window with stride 2
             "1,2,2,4", "2,2,4,8", "1,4,4,8",
             "convolution(%x, %w), window={size=2x2 pad=1_1x1_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
             2 * 4 * 4 * 4 * 8,
@@ -71,25 +71,25 @@ def test_flops_of_products(x: str, w: str, y: str, op: str, flops: float):
 
 
 def drawn(draw: np.random.Generator) -> str:
-    """A convolution with padding of either sign, strides, sides with holes, and groups."""
+    """A convolution with padding of either sign, strides, dilation, and groups."""
     size, stride, holes, base = (draw.integers(1, most, 2) for most in (5, 4, 3, 4))
-    given, low, high = draw.integers(8, 14, 2), *draw.integers(-1, 6, (2, 2))
+    dims, low, high = draw.integers(8, 14, 2), *draw.integers(-1, 6, (2, 2))
     groups = int(draw.choice([1, 1, 2, 4]))
-    sizes = ((given - 1) * base + 1 + low + high - ((size - 1) * holes + 1)) // stride + 1
+    sizes = ((dims - 1) * base + 1 + low + high - ((size - 1) * holes + 1)) // stride + 1
     pad = "x".join(f"{a}_{b}" for a, b in zip(low, high, strict=True))
     stride, holes, base = ("x".join(map(str, numbers)) for numbers in (stride, holes, base))
     op = f"window={{size={size[0]}x{size[1]} stride={stride} pad={pad} lhs_dilate={base} rhs_dilate={holes}}}"
     op = f"convolution(%x, %w), {op}, dim_labels=b01f_01io->b01f, feature_group_count={groups}"
-    x, w, y = (f"3,{given[0]},{given[1]},{4 * groups}", f"{size[0]},{size[1]},4,8", f"3,{sizes[0]},{sizes[1]},8")
+    x, w, y = (f"3,{dims[0]},{dims[1]},{4 * groups}", f"{size[0]},{size[1]},4,8", f"3,{sizes[0]},{sizes[1]},8")
     return CONVOLUTION.format(x=x, w=w, y=y, op=op)
 
 
-def test_flops_of_windows_are_those_that_xla_counts():
+def test_flops_of_windows_equal_xlas():
     draw = np.random.default_rng(0)
     for _ in range(60):
         text = drawn(draw)
-        entry, known = parsed(text).entry, hlo_module_cost_analysis(client(), hlo_module_from_text(text))
-        assert matrix_flops(entry, entry.root) == known.get("flops", 0), text
+        entry, expected = parsed(text).entry, hlo_module_cost_analysis(client(), hlo_module_from_text(text))
+        assert matrix_flops(entry, entry.root) == expected.get("flops", 0), text
 
 
 FUSED = """HloModule m
@@ -113,12 +113,12 @@ ENTRY %e (a: f32[64,128], b: f32[8,128], i: s32[]) -> f32[{result}] {{
 @pytest.mark.parametrize(
     ("result", "op", "rows"),
     [
-        ("8,128", "dynamic-slice(%a, %i, %i), dynamic_slice_sizes={8,128}", 8 + 8),  # reads what it takes
+        ("8,128", "dynamic-slice(%a, %i, %i), dynamic_slice_sizes={8,128}", 8 + 8),  # reads only its slice
         ("64,128", "dynamic-update-slice(%a, %b, %i, %i)", 8 + 8),  # writes in place
         ("64,128", "negate(%a)", 64 + 64),
     ],
 )
-def test_a_fusion_moves_what_it_needs(result: str, op: str, rows: int):
+def test_a_fusion_moves_only_needed_bytes(result: str, op: str, rows: int):
     module = parsed(FUSED.format(result=result, op=op))
     assert work(module, module.entry, module.entry.root).hbm_bytes == rows * 128 * 4
 
