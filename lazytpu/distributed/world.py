@@ -24,9 +24,9 @@ from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
+from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.deferral import Deferral
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.pieces import Agreement, Call, Turn
-from lazytpu.engine.cutting.promising import PromisingCutter
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend import activation
 from lazytpu.frontend.lines import backward_line, call_site, user_line
@@ -69,7 +69,7 @@ class World(Agreement):
         self._closed = threading.Event()
         self.programs: programs.Shared | None = None
         self.launcher = Launcher()
-        self.cutter: PromisingCutter | None = None
+        self.deferral: Deferral | None = None
         self.control = Control(host, port, rank, token, programs.folder(), self)
         self.watch.control = self.control
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
@@ -242,15 +242,15 @@ class World(Agreement):
 
     def raise_failed(self) -> None:
         """Raise what has failed in cuts that waited, if nobody was told."""
-        if self.cutter is not None:
-            self.cutter.raise_untold()
+        if self.deferral is not None:
+            self.deferral.raise_untold()
 
     def raise_untold(self) -> None:
         """Raise what has failed in what was launched, or was to be, if nobody was told."""
-        assert self.cutter is not None
-        inflight = self.cutter.inflight
+        assert self.deferral is not None
+        inflight = self.deferral.inflight
         inflight.settle()
-        self.cutter.finish()
+        self.deferral.finish()
         inflight.raise_first([each for each in inflight.errors if isinstance(each.error, RunError)])
 
     def is_left(self) -> bool:
@@ -278,10 +278,10 @@ class World(Agreement):
     def _cut(self, recorder: Recorder, state: State) -> None:
         """Cut a recorder that is still at `state`, or has been busy for too long. Not while cuts before it wait, nor
         before the script was told of what failed there: this thread would be told in its place."""
-        if self.cutter is None or self.launcher.is_busy or self.cutter.has_untold():
+        if self.deferral is None or self.launcher.is_busy or self.deferral.has_untold():
             return
         try:
-            with recorder.cut_lock, self.cutter.serving():
+            with recorder.cut_lock, self.deferral.serving():
                 if recorder.state is state or self._is_overdue():
                     recorder.cut(PEER)
         except Exception:  # noqa: BLE001  (the script is told of it)
@@ -299,8 +299,8 @@ def flush() -> None:
 def finish() -> None:
     """Launch the recorded collectives, and wait until they are. Raises what has failed, if nobody was told."""
     cut_collectives()
-    if WORLD is not None and WORLD.cutter is not None:
-        WORLD.cutter.finish()
+    if WORLD is not None and WORLD.deferral is not None:
+        WORLD.deferral.finish()
 
 
 WORLD: World | None = None
@@ -340,7 +340,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     engine = start()
     for each in recorders():
         each.cut(PEER, call_site())
-    engine.cutter.drain()
+    engine.cutter.order.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
     joined = World(rank, size, address["host"], address["control"], address["token"])
@@ -371,11 +371,12 @@ def _enter(joined: World, engine: Engine) -> None:
     """Be in this job, and no more in the one before."""
     global WORLD
     before, WORLD = WORLD, joined
-    if not isinstance(engine.cutter, PromisingCutter):
-        engine.cutter = PromisingCutter(engine.cutter, joined.launcher)
-    joined.cutter = engine.cutter
-    joined.cutter.agreement, joined.cutter.launcher = joined, joined.launcher
-    joined.watch.oldest = joined.cutter.inflight.oldest
+    deferral = engine.cutter.order
+    if not isinstance(deferral, Deferral):
+        deferral = engine.cutter.order = Deferral(engine.cutter, joined.launcher)
+    joined.deferral = deferral
+    deferral.agreement, deferral.launcher = joined, joined.launcher
+    joined.watch.oldest = deferral.inflight.oldest
     if before is None:
         atexit.register(_leave, os.getpid(), engine)
     else:

@@ -65,7 +65,7 @@ def test_for_others_nothing_is_cut_behind_cuts_that_wait():
     cuts: list[str] = []
     for is_busy, untold in ((True, False), (False, True), (False, False)):
         assert not cuts
-        world.launcher, world.cutter = (
+        world.launcher, world.deferral = (
             SimpleNamespace(is_busy=is_busy),
             SimpleNamespace(has_untold=iter([untold]).__next__, serving=nullcontext),
         )

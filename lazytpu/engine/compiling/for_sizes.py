@@ -34,6 +34,7 @@ class JobAtSizes:
 
     meanwhile: AtSizes | None
     way: str
+    compiled: None = None
     error: None = None
 
 

@@ -119,9 +119,8 @@ class OnHost:
         self.largest = 0
         self._told = False
 
-    def run(self, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
-        """The buffers of the slots `live`, all that is needed of a trace. None when it should have a program: then
-        nothing has happened."""
+    def way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
+        """How a trace runs on the host; None when it should have a program."""
         self.largest = max(self.largest, trace.state.depth)
         way = self._way(plan, trace)
         if way is None or torch.is_autocast_enabled("cpu"):
@@ -135,6 +134,11 @@ class OnHost:
             return None
         if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return None
+        return way
+
+    def run(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
+        """The buffers of the slots `live`, all that is needed of a trace. None where torch refuses: nothing has
+        happened then, and from then on the trace has a program."""
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
@@ -148,6 +152,7 @@ class OnHost:
         if buffers is None:
             plan.host = REFUSED
             return None
+        metrics.on_host += 1
         way.runs.left -= 1
         counted = way.counted or self._counted(way)
         counted.runs += 1

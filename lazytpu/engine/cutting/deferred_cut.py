@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Protocol
 
+from lazytpu.engine.cutting.agreement import Turn
+from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.launcher import Launcher
 from lazytpu.engine.cutting.out_of_turn import part_for
-from lazytpu.engine.cutting.pieces import Turn
+from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
@@ -23,7 +25,6 @@ from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.promised import PromisedBuffer, failure_of, is_waiting
 from lazytpu.trace.extract import Extracted
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import EMPTY, Value, again
 
 _telling = threading.Lock()
@@ -115,41 +116,38 @@ class Promise:
 class Cutting(Protocol):
     """Whose cuts these are."""
 
-    def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
+    def failed(self, cut: DeferredCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
         """A cut has failed: the failure that it is part of."""
         ...
 
-    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
-        """Launch the part of a trace that computes a slot. None when that fails."""
+    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: dict[int, Any]) -> Buffer | None:
+        """Launch the part of a trace that computes a slot, on the buffers by slot of its `inputs`. None when that
+        fails."""
         ...
 
 
-class PromisedCut:
-    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers. `buffers` are
-    those of its inputs, and of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
+class DeferredCut:
+    """A cut that waits: its `strategy` will give the live values their buffers. `buffers` are those of its inputs, and
+    of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
 
     def __init__(
-        self,
-        cutting: Cutting,
-        launcher: Launcher,
-        launch: Callable[[Trace, Any, dict[int, Any]], None],
-        plan: CutPlan,
-        trace: Trace,
-        held: Sequence[tuple[int, Value]],
-        turns: Sequence[Turn] = (),
+        self, cutting: Cutting, launcher: Launcher, strategy: Strategy, cut: Cut, turns: Sequence[Turn] = ()
     ):
         self.cutting = cutting
         self.launcher = launcher
-        self.launch = launch
-        self.plan = plan
-        self.buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        self.strategy = strategy
+        self.buffers = cut.inputs()
         # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
-        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in held]
-        self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
+        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in cut.held]
+        self.cut = cut.behind([(promise.slot, promise) for promise in self.promises], self.buffers)
         self.turns = turns
         self.number = launcher.count
         self._only_in_turn: set[PromisedBuffer] = set()  # what could not be launched ahead
-        self.trace = Trace(trace.state, trace.epoch, trace.buffers, trace.numbers, [], trace.begun, trace.mode)
+
+    @property
+    def trace(self) -> Trace:
+        """Its trace, without the values."""
+        return self.cut.trace
 
     def inputs(self) -> Sequence[Any]:
         """As `Launch` says."""
@@ -168,14 +166,14 @@ class PromisedCut:
         promise = next(each for each in self.promises if each.promised is buffer)
         if buffer in self._only_in_turn:
             return
-        part = part_for(self.plan, self.trace.state.records(), promise.slot, self.buffers)
+        part = part_for(self.cut.plan, self.trace.state.records(), promise.slot, self.buffers)
         if part is None:
             return
-        inputs = [self.buffers[slot] for slot in part.inputs]
-        for each in inputs:
+        inputs = {slot: self.buffers[slot] for slot in part.inputs}
+        for each in inputs.values():
             if is_waiting(each):
                 before(each)
-        if any(is_waiting(each) or each.gone() for each in inputs):
+        if any(is_waiting(each) or each.gone() for each in inputs.values()):
             return
         made = self.cutting.compute(self.trace, promise.slot, part, inputs)
         if made is None:
@@ -188,7 +186,9 @@ class PromisedCut:
         try:
             reason = lost_input(self.trace.buffers)
             if reason is None:
-                self.launch(self.trace, self.held, self.buffers)
+                following: Strategy | None = self.strategy
+                while following is not None:
+                    following = following.run(self.cut)
                 return
         except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
             reason = error
