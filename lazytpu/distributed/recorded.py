@@ -10,7 +10,7 @@ from lazytpu.trace.recorder import Recorder
 
 def pending() -> list[Recorder]:
     """The recorders that have some."""
-    return [each for each in recorders() if each.state.collective]
+    return [each for each in recorders() if each.state.traits.collective]
 
 
 def cut_collectives() -> None:

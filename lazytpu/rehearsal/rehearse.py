@@ -157,7 +157,7 @@ class RehearsalRecorder(Recorder):
         original, shared = value.buffer, False
         if original is None and value.epoch == self.epoch:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
-            pending = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+            pending = self._trace(state)
             contents, predecessors = before_trace(pending)
             root = root_of(value.slot, predecessors)
             original, shared = contents.get(root), self.values[root]() is not None

@@ -84,7 +84,7 @@ def _bits(number: Any) -> Any:
 
 def _find(state: State, slot: int) -> Constant | None:
     """Searches back from the end of the trace for everything that the value depends on."""
-    if state.checks:  # the next read reports what they find, so it has to wait for them
+    if state.traits.checks:  # the next read reports what they find, so it has to wait for them
         return None
     needed, chosen, known, size = {slot}, list[Record](), Slots(()), 0
     at = state

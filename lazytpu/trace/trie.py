@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lazytpu.trace.value import Layout
 
@@ -81,58 +81,81 @@ NOWHERE: Final = Nowhere()
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
+class Traits(NamedTuple):
+    """What the records of a trace are: whether one belongs to a step, was kept by autograd when it was made, was made
+    by a backward pass, has no result, or is a collective."""
+
+    in_step: bool = False
+    in_graph: bool = False
+    in_backward: bool = False
+    checks: bool = False
+    collective: bool = False
+
+    def followed_by(self, records: Sequence[Record]) -> Traits:
+        """The traits of a trace that goes on with these records."""
+        pairs = zip(self._fields, self, strict=True)
+        return Traits(*[known or any(getattr(record, name) for record in records) for name, known in pairs])
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Where traces are cut. `loop` is the repeated block recognized so far (see loops.py), and `ends` the cause of a
+    cut at the state, if there is one. `starts` has the keys of records before which the trace is cut there, as before
+    one that begins a step, and the causes of these cuts; `branches` counts those made because an evaluation goes on in
+    another way."""
+
+    loop: tuple[int, int] | None = None
+    ends: str | None = None
+    starts: Mapping[tuple[Any, ...], str] = field(default_factory=lambda: NOTHING)
+    branches: Mapping[tuple[Any, ...], int] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Views at offsets that vary (see lazytpu/frontend/recording/offsets.py): `copies` are the keys at the state that
+    read such views, and `boxed` the slots of such tensors up to it."""
+
+    copies: frozenset[tuple[Any, ...]] = frozenset()
+    boxed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSizes:
+    """Traces of other sizes. `grows` makes children that are known but for their sizes, and `grown` says that the state
+    is one of them. `symbolic` are the records of a compiled graph with sizes where numbers vary, and the slot and dim
+    that each of their symbols is, if that is known."""
+
+    grows: Sequence[Grow] = ()
+    grown: bool = False
+    symbolic: tuple[tuple[Record, ...], Mapping[str, tuple[int, int]]] | None = None
+
+
+NO_TRAITS, NO_MARKS, NO_OFFSETS, NO_SIZES = Traits(), Marks(), Offsets(), OtherSizes()
+
+
 class State:
     """A node of the trie: the trace so far. From `outs` the kernel makes its results on a hit.
 
-    `recorded` are the records of the edge that leads here: one, except for a compiled graph, which is one edge and
-    expands to the records of its ops. `depth` counts records, `edges` what was recorded to come here.
+    1. A state stands for one sequence of records: `records()`. All that decides what these compute is in the keys of
+       the edges that lead to it (R2).
+    2. `recorded` are the records of the last edge: one, except for a compiled graph, which is one edge and expands to
+       the records of its ops. `depth` counts records, `edges` what was recorded to come here.
+    3. A trace that is at the state has so many `slots`, `inputs` and `numbers`: what a failed record rolls back to.
+    4. `key` is that of the last edge, `parent.next[key]` the state itself, unless it was evicted. A root has no key,
+       nor has the state of a part of a trace.
+    5. `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key` before
+       it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
+    6. Nothing that belongs to the user is held here.
 
-    `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
-    is one. `grows` makes children that are known but for their sizes, and `grown` says that this is one of them.
-    `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
-    the trace is cut here, as before one that begins a step, and the causes of these cuts; `branches` counts those made
-    because an evaluation goes on in another way. `in_graph` says whether autograd kept a record up to here when it was
-    made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
-    offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
-    whether a record up to here has no result, `collective` whether one is a collective. `constants` says for the slots
-    that were read here how each is computed from constants, None if it is not (see constants.py). `symbolic` are the
-    records of a compiled graph with sizes where numbers vary, and the slot and dim that each of their symbols is, if
-    that is known.
-
-    `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
-    that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
+    What no hit needs is grouped, and shared by all states without it: `traits` of the records, `marks` of cuts,
+    `offsets` that vary, other `sizes`. `constants` says for the slots that were read here how each is computed from
+    constants, None if it is not (see constants.py). `plan` is set once a trace has ended here.
     """
 
     __slots__ = (
-        "__weakref__",
-        "boxed",
-        "branches",
-        "checks",
-        "collective",
-        "constants",
-        "copies",
-        "depth",
-        "edges",
-        "ends",
-        "expected",
-        "grown",
-        "grows",
-        "in_backward",
-        "in_graph",
-        "in_step",
-        "inputs",
-        "key",
-        "loop",
-        "next",
-        "numbers",
-        "outs",
-        "parent",
-        "plan",
-        "recorded",
-        "slots",
-        "starts",
-        "symbolic",
-    )
+        "__weakref__", "constants", "depth", "edges", "expected", "inputs", "key", "marks", "next", "numbers",
+        "offsets", "outs", "parent", "plan", "recorded", "sizes", "slots", "traits",
+    )  # fmt: skip
 
     key: tuple[Any, ...] | None
     expected: State | Nowhere
@@ -152,29 +175,25 @@ class State:
         self.parent = parent
         self.recorded: tuple[Record, ...] = (record,) if isinstance(record, Record) else record or ()
         self.outs = outs
-        self.slots = slots  # values, inputs and numbers of the trace up to here: what a failed record rolls back to
+        self.slots = slots
         self.inputs = inputs
         self.numbers = numbers
         self.depth: int = (0 if parent is None else parent.depth) + len(self.recorded)
         self.edges: int = (0 if parent is None else parent.edges) + bool(self.recorded)
         self.plan: CutPlan | None = None
-        self.loop: tuple[int, int] | None = None if parent is None else parent.loop
-        self.ends: str | None = None
-        self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
-        self.in_graph: bool = (parent is not None and parent.in_graph) or any(r.in_graph for r in self.recorded)
-        self.in_backward: bool = (parent is not None and parent.in_backward) or any(
-            r.in_backward for r in self.recorded
-        )
-        self.starts: Mapping[tuple[Any, ...], str] = NOTHING
-        self.branches: Mapping[tuple[Any, ...], int] = NOTHING
-        self.copies: set[tuple[Any, ...]] | tuple[()] = ()
-        self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
-        self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
-        self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
-        self.symbolic: tuple[tuple[Record, ...], Mapping[str, tuple[int, int]]] | None = None
-        self.grows: Sequence[Grow] = ()
-        self.grown = False
+        self.traits, self.marks, self.offsets, self.sizes = NO_TRAITS, NO_MARKS, NO_OFFSETS, NO_SIZES
+        if parent is not None:
+            traits = parent.traits.followed_by(self.recorded)
+            self.traits = parent.traits if traits == parent.traits else traits
+            self.inherit(parent)
+
+    def inherit(self, other: State) -> None:
+        """Take over what holds from a state on: the loop that it is in, and the tensors read at varying offsets."""
+        if other.marks.loop is not None:
+            self.marks = Marks(other.marks.loop)
+        if other.offsets.boxed:
+            self.offsets = Offsets(boxed=other.offsets.boxed)
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Let an edge with this key lead to `child`."""
@@ -258,4 +277,4 @@ class CutPlan:
             results.extend(record.out_slots)
             for slots in record.written.values():
                 results.extend(slots)
-        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.collective)
+        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.traits.collective)

@@ -118,7 +118,9 @@ class Compiler:
 
     def sized(self, trace: Trace) -> Sized | None:
         """The bucket and the sizes of a trace that may have a program for many; None for others."""
-        if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
+        if not buckets.active() or trace.mode not in ("fused", "lazy"):
+            return None
+        if not trace.epoch or trace.state.traits.collective:
             return None
 
         def marked() -> Marked | None:

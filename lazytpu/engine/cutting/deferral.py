@@ -72,7 +72,7 @@ class Deferral(Order):
 
     def begin(self, trace: Trace) -> None:
         """Wait until there is room for a cut that may be deferred. A trace that needs what has failed fails as well."""
-        if trace.state.collective or self.awaits(trace):
+        if trace.state.traits.collective or self.awaits(trace):
             try:
                 self.launcher.make_room()
             except BaseException as error:
@@ -92,7 +92,7 @@ class Deferral(Order):
             self._raise_of_others()
 
     def end(self, trace: Trace) -> None:
-        if trace.read is not None and trace.state.collective:
+        if trace.read is not None and trace.state.traits.collective:
             self._await_read(trace.values[trace.read]())
 
     def _await_read(self, value: Value | None) -> None:

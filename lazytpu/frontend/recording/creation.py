@@ -10,7 +10,6 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend import tensors, unwritten
 from lazytpu.frontend.device import indices
-from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.trace.value import row_major
 
 
@@ -20,21 +19,15 @@ def check_device(device: torch.device | None) -> None:
         indices.check(device.index)
 
 
-class OtherDevice(Exception):
-    """An op like a tensor of the device makes one of another device. Users never see this."""
-
-
-def check_place(arguments: Mapping[str, Any]) -> None:
-    """Raise OtherDevice when an op that would be recorded makes a tensor elsewhere: zeros_like(x, device="cpu")."""
+def is_elsewhere(arguments: Mapping[str, Any]) -> bool:
+    """Whether an op that would be recorded makes a tensor of another device: zeros_like(x, device="cpu")."""
     device = arguments.get("device")
-    if device is not None and device.type != "tpu" and "self" in arguments:
-        raise OtherDevice
+    return device is not None and device.type != "tpu" and "self" in arguments
 
 
-def elsewhere(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor:
+def elsewhere(op: OpOverload, given: Mapping[str, Any]) -> torch.Tensor:
     """The result of such an op on the device it names: torch asks the tensor that the new one is like for the kernel,
     so it gets one there, of the same size and strides."""
-    given = {name: value for name, value in arguments.items() if value is not ABSENT}
     like = given["self"]
     there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=given["device"])
     positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in given]

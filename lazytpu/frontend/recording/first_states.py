@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -37,31 +38,30 @@ _makers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _made: dict[int, WeakKeyDictionary[State, int] | None] = {}
 
 
-class FirstState(Exception):
-    """An op makes state: it has a tensor of this layout, filled with a number. Users never see this."""
+@dataclass(frozen=True, slots=True)
+class FirstState:
+    """The state that an op makes: a tensor of this layout, filled with a number."""
 
-    def __init__(self, layout: Layout, number: Any):
-        super().__init__(layout, number)
-        self.layout = layout
-        self.number = number
+    layout: Layout
+    number: Any
 
     def tensor(self) -> torch.Tensor:
-        """The state. Raises OutOfMemoryError when there is no room for it."""
+        """Upload the state. Raises OutOfMemoryError when there is no room for it."""
         flat = torch.full(self.layout.shape, self.number, dtype=self.layout.dtype, device="cpu").flatten()
         return wrap(resident(self.layout, activation.engine().upload(flat, self.layout, user_line())))
 
 
-def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> None:
-    """Raise FirstState when `op` makes state, as the record that would come next.
+def first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> FirstState | None:
+    """The state that `op` makes, as the record that would come next, or None.
 
     Where ops run at once there are no steps to be alike, and a recorder of another kind looks at what is recorded.
     """
     fill = _FILLS.get(op)
     if fill is None or layout is None or r.eager or type(r) is not Recorder:
-        return
+        return None
     maker = _maker(sys._getframe(1))
     if maker is None:
-        return
+        return None
     if _makers.get(id(maker)) is not maker:
         _makers[id(maker)] = maker
         _made[id(maker)] = WeakKeyDictionary()
@@ -69,11 +69,11 @@ def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: La
             del _made[gone]
     states = _made[id(maker)]
     if states is None:
-        return
+        return None
     if states.setdefault(r.state, r.epoch) != r.epoch:
         _made[id(maker)] = None
-        return
-    raise FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
+        return None
+    return FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
 
 
 def _maker(frame: FrameType | None) -> Any:

@@ -4,6 +4,7 @@ torch for them, and where they are looked for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -23,22 +24,23 @@ def grown(parent: State, key: tuple[Any, ...]) -> State | None:
     """The child of a state that its record was not seen at, if it is known but for its sizes."""
     if options.buckets == "off":
         return None
-    if parent.grown:
-        parent.grown = False  # once: the trace goes on in another way than most
+    sizes = parent.sizes
+    if sizes.grown:
+        parent.sizes = replace(sizes, grown=False)  # once: the trace goes on in another way than most
         _grow_again(parent)
-    elif parent.key is None and parent.recorded and not parent.grows:
-        parent.grows = activation.engine().grows(parent)
-    for grow in parent.grows:
+    elif parent.key is None and parent.recorded and not sizes.grows:
+        parent.sizes = replace(sizes, grows=activation.engine().grows(parent))
+    for grow in parent.sizes.grows:
         grow(parent, key, INFERENCE)
     return parent.next.get(key)
 
 
 def _grow_again(state: State) -> None:
     """Let what is known by now grow along the states up to this one, and behind it: they may be older."""
-    while state.parent is not None and not state.parent.grows:
+    while state.parent is not None and not state.parent.sizes.grows:
         state = state.parent
     if state.parent is not None and state.key is not None:
-        for grow in state.parent.grows:
+        for grow in state.parent.sizes.grows:
             grow(state.parent, state.key, INFERENCE)
 
 

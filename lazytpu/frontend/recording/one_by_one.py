@@ -18,21 +18,19 @@ Span = tuple[int, int, int]
 """The first byte and the last that a tensor touches, and its place in its list; -1 for one that is in none."""
 
 
-class OneByOne(Exception):
-    """An op on lists has to be recorded for each element; users never see this."""
-
-
-def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
-    """Raise OneByOne when an element of a written list shares memory with an operand of another element."""
+def shares_elements(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> bool:
+    """Whether an element of a written list shares memory with an operand of another element."""
     lists = [v for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written and v]
     if not lists or len(lists[0]) < 2:
-        return
+        return False
     written = _spans(lists)
     touched = _spans([v for a, v in zip(arguments, values, strict=True) if a.kind in ("tensor", "tensors")])
-    for storage, spans in written.items():
-        for start, end, place in spans:
-            if any(first <= end and start <= last and other != place for first, last, other in touched[storage]):
-                raise OneByOne
+    return any(
+        first <= end and start <= last and other != place
+        for storage, spans in written.items()
+        for start, end, place in spans
+        for first, last, other in touched[storage]
+    )
 
 
 def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:

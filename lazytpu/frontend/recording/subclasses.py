@@ -11,16 +11,6 @@ from typing import Any
 from lazytpu.frontend.observed import is_overriding, plain
 
 
-class Overridden(Exception):
-    """An argument must be replaced by a plain alias before its op is recorded. Users never see this."""
-
-
-def check_subclasses(args: Sequence[Any]) -> None:
-    """Raise Overridden when the class of an argument overrides what kernels read of it."""
-    if has_overriding(args):
-        raise Overridden
-
-
 def has_overriding(args: Sequence[Any]) -> bool:
     """Whether the class of an argument, or of one in a list, overrides what kernels read of it."""
     return any(has_overriding(arg) if type(arg) in (list, tuple) else is_overriding(arg) for arg in args)
