@@ -53,25 +53,20 @@ class Trace:
 
 
 @dataclass(slots=True)
-class Notes:
-    """What a recorder notes of its pending trace for reads and other threads; no hit looks at it. It has begun at the
-    time `begun`, and `whole` is the epoch of the last trace that was cut as a whole.
+class Reads:
+    """What host reads need to know of a pending trace. One has left part of a trace pending: the first `left` records.
+    The first `boundary` records belong to steps that are over, though nothing was cut there, as in lazy mode.
+    `first_reads` has the length of the trace at the first read of each constant (see constants.py)."""
 
-    A host read leaves part of a trace pending: the first `left` records. The first `boundary` records belong to steps
-    that are over, though nothing was cut there, as in lazy mode. `first_reads` has the length of the trace at the first
-    read of each constant (see constants.py). `lent` has the epoch and slot here of values that another recorder has
-    admitted since, by their ids.
-    """
-
-    whole: int
-    begun: float
     left: int = 0
     boundary: int = 0
     first_reads: dict[Any, int] = field(default_factory=dict[Any, int])
-    lent: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
 
-PENDING = ("state", "epoch", "slots", "notes", "values", "buffers", "numbers")
+NO_READS = Reads()
+"Of a trace that nothing has read: it is not written."
+
+PENDING = ("state", "epoch", "whole", "begun", "reads", "lent", "slots", "values", "buffers", "numbers")
 "Of a recorder: its pending trace."
 _pending = attrgetter(*PENDING)
 
@@ -84,13 +79,15 @@ class Recorder:
     2. `values` refers to the value of each slot weakly, `buffers` holds those of inputs strongly until the cut (R4). So
        a value that is alive at a cut is a result of the program, and a dead one may be donated.
     3. Each pending trace pins the buffers of its inputs once (R5).
-    4. A value knows one slot: of this trace, if it has its `epoch`. Otherwise it may be among those `lent`.
+    4. A value knows one slot: of this trace, if it has its `epoch`. `lent` has the epoch and slot here of those that
+       another recorder has admitted since, by their ids.
     5. `lock` is held while one op is recorded, `cut_lock` while a trace is turned into results. Nobody waits for a
        program, or cuts another recorder, with `lock` (R6).
     6. When a cut or a read is interrupted, all is pending again as before it, or has run.
 
     `cut_trace` is called with the Trace when it ends, `lose_trace` when it cannot run; `plan_of` keeps the plan of a
-    state. The read of a constant cuts nothing: `answers` has the known constants.
+    state. The read of a constant cuts nothing: `answers` has the known constants. `whole` is the epoch of the last
+    trace that was cut as a whole, and `begun` the time at which this one has begun.
 
     `mode` says when its ops run: `own_mode`, or the mode of the process. Lazy mode has a trie of its own, because a
     state stores where fused mode cuts. `eager` says that each op is cut at once; kernels check it after recording an
@@ -99,9 +96,9 @@ class Recorder:
     """
 
     __slots__ = (
-        "__weakref__", "answers", "buffers", "cut_lock", "cut_trace", "cuts", "eager", "ended_at", "epoch", "lock",
-        "lose_trace", "mode", "notes", "numbers", "own_mode", "plan_of", "platform", "root", "roots", "slots", "state",
-        "values",
+        "__weakref__", "answers", "begun", "buffers", "cut_lock", "cut_trace", "cuts", "eager", "ended_at", "epoch",
+        "lent", "lock", "lose_trace", "mode", "numbers", "own_mode", "plan_of", "platform", "reads", "root", "roots",
+        "slots", "state", "values", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -148,9 +145,11 @@ class Recorder:
                 self._set_mode(mode)
 
     def _begin(self) -> None:
+        self.begun = time.perf_counter()
         self.state = self.root
-        self.epoch = epoch = next(_epochs)
-        self.notes = Notes(epoch, time.perf_counter())
+        self.epoch = self.whole = next(_epochs)
+        self.reads = NO_READS
+        self.lent: dict[int, tuple[int, int]] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
@@ -167,9 +166,9 @@ class Recorder:
             raise again(buffer.error)
         owner = value.recorder
         if owner is not None and owner is not self:
-            owner.lend(value)
-        if lent := self.notes.lent:
-            epoch, slot = lent.get(id(value), (-1, -1))
+            owner.lent[id(value)] = value.epoch, value.slot
+        if self.lent:
+            epoch, slot = self.lent.get(id(value), (-1, -1))
             if epoch == self.epoch and slot < self.slots and self.values[slot]() is value:
                 value.epoch, value.slot, value.recorder = epoch, slot, self
                 return slot
@@ -183,10 +182,6 @@ class Recorder:
         buffer.pins += 1
         self.buffers.append(buffer)
         return value.layout.key
-
-    def lend(self, value: Value) -> None:
-        """Another recorder gives a value of this trace a slot of its own."""
-        self.notes.lent[id(value)] = value.epoch, value.slot
 
     def slot(self, value: Value) -> int:
         """The slot of a value that the trace has, whichever recorder has admitted it since."""
@@ -229,7 +224,7 @@ class Recorder:
             if state is self.root or isinstance(state, Ended):
                 return
             if self.mode == "lazy":
-                self.notes.boundary = state.depth
+                self._noted_reads().boundary = state.depth
             else:
                 self.state = Ended(state)
             self.ended_at = place
@@ -277,7 +272,7 @@ class Recorder:
 
     def _trace(self, state: State) -> Trace:
         """All that is pending, at this state."""
-        return Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.notes.begun, self.mode)
+        return Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
 
     def _run(
         self, trace: Trace, before: Sequence[Any], after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
@@ -343,13 +338,15 @@ class Recorder:
             if known is None:
                 return False
             inputs = [self.buffers[i] for i in known.part.sources if i is not None]
-            if any(b is None or b.host is None for b in inputs) or cuts(known, self.notes.first_reads, state.depth):
+            if any(b is None or b.host is None for b in inputs):
+                return False
+            if cuts(known, self._noted_reads().first_reads, state.depth):
                 return False
             numbers = [self.numbers[i] for i in known.part.numbers]
         start = time.perf_counter()
         trace = Trace(known.part.state, 0, inputs, numbers, [], start, self.mode)
         buffer = answers.answer(key_of(known, inputs, numbers), trace, known.slot)
-        self.notes.begun += time.perf_counter() - start
+        self.begun += time.perf_counter() - start
         if buffer is None:
             return False
         with self.lock:
@@ -358,13 +355,19 @@ class Recorder:
             value.epoch = -1
         return True
 
+    def _noted_reads(self) -> Reads:
+        """What is known of reads, to be written."""
+        if self.reads is NO_READS:
+            self.reads = Reads()
+        return self.reads
+
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` splits the trace; determined once for a state."""
         state = self.state
         if isinstance(state, Ended) or value.epoch != self.epoch:
             return None
         reads = self.plan_of(state).reads
-        key = (value.slot, self.notes.left, self.notes.boundary)
+        key = (value.slot, self.reads.left, self.reads.boundary)
         if key not in reads:
             reads[key] = split(state, *key)
         return reads[key]
@@ -375,7 +378,7 @@ class Recorder:
 
         Their entries among the rest's buffers are empty until the part has run.
         """
-        first, rest, before, notes = parts.first, parts.rest, self.epoch, self.notes
+        first, rest, before = parts.first, parts.rest, self.epoch
         buffers, numbers, values = self.buffers, self.numbers, self.values
         taken: list[Callable[[], Value | None]] = [values[slot] for slot in first.origins]
         computed: list[Value] = []
@@ -388,11 +391,12 @@ class Recorder:
         inputs = [buffers[i] for i in first.sources if i is not None]
         part_numbers = [numbers[i] for i in first.numbers]
         slot = first.slots[read]
-        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, notes.begun, self.mode, slot)
+        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode, slot)
         for i in parts.shared:
             buffers[i].pins += 1
+        self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.notes = Notes(notes.whole, time.perf_counter(), rest.state.depth)
+        self.reads = Reads(left=rest.state.depth)
         self.values = [values[slot] for slot in rest.origins]
         self.buffers = [None if i is None else buffers[i] for i in rest.sources]
         self.numbers = [numbers[i] for i in rest.numbers]

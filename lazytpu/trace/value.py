@@ -79,12 +79,10 @@ EMPTY: Final = Empty()
 
 
 class PendingIn(Protocol):
-    """What a value needs of its recorder: the two ways to get its buffer, and to keep its slot while it has that of
-    another one."""
+    """What a value needs of its recorder: the two ways to get its buffer, and where its slot is kept while it has that
+    of another one."""
 
-    def lend(self, value: Value) -> None:
-        """Keep the slot of a value that gets another recorder's."""
-        ...
+    lent: dict[int, tuple[int, int]]
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
         """Run all that is pending."""

@@ -16,6 +16,7 @@ from lazytpu.engine.cutting.agreement import Agreement
 from lazytpu.engine.cutting.cut import NAMELESS, Cut
 from lazytpu.engine.cutting.on_copies import on_copies
 from lazytpu.engine.cutting.on_host import HostWay, OnHost
+from lazytpu.engine.cutting.order import Order
 from lazytpu.engine.cutting.pieces import Piece, Pieces, pieces_of
 from lazytpu.engine.cutting.stepwise import Stepwise
 from lazytpu.engine.cutting.strategies import Host, Launch, LaunchSized, Meanwhile, Strategy
@@ -47,16 +48,15 @@ class Chooser:
         self.on_host = OnHost(inflight, undisturbed, compiler.sized, parameter_count)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, inflight.keep_up)
 
-    def choose(self, cut: Cut, agreement: Agreement, awaits: Callable[[Trace], bool]) -> Strategy | None:
-        """The strategy of a cut; None where there is nothing to run. `awaits` says whether inputs of a trace are
-        results of cuts that wait to be launched. The first check that holds decides:
+    def choose(self, cut: Cut, order: Order) -> Strategy | None:
+        """The strategy of a cut; None where there is nothing to run. The first check that holds decides:
 
         1. Collectives: the trace runs in pieces, which other processes know.
         2. Nothing is alive, and no check of values is wanted: nothing runs.
         3. A program for exactly this cut is known: it is launched. This is the hit.
-        4. All inputs are there, and the trace is small, and short or varying: the host computes it.
-        5. All inputs are there, and a program would serve if it took no input that somebody still needs: it takes
-           copies of these.
+        4. No input waits for a cut before it, and the trace is small, and short or varying: the host computes it.
+        5. No input waits for a cut before it, and a program would serve if it took no input that somebody still needs:
+           it takes copies of these.
         6. Any other program that serves, for these sizes or for many: it is launched (`program`).
         7. No program serves: one is compiled, here or in the background.
 
@@ -66,13 +66,13 @@ class Chooser:
         if plan.sized is not None:
             self.for_sizes.look_at(plan, trace, cut.live, cut.dead)
         if plan.collective:
-            return self._pieces(cut, agreement)
+            return self._pieces(cut, order.agreement)
         if not (cut.live or (plan.checks and options.bounds_check)):
             return None
         program = plan.programs.get((cut.live, cut.dead))
         if program is not None:
             return self.launch(program, trace)
-        if awaits(trace):
+        if order.awaits(trace):
             return self.program(cut)
         way = self.host_way(plan, trace)
         return self._without_host(cut) if way is None else Host(way, self.on_host, self._without_host)

@@ -12,10 +12,11 @@ from typing import Any
 
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.cutting.cut import Cut, part_of
-from lazytpu.engine.cutting.cutter import Cutter, Order
+from lazytpu.engine.cutting.cutter import Cutter
 from lazytpu.engine.cutting.deferred_cut import DeferredCut, LaunchFailure, lost_input, with_old_contents
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.pieces import groups_of
+from lazytpu.engine.cutting.order import Order
+from lazytpu.engine.cutting.pieces import Result, groups_of
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.undo import Lost
 from lazytpu.engine.launching.compiled import Compiled
@@ -197,12 +198,13 @@ class Deferral(Order):
         own, chooser = part_of(trace, part, inputs), self.cutter.chooser
         start = time.perf_counter()
         try:
-            program, hit = chooser.compiled(self.cutter.traces.ended(part.state), own, (part.slots[slot],))
-            made = chooser.launch(program, own).launch(own)
+            plan, slots, result = self.cutter.traces.ended(part.state), (part.slots[slot],), Result()
+            program, hit = chooser.compiled(plan, own, slots)
+            chooser.launch(program, own).run(Cut(plan, own, [(slots[0], result)], slots, ()))
         except Exception:  # noqa: BLE001  (whatever it is: the cut itself meets it again, and notes it in full)
             return None
         self.cutter.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
-        return made[program.binding.live.index(part.slots[slot])]
+        return result.buffer
 
     def _kept_inputs(self, cut: Cut) -> list[int]:
         """The dead inputs of a cut that cuts which wait need as well."""

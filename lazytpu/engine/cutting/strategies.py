@@ -22,7 +22,6 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.copies import copies_of
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import again
 
 Away = Callable[[], AbstractContextManager[Any]]
@@ -74,7 +73,10 @@ class Launch(Strategy):
         return (self.compiled,)
 
     def run(self, cut: Cut) -> Strategy | None:
-        buffers, held = self.launch(cut.trace), cut.held
+        trace, held, inputs = cut.trace, cut.held, cut.trace.buffers
+        if (copies := self.copies) is not None:
+            inputs = [copies.get(i, buffer) for i, buffer in enumerate(inputs)]
+        buffers = self.compiled.launch(inputs, trace.numbers, self.checks, trace.mode in ("strict", "debug"))
         if len(held) != len(buffers):
             by_slot = dict(zip(self.compiled.binding.live, buffers, strict=True))
             buffers = [by_slot[slot] for slot, _ in held]
@@ -82,13 +84,6 @@ class Launch(Strategy):
             value.buffer = buffer
         self.compiled.queue.inflight.keep_up()
         return None
-
-    def launch(self, trace: Trace) -> list[Buffer]:
-        """The buffers of the program's results, in its order."""
-        buffers, copies = trace.buffers, self.copies
-        if copies is not None:
-            buffers = [copies.get(i, buffer) for i, buffer in enumerate(buffers)]
-        return self.compiled.launch(buffers, trace.numbers, self.checks, trace.mode in ("strict", "debug"))
 
     def sparing(self, cut: Cut, kept: Sequence[int]) -> Launch:
         before = self.copies or {}

@@ -33,9 +33,9 @@ def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None
         return
     saved = [part for leaf in pytree.tree_leaves(arguments) for _, part in parts(leaf)]
     kernel(OPS.recompute_begin.default).call(saved, 0)
-    whole = recorder.notes.whole
+    whole = recorder.whole
     try:
         yield
     finally:
-        if recorder.notes.whole == whole:  # else the trace was cut inside, and the new one has no beginning of it
+        if recorder.whole == whole:  # else the trace was cut inside, and the new one has no beginning of it
             kernel(OPS.recompute_end.default).call()

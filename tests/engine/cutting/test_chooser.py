@@ -13,11 +13,12 @@ import lazytpu
 from lazytpu import wiring
 from lazytpu.engine.cutting import chooser as module
 from lazytpu.engine.cutting import on_copies, on_host
-from lazytpu.engine.cutting.agreement import Alone
 from lazytpu.engine.cutting.chooser import Chooser
 from lazytpu.engine.cutting.cut import Cut
+from lazytpu.engine.cutting.order import Order
 from lazytpu.engine.cutting.pieces import Pieces
 from lazytpu.engine.cutting.strategies import Host, Launch, LaunchSized, Meanwhile, Strategy
+from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
@@ -45,7 +46,9 @@ def choice(monkeypatch: pytest.MonkeyPatch, holds: int, awaits: bool = False) ->
     if holds <= 3:
         plan.programs[live, ()] = program("of this cut")
     plan.steps[live, ()] = []
-    return chooser.choose(Cut(plan, trace, [], live, ()), Alone(), lambda trace: awaits)
+    order = Order()
+    monkeypatch.setattr(order, "awaits", lambda trace: awaits)
+    return chooser.choose(Cut(plan, trace, [], live, ()), order)
 
 
 def test_the_first_check_that_holds_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,17 +159,14 @@ def test_a_program_that_takes_too_much_runs_on_copies(chosen: list[Any]) -> None
 def test_sizes_that_do_not_fit_into_memory_run_their_exact_program(
     chosen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(self: Any, trace: Trace) -> Any:
-        if type(self) is LaunchSized:
-            raise OutOfMemory("program", "RESOURCE_EXHAUSTED: out of memory", ())
-        return launch(self, trace)
+    def no_room(self: Any, *arguments: Any) -> Any:
+        raise OutOfMemory("program", "RESOURCE_EXHAUSTED: out of memory", ())
 
-    launch = Launch.launch
     with lazytpu.options(buckets=(16,), background_compile=0.0):
         for length in (9, 10, 11):
             y = torch.arange(float(length)).to("tpu").cumsum(0).exp2()
             lazytpu.mark_step()
             if length == 10:
-                monkeypatch.setattr(Launch, "launch", no_room)
+                monkeypatch.setattr(AtSizes, "launch", no_room)
         torch.testing.assert_close(y.cpu(), torch.arange(11.0).cumsum(0).exp2())
     assert [type(each) for each in chosen] == [Launch, LaunchSized, LaunchSized]
