@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lazytpu.engine.compiling.background import Background
-from lazytpu.engine.compiling.choice import Unknown
-from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.for_sizes import ForSizes, JobAtSizes
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.cutting.agreement import Agreement
@@ -93,15 +93,10 @@ class Chooser:
         hit = program is not None
         if program is None:
             patience = options.background_compile if trace.mode == "fused" else 0.0
-
-            def unknown() -> Unknown:
-                return self.stepwise.unknown(cut)
-
-            def prepare() -> Prepared:
-                return self.compiler.prepare(trace, live, dead)
-
+            unknown = partial(self.stepwise.unknown, cut)
             found = self.for_sizes.program(plan, trace, live, dead, patience, unknown)
             if found is None and patience:
+                prepare = partial(self.compiler.prepare, trace, live, dead)
                 found = self.background.program(plan, live, dead, patience, prepare, unknown)
             program, hit = found or (self.compiler.compile(trace, live, dead), False)
         if isinstance(program, Job | JobAtSizes):

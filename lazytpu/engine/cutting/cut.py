@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ class Cut:
     1. `held` are the results of the trace that the script can still reach, by slot: a strategy gives each its `buffer`,
        or raises. `live` are their slots, in ascending order.
     2. `dead` are the indices of the inputs that no tensor can reach, and that nothing but this trace pins: a program
-       may take their memory (R5).
+       may take their memory (R5). `kept` were among them, but cuts that wait to be launched need them as well.
     3. Until the first program is launched nothing has happened: the cut can be given up, and made again later.
     4. No strategy keeps a cut, as it keeps the values alive (R4). What is launched later gets a cut of its own, which
        holds no values; `pending` are then the buffers that are still needed, by slot.
@@ -31,6 +32,7 @@ class Cut:
     live: tuple[int, ...]
     dead: tuple[int, ...]
     pending: dict[int, Any] | None = None
+    kept: Sequence[int] = ()
 
     @staticmethod
     def of(plan: CutPlan, trace: Trace) -> Cut:

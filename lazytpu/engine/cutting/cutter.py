@@ -105,7 +105,7 @@ class Cutter:
                 self.order.agreement.lost(groups_of(trace.state.records()), error)
             except BaseException as interrupt:  # noqa: BLE001  (of its wait: what is below has to be done first)
                 error = interrupt
-        full = partial(self.exhausted, trace, cut.held, None if strategy is None else strategy.compiled)
+        full = partial(self.exhausted, trace, cut.held, None if strategy is None else strategy.program)
         return failed_cut(error, trace, cut.held, full, self.order.poison)
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
@@ -146,8 +146,9 @@ class Cutter:
         return known
 
     def exhausted(
-        self, trace: Trace, held: list[tuple[int, Any]], compiled: Compiled | None, error: Any
+        self, trace: Trace, held: list[tuple[int, Any]], program: Any, error: Any
     ) -> OutOfMemoryError:
-        """The error of a cut for which memory was too small; `compiled` is what it ran, if that was one program."""
+        """The error of a cut for which memory was too small; `program` is that of its strategy."""
         MEMORY.exhausted += 1
+        compiled = program if isinstance(program, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), compiled)

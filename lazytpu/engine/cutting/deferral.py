@@ -170,8 +170,11 @@ class Deferral(Order):
                 if self._defers(strategy, cut):
                     return None
             self._catch_up(trace, partial(self._wait_for_inputs, trace))
-        kept = self._kept_inputs(cut)
-        return (strategy.sparing(cut, kept) if kept else strategy).run(cut)
+        if cuts := self.launcher.cuts():
+            needed = {id(buffer) for each in cuts for buffer in each.inputs()}
+            cut.kept = [i for i in cut.dead if id(trace.buffers[i]) in needed]
+            cut.dead = tuple([i for i in cut.dead if i not in cut.kept])
+        return strategy.run(cut)
 
     def _defers(self, strategy: Strategy, cut: Cut) -> bool:
         """Whether a cut is launched later, while the script goes on. Not in debug mode, nor in strict mode where a
@@ -205,12 +208,6 @@ class Deferral(Order):
             return None
         self.cutter.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         return result.buffer
-
-    def _kept_inputs(self, cut: Cut) -> list[int]:
-        """The dead inputs of a cut that cuts which wait need as well."""
-        cuts = self.launcher.cuts()
-        needed = {id(buffer) for each in cuts for buffer in each.inputs()} if cuts else ()
-        return [i for i in cut.dead if id(cut.trace.buffers[i]) in needed]
 
     def _catch_up(self, trace: Trace, wait: Callable[[], None]) -> None:
         """`wait` for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here;

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import cast
 
 import torch
 
@@ -122,8 +121,16 @@ class OnHost:
     def way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
         """How a trace runs on the host; None when it should have a program."""
         self.largest = max(self.largest, trace.state.depth)
-        way = self._way(plan, trace)
-        if way is None or torch.is_autocast_enabled("cpu"):
+        if plan.known or plan.checks or plan.collective or options.dump:
+            return None
+        if self.largest < BESIDE:
+            self.largest = max(self.largest, OF_A_PARAMETER * self.parameters())
+            if self.largest < BESIDE:
+                return None
+        if plan.host is None:
+            plan.host = self._found(trace)
+        way: HostWay = plan.host
+        if torch.is_autocast_enabled("cpu"):
             return None
         if way.over:
             if way.counted is not None:
@@ -170,17 +177,6 @@ class OnHost:
                 "compiles them, lazytpu.explain() lists them"
             )
         return way.counted
-
-    def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        if plan.known or plan.checks or plan.collective or options.dump:
-            return None
-        if self.largest < BESIDE:
-            self.largest = max(self.largest, OF_A_PARAMETER * self.parameters())
-            if self.largest < BESIDE:
-                return None
-        if plan.host is None:
-            plan.host = self._found(trace)
-        return cast("HostWay", plan.host)
 
     def _found(self, trace: Trace) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""

@@ -6,7 +6,7 @@ what surrounds it here may differ from what does there (R8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -116,11 +116,11 @@ class Pieces(Strategy):
     turns: Sequence[Turn] | None = None
     away: Away = nullcontext
 
-    compiled = None
+    program = None
     collective = True
 
     @property
-    def programs(self) -> Iterable[Any]:
+    def programs(self) -> Sequence[Any]:
         return [program for piece, one in self.pieces if one and not piece.idle for program in one.programs]
 
     def defer(self, away: Away) -> Sequence[Turn]:
@@ -145,8 +145,7 @@ class Pieces(Strategy):
                 if piece.call is None:
                     one.run(own)
                 else:
-                    assert one.compiled is not None
-                    self._launch_in_turn(next(turns), one.compiled, own)
+                    self._launch_in_turn(next(turns), one.program, own)
                 buffers.update(zip(piece.made, [result.buffer for result in results], strict=True))
             for slot in piece.done_with:
                 del buffers[slot]

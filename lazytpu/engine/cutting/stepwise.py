@@ -58,27 +58,26 @@ class Stepwise:
     def unknown(self, cut: Cut) -> Unknown:
         """Return which programs `run` would have to compile first. This looks at each record, some 0.1 ms the first
         time."""
-        steps = self._steps(cut, cut.live, cut.dead)
+        steps = self._steps(cut)
         unknown = {
             (step.part.state, step.live, step.dead) for step in steps if not step.ready and not _has_program(step)
         }
         return Unknown(len(unknown), len(unknown) / max(1, len(steps)))
 
-    def _steps(self, cut: Cut, live: tuple[int, ...], dead: tuple[int, ...]) -> list[RecordStep]:
-        steps = cut.plan.steps.get((live, dead))
+    def _steps(self, cut: Cut) -> list[RecordStep]:
+        steps = cut.plan.steps.get((cut.live, cut.dead))
         if steps is None:
-            steps = steps_of(cut.plan, cut.trace.state.records(), frozenset(live), frozenset(dead))
-            cut.plan.steps[live, dead] = steps
+            steps = steps_of(cut.plan, cut.trace.state.records(), frozenset(cut.live), frozenset(cut.dead))
+            cut.plan.steps[cut.live, cut.dead] = steps
         return steps
 
-    def run(self, cut: Cut, dead: tuple[int, ...]) -> None:
-        """Give the held values of a cut their buffers, one record after the other. The memory of the inputs `dead` may
-        be taken.
+    def run(self, cut: Cut) -> None:
+        """Give the held values of a cut their buffers, one record after the other.
 
         Raises what went wrong with one record; values computed before it have their buffers then.
         """
         trace, values = cut.trace, dict(cut.held)
-        steps = self._steps(cut, cut.live, dead)
+        steps = self._steps(cut)
         buffers: dict[int, Any] = dict(zip(cut.plan.inputs, trace.buffers, strict=True))
         for step in steps:
             self._step(step, trace, buffers)

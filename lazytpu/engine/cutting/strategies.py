@@ -5,9 +5,9 @@ The chooser picks a strategy, which holds no cut: it runs on the one that it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.aten.errors import Check
@@ -29,28 +29,25 @@ Away = Callable[[], AbstractContextManager[Any]]
 
 
 class Strategy:
-    """One way to run a cut. `hit` says whether what it runs was compiled before; `compiled` is its program, if it is
-    one, and `programs` are all that it may launch, or their jobs. With `collective` it launches collectives, and keeps
-    the order of the cuts. Unless it `launches`, nothing has happened when it fails."""
+    """One way to run a cut. `program` is what it launches, if that is one program, or the job that compiles it, and
+    `hit` says whether it was compiled before. With `collective` it launches collectives, and keeps the order of the
+    cuts. Unless it `launches`, nothing has happened when it fails."""
 
     __slots__ = ()
 
+    program: Any
     hit: bool
-    compiled: Compiled | None
     collective = False
     launches = True
 
     @property
-    def programs(self) -> Iterable[Any]:
-        return ()
+    def programs(self) -> Sequence[Any]:
+        """All that it may launch."""
+        return (self.program,)
 
     def run(self, cut: Cut) -> Strategy | None:
         """Give the held values of a cut their buffers. Or return the strategy to go on with instead: then nothing has
         happened."""
-        raise NotImplementedError
-
-    def sparing(self, cut: Cut, kept: Sequence[int]) -> Strategy:
-        """The same strategy, which takes no memory of these inputs: cuts that wait need them as well."""
         raise NotImplementedError
 
     def defer(self, away: Away) -> Sequence[Turn]:
@@ -63,35 +60,32 @@ class Launch(Strategy):
     """Launch one program. `checks` are its checks with other source lines, and `copies` of inputs, by index, are what
     it takes in place of those that somebody still needs."""
 
-    compiled: Compiled
+    program: Compiled
     hit: bool = True
     checks: tuple[Check, ...] | None = None
     copies: Mapping[int, Buffer] | None = None
 
-    @property
-    def programs(self) -> Iterable[Any]:
-        return (self.compiled,)
-
     def run(self, cut: Cut) -> Strategy | None:
-        trace, held, inputs = cut.trace, cut.held, cut.trace.buffers
-        if (copies := self.copies) is not None:
-            inputs = [copies.get(i, buffer) for i, buffer in enumerate(inputs)]
-        buffers = self.compiled.launch(inputs, trace.numbers, self.checks, trace.mode in ("strict", "debug"))
+        trace, held, inputs, program = cut.trace, cut.held, cut.trace.buffers, self.program
+        if self.copies is not None or cut.kept:
+            inputs = self._copied(cut)
+        buffers = program.launch(inputs, trace.numbers, self.checks, trace.mode in ("strict", "debug"))
         if len(held) != len(buffers):
-            by_slot = dict(zip(self.compiled.binding.live, buffers, strict=True))
+            by_slot = dict(zip(program.binding.live, buffers, strict=True))
             buffers = [by_slot[slot] for slot, _ in held]
         for (_, value), buffer in zip(held, buffers):  # without `strict`, which costs 0.4 us
             value.buffer = buffer
-        self.compiled.queue.inflight.keep_up()
+        program.queue.inflight.keep_up()
         return None
 
-    def sparing(self, cut: Cut, kept: Sequence[int]) -> Launch:
-        before = self.copies or {}
-        copied = [i for i in kept if i in self.compiled.binding.donated and i not in before]
-        if not copied:
-            return self
-        copies = copies_of([cut.trace.buffers[i] for i in copied])
-        return replace(self, copies={**before, **dict(zip(copied, copies, strict=True))})
+    def _copied(self, cut: Cut) -> list[Buffer]:
+        """The inputs, with copies of those whose memory the program takes though it is not to."""
+        buffers: list[Buffer] = cut.trace.buffers
+        copies = dict(self.copies or {})
+        needed = [i for i in cut.kept if i in self.program.binding.donated and i not in copies]
+        if needed:
+            copies.update(zip(needed, copies_of([buffers[i] for i in needed]), strict=True))
+        return [copies.get(i, buffer) for i, buffer in enumerate(buffers)]
 
 
 @dataclass(slots=True)
@@ -115,41 +109,29 @@ class LaunchSized(Launch):
 @dataclass(slots=True)
 class Meanwhile(Strategy):
     """The program is being compiled: run a quick one, or its parts, if these are compiled, else op by op. If it could
-    not be compiled, this raises why, with the results computed, as those of the steps before it. `kept` are inputs
-    whose memory is not to be taken."""
+    not be compiled, this raises why, with the results computed, as those of the steps before it."""
 
-    job: Job | JobAtSizes
+    program: Job | JobAtSizes
     hit: bool
     stepwise: Stepwise
     metrics: Metrics
-    kept: Sequence[int] = ()
-
-    compiled = None
-
-    @property
-    def programs(self) -> Iterable[Any]:
-        return (self.job,)
 
     def run(self, cut: Cut) -> Strategy | None:
-        job, metrics = self.job, self.metrics
+        job, metrics = self.program, self.metrics
         if job.compiled is not None:  # by now: this has waited behind other cuts
-            Launch(job.compiled).sparing(cut, self.kept).run(cut)
+            Launch(job.compiled).run(cut)
         elif job.meanwhile is not None:
-            Launch(job.meanwhile).sparing(cut, self.kept).run(cut)
+            Launch(job.meanwhile).run(cut)
             if job.way == "quick":
                 metrics.quick += 1
             else:
                 metrics.clustered += 1
         else:
-            dead = tuple([i for i in cut.dead if i not in self.kept])
-            self.stepwise.run(cut, dead)
+            self.stepwise.run(cut)
             metrics.stepwise += 1
         if job.error is not None:
             raise again(job.error)
         return None
-
-    def sparing(self, cut: Cut, kept: Sequence[int]) -> Meanwhile:
-        return replace(self, kept=kept)
 
 
 @dataclass(slots=True)
@@ -161,8 +143,8 @@ class Host(Strategy):
     on_host: OnHost
     otherwise: Callable[[Cut], Strategy]
 
+    program = None
     hit = True
-    compiled = None
     launches = False
 
     def run(self, cut: Cut) -> Strategy | None:
@@ -172,6 +154,3 @@ class Host(Strategy):
         for (_, value), buffer in zip(cut.held, buffers, strict=True):
             value.buffer = buffer
         return None
-
-    def sparing(self, cut: Cut, kept: Sequence[int]) -> Host:
-        return self  # it takes no memory

@@ -37,9 +37,10 @@ def choice(monkeypatch: pytest.MonkeyPatch, holds: int, awaits: bool = False) ->
     copying = (program("that takes copies"), {0: "a copy"}) if holds <= 5 else None
     monkeypatch.setattr(module, "on_copies", lambda cut: copying)
     monkeypatch.setattr(module, "fitting", lambda *_: program("that fits") if holds <= 6 else None)
+    chooser.stepwise = SimpleNamespace(unknown=lambda cut: None)
     chooser.for_sizes = SimpleNamespace(program=lambda *_: None)
     chooser.background = SimpleNamespace(program=lambda *_: (program("of the background"), False))
-    chooser.compiler = SimpleNamespace(compile=lambda *_: program("compiled here"))
+    chooser.compiler = SimpleNamespace(prepare=lambda *_: None, compile=lambda *_: program("compiled here"))
     trace = Trace(SimpleNamespace(depth=1), 1, [], [], [], 0.0, "fused")  # type: ignore[arg-type]
     live = () if holds <= 2 else (1,)
     plan = CutPlan((), (1,), collective=holds <= 1)
@@ -55,10 +56,10 @@ def test_the_first_check_that_holds_decides(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(choice(monkeypatch, 1), Pieces)
     assert choice(monkeypatch, 2) is None
     hit, host, copying, fits, missed = (choice(monkeypatch, holds) for holds in (3, 4, 5, 6, 7))
-    assert isinstance(hit, Launch) and (hit.compiled.name, hit.hit) == ("of this cut", True)  # type: ignore[attr-defined]
+    assert isinstance(hit, Launch) and (hit.program.name, hit.hit) == ("of this cut", True)  # type: ignore[attr-defined]
     assert isinstance(host, Host)
     assert isinstance(copying, Launch) and copying.copies == {0: "a copy"}
-    assert isinstance(fits, Launch) and (fits.compiled.name, fits.hit) == ("that fits", True)  # type: ignore[attr-defined]
+    assert isinstance(fits, Launch) and (fits.program.name, fits.hit) == ("that fits", True)  # type: ignore[attr-defined]
     assert isinstance(missed, Launch) and missed.hit is False
 
 
@@ -66,7 +67,7 @@ def test_a_cut_whose_inputs_wait_needs_a_program(monkeypatch: pytest.MonkeyPatch
     for holds in (4, 5):
         chosen = choice(monkeypatch, holds, awaits=True)
         assert isinstance(chosen, Launch)
-        assert chosen.compiled.name == "that fits"  # type: ignore[attr-defined]
+        assert chosen.program.name == "that fits"  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_a_known_cut_launches_its_program(chosen: list[Any]) -> None:
         torch.testing.assert_close(y.cpu(), expected)
     first, second = chosen
     assert (type(first), first.hit) == (Launch, False)
-    assert (type(second), second.hit, second.compiled) == (Launch, True, first.compiled)
+    assert (type(second), second.hit, second.program) == (Launch, True, first.program)
 
 
 def test_nothing_runs_for_what_nobody_holds(chosen: list[Any]) -> None:
