@@ -22,7 +22,7 @@ from lazytpu.engine.errors.undo import Lost
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.runtime.buffers.buffer import Buffer
-from lazytpu.runtime.buffers.promised import PromisedBuffer, failure_of, is_waiting
+from lazytpu.runtime.buffers.deferred import DeferredBuffer, failure_of, is_waiting
 from lazytpu.trace.extract import Extracted
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import Value, again
@@ -99,7 +99,7 @@ class Deferral(Order):
     def _await_read(self, value: Value | None) -> None:
         """Wait for the value of a read, which has left the rest of its trace: that is lost if this fails."""
         buffer = None if value is None else value.buffer
-        if type(buffer) is PromisedBuffer and is_waiting(buffer):
+        if type(buffer) is DeferredBuffer and is_waiting(buffer):
             try:
                 self.launcher.wait_for(buffer)
             except BaseException as error:
@@ -132,8 +132,8 @@ class Deferral(Order):
             return
         failure = self._of_another(error)
         for value in lost.values:
-            value.buffer = promised = PromisedBuffer(self.launcher)
-            promised.fail(failure)
+            value.buffer = deferred = DeferredBuffer(self.launcher)
+            deferred.fail(failure)
         for buffer in lost.inputs:
             buffer.error = again(error)
 
@@ -154,7 +154,7 @@ class Deferral(Order):
 
     def awaits(self, trace: Trace) -> bool:
         return self.launcher.is_busy and any(
-            type(buffer) is PromisedBuffer and is_waiting(buffer) for buffer in trace.buffers
+            type(buffer) is DeferredBuffer and is_waiting(buffer) for buffer in trace.buffers
         )
 
     def launch(self, strategy: Strategy, cut: Cut) -> Strategy | None:
@@ -193,7 +193,7 @@ class Deferral(Order):
 
     def _wait_for_inputs(self, trace: Trace) -> None:
         for buffer in trace.buffers:
-            if type(buffer) is PromisedBuffer and is_waiting(buffer):
+            if type(buffer) is DeferredBuffer and is_waiting(buffer):
                 self.launcher.wait_for(buffer)
 
     def compute(self, trace: Trace, slot: int, part: Extracted, inputs: dict[int, Any]) -> Buffer | None:

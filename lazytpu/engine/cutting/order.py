@@ -45,4 +45,4 @@ class Order:
         lost.poison(error)
 
     def restore(self, buffers: list[Any]) -> None:
-        """Put what was there before cuts that failed in place of what they promised."""
+        """Put what was there before cuts that failed in place of their deferred values."""

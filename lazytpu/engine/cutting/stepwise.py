@@ -85,7 +85,7 @@ class Stepwise:
                 value = values.get(slot)
                 if value is not None and value.buffer is None and slot in buffers:
                     value.buffer = buffers[slot]
-                    buffers[slot] = value.buffer  # the one that was promised, if it was
+                    buffers[slot] = value.buffer  # the deferred one, if it is
             self.keep_up()
             for slot in step.done_with:
                 buffers.pop(slot, None)

@@ -1,1 +1,1 @@
-"""The device memory of values, as it lies there: plain, padded, with a layout of its own, or promised."""
+"""The device memory of values, as it lies there: plain, padded, with a layout of its own, or deferred."""

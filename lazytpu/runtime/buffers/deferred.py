@@ -16,7 +16,7 @@ _ERROR: Any = Buffer.__dict__["error"]
 class Waiting(Protocol):
     """What launches the program."""
 
-    def wait_for(self, buffer: PromisedBuffer) -> None:
+    def wait_for(self, buffer: DeferredBuffer) -> None:
         """Wait until a buffer is kept or failed."""
         ...
 
@@ -29,7 +29,7 @@ class Failure(Protocol):
         ...
 
 
-class PromisedBuffer(Buffer):
+class DeferredBuffer(Buffer):
     """A buffer like any other, but that whoever asks for its `array` or `outcome` waits until it has them. From then on
     it is a plain `Buffer`. If it `fail`s it never has them, and its `error` says why.
 
@@ -89,7 +89,7 @@ class PromisedBuffer(Buffer):
         return None if failure is None else failure.told()
 
 
-def _wait(buffer: PromisedBuffer) -> None:
+def _wait(buffer: DeferredBuffer) -> None:
     """Wait until a buffer is kept or failed. No method: its class may change between a property's look-up and this."""
     held = _ERROR.__get__(buffer)
     if type(held) is tuple:
@@ -97,11 +97,11 @@ def _wait(buffer: PromisedBuffer) -> None:
 
 
 def is_waiting(buffer: Buffer) -> bool:
-    """Whether a buffer that was promised is neither kept nor failed."""
+    """Whether a deferred buffer is neither kept nor failed."""
     return type(_ERROR.__get__(buffer)) is tuple
 
 
 def failure_of(buffer: Any) -> Any:
-    """Why a buffer that was promised is never computed, if that is known already. This tells nobody."""
-    held = _ERROR.__get__(buffer) if type(buffer) is PromisedBuffer else None
+    """Why a deferred buffer is never computed, if that is known already. This tells nobody."""
+    held = _ERROR.__get__(buffer) if type(buffer) is DeferredBuffer else None
     return None if type(held) is tuple else held
