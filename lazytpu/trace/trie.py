@@ -241,7 +241,7 @@ class CutPlan:
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
     splits of the trace by host reads (see reads.py), `ahead` the parts that were launched before their turn, by their
-    records (see lazytpu/engine/cutting/out_of_turn.py), and `host` is how it runs on the host, once that was asked. A
+    records (see lazytpu/engine/cutting/deferred_cut.py), and `host` is how it runs on the host, once that was asked. A
     trace with a `collective` is run in pieces, and these are its steps. `copied` are the bytes of inputs that were
     copied for a program that takes them. `sized` is set while some of its programs are for many sizes (see
     lazytpu/engine/compiling/hot_sizes.py)."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import inf
 from typing import Any, Protocol
 
 from lazytpu.engine.cutting.agreement import Turn
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.out_of_turn import part_for
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.deferred import DeferredBuffer, failure_of, is_waiting
-from lazytpu.trace.extract import Extracted
+from lazytpu.trace.extract import Extracted, Slots, extract, operands
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import EMPTY, Value, again
 
 _telling = threading.Lock()
@@ -165,7 +165,7 @@ class DeferredCut:
         value = next(each for each in self.values if each.deferred is buffer)
         if buffer in self._only_in_turn:
             return
-        part = part_for(self.cut.plan, self.trace.state.records(), value.slot, self.buffers)
+        part = _part_for(self.cut.plan, self.trace.state.records(), value.slot, self.buffers)
         if part is None:
             return
         inputs = {slot: self.buffers[slot] for slot in part.inputs}
@@ -218,6 +218,27 @@ class DeferredCut:
         for buffer in taken:
             buffer.error = again(explained)
         return explained
+
+
+def _part_for(plan: CutPlan, records: Sequence[Record], slot: int, there: Container[int]) -> Extracted | None:
+    """The part of a trace that computes a slot, when other slots are `there`. None if that takes a collective."""
+    known = Slots(records)
+    needed: set[int] = set()
+    pending = [slot]
+    while pending:
+        at = pending.pop()
+        maker = None if at in there else known.makers.get(at)
+        if maker is None or maker in needed:
+            continue
+        record = records[maker]
+        if record.collective:
+            return None
+        needed.add(maker)
+        pending.extend([each.slot for argument in record.arguments.values() for each in operands(argument)])
+    chosen = tuple(sorted(needed))
+    if chosen not in plan.ahead:  # the state of a part has its program
+        plan.ahead[chosen] = extract(records, chosen, known)
+    return plan.ahead[chosen]
 
 
 def lost_input(buffers: Sequence[Any]) -> Any:
