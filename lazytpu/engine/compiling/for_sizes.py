@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from lazytpu.engine.compiling.background import Background
 from lazytpu.engine.compiling.choice import Unknown
-from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.launching.compiled import Compiled, fitting
@@ -134,10 +135,7 @@ class ForSizes:
         known = fitting(plan, live, dead)
         if known is not None:
             return known, True
-
-        def prepare() -> Prepared:
-            return self.compiler.prepare_bucket(sized, trace, live, dead)
-
+        prepare = partial(self.compiler.prepare_bucket, sized, trace, live, dead)
         if not patience:
             return self.compiler.build(prepare()), False
         return self.background.program(plan, live, dead, patience, prepare, unknown)

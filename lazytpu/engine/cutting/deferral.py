@@ -188,7 +188,7 @@ class Deferral(Order):
             if self.agreement.is_awaited(groups) and all(each.is_awaited() for each in self.launcher.cuts()):
                 return False
         turns = strategy.defer(self.launcher.away)
-        self.launcher.put(DeferredCut(self, self.launcher, strategy, cut, turns))
+        self.launcher.put(DeferredCut(self.failed, self.compute, self.launcher, strategy, cut, turns))
         return True
 
     def _wait_for_inputs(self, trace: Trace) -> None:
@@ -197,7 +197,8 @@ class Deferral(Order):
                 self.launcher.wait_for(buffer)
 
     def compute(self, trace: Trace, slot: int, part: Extracted, inputs: dict[int, Any]) -> Buffer | None:
-        """As `Cutting` says."""
+        """Launch the part of a trace that computes a slot, on the buffers by slot of its `inputs`. None when that
+        fails."""
         own, chooser = part_of(trace, part, inputs), self.cutter.chooser
         start = time.perf_counter()
         try:

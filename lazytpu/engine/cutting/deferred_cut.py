@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from lazytpu.engine.cutting.agreement import Turn
 from lazytpu.engine.cutting.cut import Cut
@@ -112,27 +112,24 @@ class DeferredValue:
             made.release()
 
 
-class Cutting(Protocol):
-    """Whose cuts these are."""
-
-    def failed(self, cut: DeferredCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
-        """A cut has failed: the failure that it is part of."""
-        ...
-
-    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: dict[int, Any]) -> Buffer | None:
-        """Launch the part of a trace that computes a slot, on the buffers by slot of its `inputs`. None when that
-        fails."""
-        ...
-
-
 class DeferredCut:
     """A cut that waits: its `strategy` will give the live values their buffers. `buffers` are those of its inputs, and
-    of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
+    of what was computed of it and is still needed, by slot. Its collectives have `turns`.
+
+    `failed` gives the failure that a cut is part of when it has failed. `compute` launches the part of a trace that
+    computes a slot, on the buffers by slot of its inputs, and gives None where that fails."""
 
     def __init__(
-        self, cutting: Cutting, launcher: Launcher, strategy: Strategy, cut: Cut, turns: Sequence[Turn] = ()
+        self,
+        failed: Callable[[DeferredCut, Any], LaunchFailure],
+        compute: Callable[[Trace, int, Extracted, dict[int, Any]], Buffer | None],
+        launcher: Launcher,
+        strategy: Strategy,
+        cut: Cut,
+        turns: Sequence[Turn] = (),
     ):
-        self.cutting = cutting
+        self.failed = failed
+        self.compute = compute
         self.launcher = launcher
         self.strategy = strategy
         self.buffers = cut.inputs()
@@ -174,7 +171,7 @@ class DeferredCut:
                 before(each)
         if any(is_waiting(each) or each.gone() for each in inputs.values()):
             return
-        made = self.cutting.compute(self.trace, value.slot, part, inputs)
+        made = self.compute(self.trace, value.slot, part, inputs)
         if made is None:
             self._only_in_turn.add(buffer)
         else:
@@ -195,7 +192,7 @@ class DeferredCut:
 
     def _fail(self, reason: Any) -> None:
         """What is not computed yet never is: for that `reason`, an error or the LaunchFailure of an input."""
-        failure = self.cutting.failed(self, reason)
+        failure = self.failed(self, reason)
         contents, predecessors = before_trace(self.trace)
         lost = [value for value in self.values if value.buffer is None]
         failure.add(lost, [_there(contents.get(root_of(value.slot, predecessors))) for value in lost])

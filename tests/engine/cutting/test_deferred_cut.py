@@ -15,7 +15,7 @@ def test_an_error_is_told_though_its_report_fails():
     """The report walks what the script is just changing, on another thread: without the error all would wait."""
     nothing: Any = None
     trace = Trace(nothing, 0, [], [], [], 0.0)
-    cut = DeferredCut(nothing, Launcher(), Strategy(), Cut(CutPlan((), ()), trace, [], (), ()))
+    cut = DeferredCut(nothing, nothing, Launcher(), Strategy(), Cut(CutPlan((), ()), trace, [], (), ()))
 
     def report(error: Any) -> BaseException:
         raise RuntimeError("dictionary changed size during iteration")
