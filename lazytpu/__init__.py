@@ -257,7 +257,7 @@ def explain() -> Explanation:
     from lazytpu.dynamo.breaks import graph_breaks
 
     engine = wiring.start()
-    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(engine.cutter.on_host.log))
+    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(engine.cutter.chooser.on_host.log))
 
 
 def graphs() -> list[ProgramGraph]:

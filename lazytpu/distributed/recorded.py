@@ -10,7 +10,7 @@ from lazytpu.trace.recorder import Recorder
 
 def pending() -> list[Recorder]:
     """Return the recorders whose pending traces have collectives."""
-    return [recorder for recorder in recorders() if recorder.state.collective]
+    return [recorder for recorder in recorders() if recorder.state.traits.collective]
 
 
 def cut_collectives() -> None:

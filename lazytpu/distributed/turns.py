@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
-from lazytpu.engine.cutting.pieces import Turn
+from lazytpu.engine.cutting.agreement import Turn
 
 
 class Job(Protocol):

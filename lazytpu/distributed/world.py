@@ -24,9 +24,9 @@ from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
+from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.deferral import Deferral
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.pieces import Agreement, Call, Turn
-from lazytpu.engine.cutting.promising import PromisingCutter
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend import activation
 from lazytpu.frontend.lines import backward_line, call_site, user_line
@@ -72,7 +72,7 @@ class World(Agreement):
         self._closed = threading.Event()
         self.programs: programs.Shared | None = None
         self.launcher = Launcher()
-        self.cutter: PromisingCutter | None = None
+        self.deferral: Deferral | None = None
         self.control = Control(host, port, rank, token, programs.folder(), self)
         self.watch.control = self.control
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
@@ -247,15 +247,15 @@ class World(Agreement):
 
     def raise_failed(self) -> None:
         """Raise an unreported failure of a cut that was deferred."""
-        if self.cutter is not None:
-            self.cutter.raise_untold()
+        if self.deferral is not None:
+            self.deferral.raise_untold()
 
     def raise_untold(self) -> None:
         """Raise an unreported failure of any launch, done or deferred."""
-        assert self.cutter is not None
-        inflight = self.cutter.inflight
+        assert self.deferral is not None
+        inflight = self.deferral.inflight
         inflight.settle()
-        self.cutter.finish()
+        self.deferral.finish()
         inflight.raise_first([failure for failure in inflight.errors if isinstance(failure.error, RunError)])
 
     def is_left(self) -> bool:
@@ -283,10 +283,10 @@ class World(Agreement):
     def _cut(self, recorder: Recorder, state: State) -> None:
         """Cut a recorder for waiting ranks, if it is still at `state` or the ranks' patience is over. Do nothing while
         earlier cuts wait, or a failure is unreported: this thread would receive the error in place of the script."""
-        if self.cutter is None or self.launcher.is_busy or self.cutter.has_untold():
+        if self.deferral is None or self.launcher.is_busy or self.deferral.has_untold():
             return
         try:
-            with recorder.cut_lock, self.cutter.serving():
+            with recorder.cut_lock, self.deferral.serving():
                 if recorder.state is state or self._is_overdue():
                     recorder.cut(PEER)
         except Exception:  # noqa: BLE001 (the script gets the error)
@@ -304,8 +304,8 @@ def flush() -> None:
 def finish() -> None:
     """Launch the recorded collectives, and wait until they are launched. Raises an unreported failure."""
     cut_collectives()
-    if WORLD is not None and WORLD.cutter is not None:
-        WORLD.cutter.finish()
+    if WORLD is not None and WORLD.deferral is not None:
+        WORLD.deferral.finish()
 
 
 WORLD: World | None = None
@@ -342,9 +342,9 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         multiprocess.take_chip(place, [store.get(f"{key}/chip/{number}").decode() for number in range(size)])
     activation.activate()
     engine = start()
-    for number in recorders():
-        number.cut(PEER, call_site())
-    engine.cutter.drain()
+    for recorder in recorders():
+        recorder.cut(PEER, call_site())
+    engine.cutter.order.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
     joined = World(rank, size, address["host"], address["control"], address["token"])
@@ -374,11 +374,12 @@ def _enter(joined: World, engine: Engine) -> None:
     """Make `joined` the current job, and leave the previous one."""
     global WORLD
     before, WORLD = WORLD, joined
-    if not isinstance(engine.cutter, PromisingCutter):
-        engine.cutter = PromisingCutter(engine.cutter, joined.launcher)
-    joined.cutter = engine.cutter
-    joined.cutter.agreement, joined.cutter.launcher = joined, joined.launcher
-    joined.watch.oldest = joined.cutter.inflight.oldest
+    deferral = engine.cutter.order
+    if not isinstance(deferral, Deferral):
+        deferral = engine.cutter.order = Deferral(engine.cutter, joined.launcher)
+    joined.deferral = deferral
+    deferral.agreement, deferral.launcher = joined, joined.launcher
+    joined.watch.oldest = deferral.inflight.oldest
     if before is None:
         atexit.register(_leave, os.getpid(), engine)
     else:

@@ -31,7 +31,8 @@ from lazytpu.frontend.ops.counts import Counts
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.keys import exact
-from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
+from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
+from lazytpu.frontend.recording.required_cuts import required_cut
 from lazytpu.frontend.tensors import recorder, value_of, wrap
 from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, is_transformed, without_modes
 from lazytpu.options import options
@@ -115,7 +116,8 @@ class CompiledGraph:
     def _miss(
         self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[tuple[int, int]], values: list[Value]
     ) -> Plan:
-        check_required_cuts(r.state, key, r.mode == "fused")
+        if (cause := required_cut(r.state, key, r.mode == "fused")) is not None:
+            raise cut_first(r, cause)
         if self.sizes is not None:
             self.sizes.note(args)
         structure = _structure(r, args, self.states)
@@ -155,8 +157,8 @@ class CompiledGraph:
             owner = error.value.recorder
             assert owner is not None
             owner.cut(THREAD, call_site())
-        elif isinstance(error, CutRequired):
-            r.cut(error.cause, call_site())
+        elif isinstance(error, NotRecorded):
+            error.instead()
         elif isinstance(error, NewConstants):
             self.constants.update(error.constants)
             args.extend(error.constants.values())

@@ -11,13 +11,14 @@ from typing import Any
 from lazytpu.dynamo.results import Capture, Fresh, Input, RandomState, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.admitted import admitted
+from lazytpu.frontend.recording.not_recorded import cut_first
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
 from lazytpu.frontend.tensors import value_of
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder
-from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.trie import Number, Operand, OtherSizes, Record, State
 from lazytpu.trace.value import Layout, Value, row_major
 
 
@@ -115,13 +116,13 @@ def splice(
     The arguments are admitted already, and the graph's numbers appended. `differentiated` says whether the graph has a
     backward graph, and `tuned` whether passes are selected for its program.
 
-    Raises CutRequired when a step begins with the graph.
+    Raises NotRecorded when a step begins with the graph: the trace is cut first.
     """
     parent = r.state
     fused = r.mode == "fused"
-    in_step = parent.in_step or differentiated or belongs_to_step(args)
-    if fused and in_step and not parent.in_step:
-        note_start(parent, key)
+    in_step = parent.traits.in_step or differentiated or belongs_to_step(args)
+    if fused and in_step and not parent.traits.in_step and (cause := note_start(parent, key)) is not None:
+        raise cut_first(r, cause)
     plan, ranks = plan_of(capture)
     first = r.slots
     slots = {slot: first + rank for slot, rank in ranks.items()}
@@ -141,7 +142,7 @@ def splice(
     if (expressed := capture.expressed) is not None:
         layouts = {r.slot(value_of(args[index])): layout for index, layout in expressed.layouts.items()}
         symbols = {name: (r.slot(value_of(args[index])), dim) for name, (index, dim) in expressed.symbols.items()}
-        state.symbolic = records(expressed.records, layouts), symbols
+        state.sizes = OtherSizes(symbolic=(records(expressed.records, layouts), symbols))
     if fused:
         watch(state)
         note_idle(state)

@@ -71,7 +71,7 @@ class Engine(EnginePort):
         self.traces = Traces(learn=self.growth.learn)
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)
-        self.background = cutter.background
+        self.background = cutter.chooser.background
         self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
         watch(self.compiler.templates.forget_programs)
@@ -174,15 +174,15 @@ class Engine(EnginePort):
         self.cutter.lose_trace(trace, error)
 
     def launched(self) -> int:
-        self.cutter.drain()
+        self.cutter.order.drain()
         return self.transfers.launched()
 
     def wait(self, since: int = 0) -> None:
-        self.cutter.drain()
+        self.cutter.order.drain()
         self.transfers.wait(since)
 
     def idle(self) -> bool:
-        return self.transfers.idle() and not self.cutter.is_behind
+        return self.transfers.idle() and not self.cutter.order.is_behind
 
     # -- data
 

@@ -54,7 +54,7 @@ class Transfers:
     def _read(self, buffer: Buffer, take: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
         if buffer.host is not None:
             return take(buffer.host)
-        outcome = buffer.outcome  # first: a promised buffer waits until its run is there
+        outcome = buffer.outcome  # first: a deferred buffer waits until its run is there
         self.inflight.settle()
         if outcome is not None and outcome.errors:
             self._raise_first(outcome.errors)

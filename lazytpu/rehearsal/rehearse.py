@@ -20,6 +20,7 @@ import numpy as np
 
 from lazytpu import wiring
 from lazytpu.aten import dtypes
+from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.pieces import Piece, pieces_of
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.errors.undo import before_trace, root_of
@@ -157,7 +158,7 @@ class RehearsalRecorder(Recorder):
         original, shared = value.buffer, False
         if original is None and value.epoch == self.epoch:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
-            pending = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+            pending = self._trace(state)
             contents, predecessors = before_trace(pending)
             root = root_of(value.slot, predecessors)
             original, shared = contents.get(root), self.values[root]() is not None
@@ -175,17 +176,14 @@ class RehearsalRecorder(Recorder):
     def _note(self, trace: Trace) -> None:
         """Note a trace's program and give its results imagined buffers, instead of running it."""
         plan = CutPlan.of(trace.state)
-        results = [(slot, value) for slot in plan.results if (value := trace.values[slot]()) is not None]
-        live = tuple([slot for slot, _ in results])
-        buffers = trace.buffers
-        dead = [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and buffers[i].pins == 1]
+        cut = Cut.of(plan, trace)
         programs = self._late if trace.epoch == self._begun_before else self._programs
-        programs.extend(self._programs_of(trace, plan, live, tuple(dead)))
+        programs.extend(self._programs_of(cut))
         contents, predecessors = before_trace(trace)
         if not (self._reading and self._compute(trace)) and plan.collective:
             groups = [record.arguments["group"] for record in trace.state.records() if record.collective]
-            self._engine.cutter.agreement.rehearsed(groups)
-        for slot, value in results:
+            self._engine.cutter.order.agreement.rehearsed(groups)
+        for slot, value in cut.held:
             root = root_of(slot, predecessors)
             before = contents.get(root)
             shared = before is not None and trace.values[root]() is not None
@@ -194,13 +192,12 @@ class RehearsalRecorder(Recorder):
             computed = value.buffer.array if isinstance(value.buffer, Buffer) else None
             value.buffer = Imagined(value.layout, before, shared, computed)
             self._made.append(weakref.ref(value))
-        for buffer in buffers:
+        for buffer in trace.buffers:
             buffer.pins -= 1
 
-    def _programs_of(
-        self, trace: Trace, plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]
-    ) -> list[RehearsedProgram]:
+    def _programs_of(self, cut: Cut) -> list[RehearsedProgram]:
         """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives."""
+        plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
         if not plan.collective:
             if live or (plan.checks and options.bounds_check):
                 return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]

@@ -97,7 +97,7 @@ def _bits(number: Any) -> Any:
 
 def _find(state: State, slot: int) -> Constant | None:
     """Search backwards from the end of the trace for all records that the value depends on."""
-    if state.checks:  # the next read reports their results, so it must wait for them
+    if state.traits.checks:  # the next read reports their results, so it must wait for them
         return None
     needed, chosen, slots, size = {slot}, list[Record](), Slots(()), 0
     at = state

@@ -9,7 +9,7 @@ one, so the following ones are hits.
 from __future__ import annotations
 
 from lazytpu.trace.cuts import BLOCK
-from lazytpu.trace.trie import Record, State
+from lazytpu.trace.trie import Marks, Record, State
 
 FIRST = 512  # minimum records before the search: a short loop is one program
 # The same for blocks inside a step: the layers of a model, or the steps of a solver, belong in one program.
@@ -20,11 +20,12 @@ REPEATS = 4
 def watch(state: State) -> None:
     """Search for a loop that ends at the new `state`, and mark the ends of its blocks."""
     depth, new = state.depth, len(state.recorded)
-    if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) < new:
-        state.loop = find(state.records())
-    if state.loop is not None:
-        start, period = state.loop
-        state.ends = BLOCK if (depth - start) % period == 0 else None
+    loop = state.marks.loop
+    if loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) < new:
+        loop = find(state.records())
+    if loop is not None:
+        start, period = loop
+        state.marks = Marks(loop, BLOCK if (depth - start) % period == 0 else None)
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:

@@ -51,7 +51,7 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     else:
         checks = {i for i, record in enumerate(records) if record.checks}
         chosen = closure(records, {maker} | checks, slots).union(range(left))
-        if state.collective:
+        if state.traits.collective:
             chosen = _in_order(records, chosen, slots)
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None

@@ -7,9 +7,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from lazytpu.interrupts import Interrupted, InterruptedAfter
@@ -26,10 +27,6 @@ _epochs = itertools.count(1)
 def _gone() -> None:
     """In place of the reference to a value that no program has to compute: an interrupt came before it was created, or
     it is a known constant."""
-
-
-Pending = tuple[State, int, int, int, int, int, float, dict[Any, int], list[Any], list[Any], list[Any]]
-"""A recorder's trace: state, epoch, slots, left, boundary, whole, begun, first_reads, values, buffers, numbers."""
 
 
 class PendingElsewhere(Exception):
@@ -55,54 +52,54 @@ class Trace:
     read: int | None = None
 
 
+@dataclass(slots=True)
+class Reads:
+    """What host reads need to know of a pending trace. One has left part of a trace pending: the first `left` records.
+    The first `boundary` records belong to steps that are over, though nothing was cut there, as in lazy mode.
+    `first_reads` has the length of the trace at the first read of each constant (see constants.py)."""
+
+    left: int = 0
+    boundary: int = 0
+    first_reads: dict[Any, int] = field(default_factory=dict[Any, int])
+
+
+NO_READS = Reads()
+"Of a trace that nothing has read: it is not written."
+
+PENDING = ("state", "epoch", "whole", "begun", "reads", "lent", "slots", "values", "buffers", "numbers")
+"Of a recorder: its pending trace."
+_pending = attrgetter(*PENDING)
+
+
 class Recorder:
     """Records the ops of one logical thread.
 
-    It holds results weakly and the buffers of inputs strongly until the cut (R4), so a value that is alive at a cut is
-    a result of the program, and a dead one may be donated. `cut_trace` is called with the Trace when it ends,
-    `lose_trace` when it cannot run; `plan_of` keeps the plan of a state.
+    1. The pending trace is at `state`, which says how many `slots`, `buffers` and `numbers` it has. A record that fails
+       is rolled back to these numbers.
+    2. `values` refers to the value of each slot weakly, `buffers` holds those of inputs strongly until the cut (R4). So
+       a value that is alive at a cut is a result of the program, and a dead one may be donated.
+    3. Each pending trace pins the buffers of its inputs once (R5).
+    4. A value knows one slot: of this trace, if it has its `epoch`. `lent` has the epoch and slot here of those that
+       another recorder has admitted since, by their ids.
+    5. `lock` is held while one op is recorded, `cut_lock` while a trace is turned into results. Nobody waits for a
+       program, or cuts another recorder, with `lock` (R6).
+    6. When a cut or a read is interrupted, all is pending again as before it, or has run.
 
-    A host read leaves part of a trace pending: the first `left` records. The first `boundary` records belong to steps
-    that are over, though nothing was cut there, as in lazy mode. `whole` is the epoch of the last cut of a whole trace.
-    The read of a constant cuts nothing: `answers` has the known constants, and `first_reads` the length of the trace at
-    the first read of each (see constants.py).
+    `cut_trace` is called with the Trace when it ends, `lose_trace` when it cannot run; `plan_of` keeps the plan of a
+    state. The read of a constant cuts nothing: `answers` has the known constants. `whole` is the epoch of the last
+    trace that was cut as a whole, and `begun` the time at which this one has begun.
 
     `mode` says when its ops run: `own_mode`, or the mode of the process. Lazy mode has a trie of its own, because a
     state stores where fused mode cuts. `eager` says that each op is cut at once; kernels check it after recording an
     op. `cuts` are the most recent other cuts. `platform` is where its programs will run, if not where those of this
-    process do. A value knows one slot; `lent` has the epoch and slot here of those that another recorder has admitted
-    since, by their ids.
+    process do.
     """
 
     __slots__ = (
-        "__weakref__",
-        "answers",
-        "begun",
-        "boundary",
-        "buffers",
-        "cut_lock",
-        "cut_trace",
-        "cuts",
-        "eager",
-        "ended_at",
-        "epoch",
-        "first_reads",
-        "left",
-        "lent",
-        "lock",
-        "lose_trace",
-        "mode",
-        "numbers",
-        "own_mode",
-        "plan_of",
-        "platform",
-        "root",
-        "roots",
-        "slots",
-        "state",
-        "values",
-        "whole",
-    )
+        "__weakref__", "answers", "begun", "buffers", "cut_lock", "cut_trace", "cuts", "eager", "ended_at", "epoch",
+        "lent", "lock", "lose_trace", "mode", "numbers", "own_mode", "plan_of", "platform", "reads", "root", "roots",
+        "slots", "state", "values", "whole",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -151,8 +148,7 @@ class Recorder:
         self.begun = time.perf_counter()
         self.state = self.root
         self.epoch = self.whole = next(_epochs)
-        self.left = self.boundary = 0
-        self.first_reads: dict[Any, int] = {}
+        self.reads = NO_READS
         self.lent: dict[int, tuple[int, int]] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
@@ -228,7 +224,7 @@ class Recorder:
             if state is self.root or isinstance(state, Ended):
                 return
             if self.mode == "lazy":
-                self.boundary = state.depth
+                self._noted_reads().boundary = state.depth
             else:
                 self.state = Ended(state)
             self.ended_at = place
@@ -244,12 +240,12 @@ class Recorder:
                 state = self.state
                 if state is self.root:
                     return
-                before = self._pending()
+                before = _pending(self)
                 if isinstance(state, Ended):
                     state = state.parent
                     if cause is not MARK:
                         cause, place = STEP, self.ended_at
-                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+                trace = self._trace(state)
                 cut = None if cause is None else Cut(cause, place, state.depth, 0)
                 self._begin()
                 epoch = self.epoch
@@ -265,7 +261,7 @@ class Recorder:
                 if parts is None:
                     before, trace, computed = None, None, []
                 else:
-                    before = self._pending()
+                    before = _pending(self)
                     trace, computed = self._take(parts, value.slot)
                 state, epoch, buffers = self.state, self.epoch, self.buffers  # which only a cut changes
             if parts is None or trace is None or before is None:
@@ -274,8 +270,12 @@ class Recorder:
             cut = Cut(READ, place, trace.state.depth, state.depth)
             self._run(trace, before, (state, epoch), cut, Rest(parts, buffers, computed))
 
+    def _trace(self, state: State) -> Trace:
+        """All that is pending, at this state."""
+        return Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+
     def _run(
-        self, trace: Trace, before: Pending, after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
+        self, trace: Trace, before: Sequence[Any], after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
     ) -> None:
         """Turn `trace` into results, and remember the `cut`. `rest` is what a read left pending.
 
@@ -315,19 +315,11 @@ class Recorder:
             finally:
                 del interrupt  # its traceback holds this frame, and the frames of all callers (R4)
 
-    def _pending(self) -> Pending:
-        return (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.first_reads,
-            self.values, self.buffers, self.numbers,
-        )  # fmt: skip
-
-    def _put_back(self, trace: Trace, before: Pending, rest: Rest | None) -> None:
+    def _put_back(self, trace: Trace, before: Sequence[Any], rest: Rest | None) -> None:
         """Undo a cut or a read: what it took is pending again."""
         epochs = trace.epoch, self.epoch
-        (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.first_reads,
-            self.values, self.buffers, self.numbers,
-        ) = before  # fmt: skip
+        for name, pending in zip(PENDING, before, strict=True):
+            setattr(self, name, pending)
         for epoch in epochs:
             relabel(self.values, epoch, self.epoch)
         if rest is not None:
@@ -346,7 +338,9 @@ class Recorder:
             if known is None:
                 return False
             inputs = [self.buffers[i] for i in known.part.sources if i is not None]
-            if any(b is None or b.host is None for b in inputs) or cuts(known, self.first_reads, state.depth):
+            if any(b is None or b.host is None for b in inputs):
+                return False
+            if cuts(known, self._noted_reads().first_reads, state.depth):
                 return False
             numbers = [self.numbers[i] for i in known.part.numbers]
         start = time.perf_counter()
@@ -361,13 +355,19 @@ class Recorder:
             value.epoch = -1
         return True
 
+    def _noted_reads(self) -> Reads:
+        """What is known of reads, to be written."""
+        if self.reads is NO_READS:
+            self.reads = Reads()
+        return self.reads
+
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` splits the trace; determined once for a state."""
         state = self.state
         if isinstance(state, Ended) or value.epoch != self.epoch:
             return None
         reads = self.plan_of(state).reads
-        key = (value.slot, self.left, self.boundary)
+        key = (value.slot, self.reads.left, self.reads.boundary)
         if key not in reads:
             reads[key] = split(state, *key)
         return reads[key]
@@ -396,7 +396,7 @@ class Recorder:
             buffers[i].pins += 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.left, self.boundary, self.first_reads = rest.state.depth, 0, {}
+        self.reads = Reads(left=rest.state.depth)
         self.values = [values[slot] for slot in rest.origins]
         self.buffers = [None if i is None else buffers[i] for i in rest.sources]
         self.numbers = [numbers[i] for i in rest.numbers]
@@ -408,6 +408,6 @@ class Recorder:
         """Give up the pending trace: it depends on a program that failed, and fails with the same error."""
         with self.lock:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
-            trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+            trace = self._trace(state)
             self._begin()
         self.lose_trace(trace, error)

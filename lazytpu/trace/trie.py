@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lazytpu.trace.value import Layout
 
@@ -86,63 +86,84 @@ NOWHERE: Final = Nowhere()
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
+class Traits(NamedTuple):
+    """What the records of a trace are: whether one belongs to a step, was kept by autograd when it was made, was made
+    by a backward pass, has no result, or is a collective."""
+
+    in_step: bool = False
+    in_graph: bool = False
+    in_backward: bool = False
+    checks: bool = False
+    collective: bool = False
+
+    def followed_by(self, records: Sequence[Record]) -> Traits:
+        """The traits of a trace that goes on with these records."""
+        pairs = zip(self._fields, self, strict=True)
+        return Traits(*[known or any(getattr(record, name) for record in records) for name, known in pairs])
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Where traces are cut. `loop` is the repeated block recognized so far (see loops.py), and `ends` the cause of a
+    cut at the state, if there is one. `starts` has the keys of records before which the trace is cut there, as before
+    one that begins a step, and the causes of these cuts; `branches` counts those made because an evaluation goes on in
+    another way."""
+
+    loop: tuple[int, int] | None = None
+    ends: str | None = None
+    starts: Mapping[tuple[Any, ...], str] = field(default_factory=lambda: NOTHING)
+    branches: Mapping[tuple[Any, ...], int] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Views at offsets that vary (see lazytpu/frontend/recording/offsets.py): `copies` are the keys at the state that
+    read such views, and `boxed` the slots of such tensors up to it."""
+
+    copies: frozenset[tuple[Any, ...]] = frozenset()
+    boxed: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSizes:
+    """Traces of other sizes. `grows` makes children that are known but for their sizes, and `grown` says that the state
+    is one of them. `symbolic` are the records of a compiled graph with sizes where numbers vary, and the slot and dim
+    that each of their symbols is, if that is known."""
+
+    grows: Sequence[Grow] = ()
+    grown: bool = False
+    symbolic: tuple[tuple[Record, ...], Mapping[str, tuple[int, int]]] | None = None
+
+
+NO_TRAITS, NO_MARKS, NO_OFFSETS, NO_SIZES = Traits(), Marks(), Offsets(), OtherSizes()
+
+
 class State:
     """A node of the trie: the trace so far.
 
     Invariants:
 
-    1. `key` is the edge from `parent` to this state; `next` has the children by key.
-    2. `expected` is the child that the last trace took, or NOWHERE. Recording compares its key before it looks in
+    1. A state stands for one sequence of records: `records()`. The keys of the edges that lead to it contain everything
+       that decides what these compute (R2).
+    2. `recorded` are the records of the last edge: one, or all records of a compiled graph. `depth` counts records and
+       `edges` the edges, from the root.
+    3. A trace at the state has this many `slots`, `inputs` and `numbers`. A failed record restores them.
+    4. `key` is the edge from `parent` to this state, and `parent.next[key]` is the state, unless it was evicted. A root
+       has no key, nor has the state of a part of a trace.
+    5. `expected` is the child that the last trace took, or NOWHERE. Recording compares its key before it looks in
        `next`, since a comparison costs half as much as hashing a key.
-    3. `recorded` are the records of the edge: one, or all records of a compiled graph. Other records are in ancestors.
-    4. `slots`, `inputs`, `numbers`, `depth` (records) and `edges` count from the root. A failed record restores them.
-    5. `in_step`, `in_graph`, `in_backward`, `checks`, `collective`: whether any record from the root to this state
-       belongs to a step, is kept by autograd, was recorded by a backward pass, checks values, or is a collective.
+    6. A state holds nothing that belongs to the user.
 
-    Recording: `outs` are the layouts from which a kernel creates the results of a hit. `copies` are the keys of edges
-    that read views at varying offsets, and `boxed` the slots of such tensors from the root (see
-    lazytpu/frontend/recording/offsets.py). `constants` has the slots that were read at this state: how to compute each
-    from constants, or None (see constants.py). `symbolic` are the records of a compiled graph with symbolic sizes, and
-    the slot and dim of each symbol, where these are determined.
-
-    Derived states: `grows` are functions that add children for new sizes; `grown` marks a state that one has added.
-
-    Ends: `plan` has the programs of traces that were cut here. `loop` is the repeated block recognized here (see
-    loops.py), and `ends` the cause of a cut at this state, or None. `starts` maps the keys of records before which a
-    trace is cut here to the causes of these cuts. `branches` counts the cuts before evaluations that continue
-    differently.
+    `outs` are the layouts from which a kernel creates the results of a hit. Fields that no hit needs are grouped, and
+    all states without them share one group: `traits` of the records, `marks` of cuts, `offsets` that vary, other
+    `sizes`. `constants` has the slots that were read at this state: how to compute each from constants, or None (see
+    constants.py). `plan` has the programs of traces that were cut here.
     """
 
     __slots__ = (
-        "__weakref__",
-        "boxed",
-        "branches",
-        "checks",
-        "collective",
-        "constants",
-        "copies",
-        "depth",
-        "edges",
-        "ends",
-        "expected",
-        "grown",
-        "grows",
-        "in_backward",
-        "in_graph",
-        "in_step",
-        "inputs",
-        "key",
-        "loop",
-        "next",
-        "numbers",
-        "outs",
-        "parent",
-        "plan",
-        "recorded",
-        "slots",
-        "starts",
-        "symbolic",
-    )
+        "__weakref__", "constants", "depth", "edges", "expected", "inputs", "key", "marks", "next", "numbers",
+        "offsets", "outs", "parent", "plan", "recorded", "sizes", "slots", "traits",
+    )  # fmt: skip
 
     key: tuple[Any, ...] | None
     expected: State | Nowhere
@@ -162,29 +183,25 @@ class State:
         self.parent = parent
         self.recorded: tuple[Record, ...] = (record,) if isinstance(record, Record) else record or ()
         self.outs = outs
-        self.slots = slots  # counts of values, inputs and numbers up to here, which a failed record restores
+        self.slots = slots
         self.inputs = inputs
         self.numbers = numbers
         self.depth: int = (0 if parent is None else parent.depth) + len(self.recorded)
         self.edges: int = (0 if parent is None else parent.edges) + bool(self.recorded)
         self.plan: CutPlan | None = None
-        self.loop: tuple[int, int] | None = None if parent is None else parent.loop
-        self.ends: str | None = None
-        self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
-        self.in_graph: bool = (parent is not None and parent.in_graph) or any(r.in_graph for r in self.recorded)
-        self.in_backward: bool = (parent is not None and parent.in_backward) or any(
-            r.in_backward for r in self.recorded
-        )
-        self.starts: Mapping[tuple[Any, ...], str] = NOTHING
-        self.branches: Mapping[tuple[Any, ...], int] = NOTHING
-        self.copies: set[tuple[Any, ...]] | tuple[()] = ()
-        self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
-        self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
-        self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
-        self.symbolic: tuple[tuple[Record, ...], Mapping[str, tuple[int, int]]] | None = None
-        self.grows: Sequence[Grow] = ()
-        self.grown = False
+        self.traits, self.marks, self.offsets, self.sizes = NO_TRAITS, NO_MARKS, NO_OFFSETS, NO_SIZES
+        if parent is not None:
+            traits = parent.traits.followed_by(self.recorded)
+            self.traits = parent.traits if traits == parent.traits else traits
+            self.inherit(parent)
+
+    def inherit(self, other: State) -> None:
+        """Take over what holds from a state on: the loop that it is in, and the tensors read at varying offsets."""
+        if other.marks.loop is not None:
+            self.marks = Marks(other.marks.loop)
+        if other.offsets.boxed:
+            self.offsets = Offsets(boxed=other.offsets.boxed)
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Add an edge with this key to `child`."""
@@ -237,7 +254,7 @@ class CutPlan:
       pieces, and these are its steps.
     - `reads`: the splits of the trace by host reads (see reads.py).
     - `ahead`: parts that are launched before their turn, by their records (see
-      lazytpu/engine/cutting/out_of_turn.py).
+      lazytpu/engine/cutting/deferred_cut.py).
     - `host`: how the trace runs on the host, once determined.
     - `copied`: bytes of inputs that were copied for a program that donates them.
     - `sized`: set while some programs serve many sizes (see lazytpu/engine/compiling/hot_sizes.py).
@@ -275,4 +292,4 @@ class CutPlan:
             results.extend(record.out_slots)
             for slots in record.written.values():
                 results.extend(slots)
-        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.collective)
+        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.traits.collective)

@@ -65,7 +65,7 @@ def test_no_cut_for_other_ranks_behind_deferred_cuts():
     cuts: list[str] = []
     for is_busy, untold in ((True, False), (False, True), (False, False)):
         assert not cuts
-        world.launcher, world.cutter = (
+        world.launcher, world.deferral = (
             SimpleNamespace(is_busy=is_busy),
             SimpleNamespace(has_untold=iter([untold]).__next__, serving=nullcontext),
         )

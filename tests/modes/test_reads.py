@@ -277,7 +277,7 @@ class Refusing:
         def fail(*args: object) -> None:
             raise RuntimeError("no program today")
 
-        self.patch.setattr(wiring.start().cutter, "_select", fail)
+        self.patch.setattr(wiring.start().cutter.chooser, "program", fail)
 
     def __exit__(self, *error: object) -> None:
         self.patch.undo()

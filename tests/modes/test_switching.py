@@ -86,13 +86,13 @@ def test_a_block_is_not_entered_when_what_was_pending_fails(x: torch.Tensor, mon
     from lazytpu import wiring
 
     y = x.mul(1.5).cosh()
-    cutter = wiring.start().cutter
+    chooser = wiring.start().cutter.chooser
 
     def fail(*args: object) -> None:
         raise RuntimeError("no program today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cutter, "_select", fail)
+        patch.setattr(chooser, "program", fail)
         with pytest.raises(RuntimeError, match="no program today"), lazytpu.mode("strict"):
             pytest.fail("the block ran")
     with pytest.raises(RuntimeError, match="no program today"):

@@ -79,7 +79,7 @@ def test_traces_end_where_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*START, *chain.from_iterable(repeat(STEP, 12))]:
         state = State(state, name, None, 0, 0, 0)
         loops.watch(state)
-        if state.ends:
+        if state.marks.ends:
             ends.append(state.depth)
     assert ends[0] > 32
     assert all((depth - 3) % 6 == 0 for depth in ends)

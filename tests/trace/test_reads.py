@@ -183,7 +183,7 @@ def test_the_recorder_goes_on_with_the_rest() -> None:
     assert a.buffer is not None and b.buffer is None
     assert [buffer.pins for buffer in (x.buffer, y.buffer, a.buffer)] == [0, 1, 1]
     assert (b.epoch, b.slot, a.slot, y.slot) == (r.epoch, 2, 0, 1)
-    assert r.left == 1
+    assert r.reads.left == 1
     d = session.record("d", b, a)
     assert names(r.state) == ["b", "d"]
     r.cut()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakValueDictionary
 
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
@@ -36,13 +34,12 @@ from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.ports import Inference
-from lazytpu.runtime.cache import programs
+from lazytpu.runtime.cache.programs import Programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
-from lazytpu.trace.value import again
 from lazytpu.undisturbed import undisturbed
 
 if TYPE_CHECKING:
@@ -105,12 +102,11 @@ class Compiler:
         self.queue = queue
         self.inference = inference
         self.estimator = Estimator()
-        self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
+        self.programs = Programs()
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
         self.verifier = Verifier(lambda: self.recompiles, self._preparing)
-        self._building: dict[str, Future[Program]] = {}
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
         """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
@@ -118,7 +114,9 @@ class Compiler:
 
     def sized(self, trace: Trace) -> Sized | None:
         """The bucket and the sizes of a trace that may have a program for many; None for others."""
-        if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
+        if not buckets.active() or trace.mode not in ("fused", "lazy"):
+            return None
+        if not trace.epoch or trace.state.traits.collective:
             return None
 
         def marked() -> Marked | None:
@@ -203,7 +201,7 @@ class Compiler:
         content = lookup.content(records, live, dead, "" if bucket is None else bucket.text)
         if content is not None and not options.dump and options.debug < 2:  # those show the program being made
             start = time.perf_counter()
-            recalled = lookup.recall(content, trace.state, live, dead, self._loaded)
+            recalled = lookup.recall(content, trace.state, live, dead, self.programs.recall)
             if recalled is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
@@ -289,56 +287,24 @@ class Compiler:
         donated = frozenset(binding.inputs[i - first] for i in chain.signature.donated)
         return Compiled.of(chain, replace(binding, donated=donated), prepared.records, prepared.name, self.queue)
 
-    def _loaded(self, key: str) -> Program | None:
-        """The executable of that key from memory or disk."""
-        program = self.programs.get(key) or programs.load(key)
-        if program is not None:
-            self.programs[key] = program
-        return program
-
     def _program(self, prepared: Prepared, module: ir.Module, name: str, which: Which) -> Program:
-        key = programs.program_key(module)
-        while True:
-            program = self.programs.get(key)
-            if program is not None:
-                return program
-            mine: Future[Program] = Future()
-            other = self._building.setdefault(key, mine)
-            if other is mine:
-                break
-            try:
-                return other.result()
-            except CancelledError:  # an interrupt stopped that thread: this one compiles
-                continue
-        try:
-            program = self.programs.get(key)  # another thread may just be done
-            if program is None:
-                program = self._obtain(prepared, module, key, name, which)
-            self.programs[key] = program
-            mine.set_result(program)
-            return program
-        except Exception as error:
-            mine.set_exception(again(error))
-            raise
-        finally:
-            mine.cancel()  # nothing to cancel unless an interrupt came
-            del self._building[key]
+        return self.programs.of(module, lambda key: self._obtain(prepared, module, key, name, which))
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
         work = None if prepared.translated is None else prepared.translated.work
         tickets: list[Ticket] = []
+
+        def handed(ticket: Ticket) -> None:
+            tickets.append(ticket)
+            self._handed(prepared, key, ticket)
+
+        helped = work is not None and which == "whole" and prepared.handed is not None
+        seconds = self.estimator.seconds(work.full, prepared.load) if work is not None else 0.0
         start = time.process_time()
         with self.estimator.alone() as alone:
-            if work is None or which != "whole" or prepared.handed is None:
-                obtained = programs.obtain(module, key, name=name)
-            else:
-                seconds = self.estimator.seconds(work.full, prepared.load)
-
-                def handed(ticket: Ticket) -> None:
-                    tickets.append(ticket)
-                    self._handed(prepared, key, ticket)
-
-                obtained = handing.obtain(module, key, seconds, behind=prepared.behind, name=name, handed=handed)
+            obtained = handing.obtain(
+                module, key, seconds, behind=prepared.behind, name=name, handed=handed if helped else None
+            )
         if obtained.compiled:
             again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
             self.metrics.compiled(obtained.milliseconds, again)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from lazytpu.engine.compiling.background import Background
 from lazytpu.engine.compiling.choice import Unknown
-from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
-from lazytpu.engine.compiling.verifying import Unserved, Wrong
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
@@ -34,6 +34,7 @@ class JobAtSizes:
 
     meanwhile: AtSizes | None
     way: str
+    compiled: None = None
     error: None = None
 
 
@@ -61,17 +62,15 @@ class ForSizes:
             if not isinstance(shared, Job):
                 bucket.plan.programs[live, dead] = shared
                 bound = self._bound(shared, sized, trace, live, dead)
-                if plan.sized is None:
+                if bound is not None and plan.sized is None:
                     seconds = self.compiler.estimator.seconds(RECORD * trace.state.depth, 1.0)
                     plan.sized = Heat(sized, 1e3 * seconds, sized.waste)
-                return bound, hit
+                return None if bound is None else (bound, hit)
             if shared.error is None:
                 meanwhile = shared.meanwhile
                 bound = None if meanwhile is None else self._bound(meanwhile, sized, trace, live, dead)
-                return JobAtSizes(bound, shared.way), False
+                return None if bound is None and meanwhile is not None else (JobAtSizes(bound, shared.way), False)
             bucket.refused[live] = str(shared.error)
-        except (Unserved, Wrong):
-            pass  # this size has an exact program; a wrong one was dropped, and says so
         except (OneSize, CompileError) as error:  # the program of one size may be another matter
             bucket.refused[live] = str(error)
         return None
@@ -136,32 +135,26 @@ class ForSizes:
         known = fitting(plan, live, dead)
         if known is not None:
             return known, True
-
-        def prepare() -> Prepared:
-            return self.compiler.prepare_bucket(sized, trace, live, dead)
-
+        prepare = partial(self.compiler.prepare_bucket, sized, trace, live, dead)
         if not patience:
             return self.compiler.build(prepare()), False
         return self.background.program(plan, live, dead, patience, prepare, unknown)
 
-    def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes:
-        """A program of a bucket at the sizes of a trace, at which it is verified. One that is wrong there is dropped:
-        raises Wrong."""
-        unserved: Unserved | None = None
+    def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes | None:
+        """A program of a bucket at the sizes of a trace, at which it is verified. None where the trace has an exact
+        program instead: the other one does not serve there, or is wrong, and is dropped."""
         refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with LookingFor("the sizes of a run"):
             try:
-                self.compiler.verifier.verify(shared, sized)
+                if not self.compiler.verifier.verify(shared, sized):
+                    return None
                 return AtSizes.bind(shared, sized.sizes, sized.records)
-            except Unserved as error:
-                unserved = error
             except OneSize as error:
                 refused = error
             except ValueError as error:  # a rule of pad-sizes gives other sizes than torch
                 refused = OneSize(str(error))
-        if unserved is not None:
-            raise unserved
-        raise self.compiler.verifier.drop(shared, sized, trace, live, dead, refused) from refused
+        self.compiler.verifier.drop(shared, sized, trace, live, dead, refused)
+        return None
 
 
 def _forget(plan: CutPlan) -> None:

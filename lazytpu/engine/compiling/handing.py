@@ -19,17 +19,16 @@ BEHIND = 2.0
 
 
 def obtain(
-    module: ir.Module, key: str, seconds: float, *, behind: bool, name: str, handed: Callable[[Ticket], None]
+    module: ir.Module, key: str, seconds: float, *, behind: bool, name: str, handed: Callable[[Ticket], None] | None
 ) -> Obtained:
     """The program of a module, as `programs.obtain` gives it. If compiling it takes long, by an estimate in `seconds`,
-    the helper does it, and `handed` is told the ticket; if the helper is lost, it is compiled here. `behind` says that
-    no step waits for it.
+    the helper does it, and `handed` gets the ticket; without `handed`, or if the helper is lost, it is compiled here.
+    `behind` says that no step waits for it.
 
     Raises CompileError.
     """
     long = seconds >= (BEHIND if behind else LEAST)
-    missing = long and not store().has(programs.KIND, key) and elsewhere.available(module)
-    if missing:
+    if handed is not None and long and not store().has(programs.KIND, key) and elsewhere.available(module):
         with peers.sought(programs.KIND, key) as found:
             if not found:
                 ticket = elsewhere.compile(module, key, name=name)

@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible, wait_for
-from lazytpu.runtime.buffers.promised import PromisedBuffer, is_waiting
+from lazytpu.runtime.buffers.deferred import DeferredBuffer, is_waiting
 
 MOST = 4  # cuts that wait, or are being launched: each holds its inputs
 PATIENCE = 0.1  # seconds before a value is launched ahead, which computes it twice: mostly the others come soon
@@ -38,11 +38,11 @@ class Launch(Protocol):
         """Whether the script has waited for all of its collectives."""
         ...
 
-    def makes(self, buffer: PromisedBuffer) -> bool:
-        """Whether it computes what was promised as this buffer."""
+    def makes(self, buffer: DeferredBuffer) -> bool:
+        """Whether it computes what this buffer stands for."""
         ...
 
-    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+    def launch_ahead(self, buffer: DeferredBuffer, before: Callable[[DeferredBuffer], None]) -> None:
         """Launch what computes a buffer out of turn, unless that needs a collective, after calling `before` with each
         of its inputs that waits. Raises nothing that will fail in its turn as well."""
         ...
@@ -86,12 +86,12 @@ class Launcher:
             self._changed.notify_all()
 
     def notify(self) -> None:
-        """A buffer that was promised has changed."""
+        """A deferred buffer has changed."""
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for(self, buffer: PromisedBuffer) -> None:
-        """Wait until a buffer that was promised is kept or failed. If that takes long, what it needs is launched ahead.
+    def wait_for(self, buffer: DeferredBuffer) -> None:
+        """Wait until a deferred buffer is kept or failed. If that takes long, what it needs is launched ahead.
         Raises RuntimeError when it will never be."""
         seconds = PATIENCE
         while not self._wait(lambda: not is_waiting(buffer), seconds):
@@ -104,7 +104,7 @@ class Launcher:
         if is_waiting(buffer):
             raise RuntimeError(NEVER)
 
-    def _launch_ahead(self, buffer: PromisedBuffer) -> None:
+    def _launch_ahead(self, buffer: DeferredBuffer) -> None:
         cut = next((cut for cut in self.cuts() if cut.makes(buffer)), None)
         if cut is not None:
             cut.launch_ahead(buffer, self._launch_ahead)

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import cast
 
 import torch
 
@@ -119,12 +118,19 @@ class OnHost:
         self.largest = 0
         self._told = False
 
-    def run(self, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
-        """The buffers of the slots `live`, all that is needed of a trace. None when it should have a program: then
-        nothing has happened."""
+    def way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
+        """How a trace runs on the host; None when it should have a program."""
         self.largest = max(self.largest, trace.state.depth)
-        way = self._way(plan, trace)
-        if way is None or torch.is_autocast_enabled("cpu"):
+        if plan.known or plan.checks or plan.collective or options.dump:
+            return None
+        if self.largest < BESIDE:
+            self.largest = max(self.largest, OF_A_PARAMETER * self.parameters())
+            if self.largest < BESIDE:
+                return None
+        if plan.host is None:
+            plan.host = self._found(trace)
+        way: HostWay = plan.host
+        if torch.is_autocast_enabled("cpu"):
             return None
         if way.over:
             if way.counted is not None:
@@ -135,6 +141,11 @@ class OnHost:
             return None
         if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return None
+        return way
+
+    def run(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
+        """The buffers of the slots `live`, all that is needed of a trace. None where torch refuses: nothing has
+        happened then, and from then on the trace has a program."""
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
@@ -148,6 +159,7 @@ class OnHost:
         if buffers is None:
             plan.host = REFUSED
             return None
+        metrics.on_host += 1
         way.runs.left -= 1
         counted = way.counted or self._counted(way)
         counted.runs += 1
@@ -165,17 +177,6 @@ class OnHost:
                 "compiles them, lazytpu.explain() lists them"
             )
         return way.counted
-
-    def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        if plan.known or plan.checks or plan.collective or options.dump:
-            return None
-        if self.largest < BESIDE:
-            self.largest = max(self.largest, OF_A_PARAMETER * self.parameters())
-            if self.largest < BESIDE:
-                return None
-        if plan.host is None:
-            plan.host = self._found(trace)
-        return cast("HostWay", plan.host)
 
     def _found(self, trace: Trace) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""

@@ -6,90 +6,29 @@ what surrounds it here may differ from what does there (R8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.cut import Cut, part_of
+from lazytpu.engine.cutting.strategies import Away, Strategy
+from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.trie import CutPlan, Operand, Record
-from lazytpu.trace.value import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A collective that is about to be launched: its `group` and the processes in it, what it does with what
-    (`signature`, equal on all members), and the user's line."""
-
-    group: str
-    members: tuple[int, ...]
-    signature: str
-    line: str
-
-
-class Turn(Protocol):
-    """One collective that is about to be launched."""
-
-    def wait(self) -> None:
-        """Wait until the others will launch the same. Raises an error when they will not."""
-        ...
-
-    def launched(self, status: Any) -> None:
-        """It was launched; the array `status` is there when it is done."""
-        ...
-
-    def is_awaited(self) -> bool:
-        """Whether the script has waited for it: then the others come to it whatever the script does next."""
-        ...
-
-
-class Agreement(Protocol):
-    """How the processes make sure that they are about to launch the same collectives."""
-
-    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
-        """Tell the others what this process launches next, without waiting."""
-        ...
-
-    def is_awaited(self, groups: Iterable[str]) -> bool:
-        """Whether the script has waited for all collectives of these groups."""
-        ...
-
-    def rehearsed(self, groups: Sequence[str]) -> None:
-        """The collectives recorded last, of these groups, will never be launched."""
-        ...
-
-    def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
-        """A trace with collectives of these groups, given with their members, has failed: those that were not launched
-        never will be."""
-        ...
-
-
-class Alone(Agreement):
-    """There are no other processes."""
-
-    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
-        raise AssertionError(f"a collective outside of a process group: {calls[0]}")
-
-    def is_awaited(self, groups: Iterable[str]) -> bool:
-        return True
-
-    def rehearsed(self, groups: Sequence[str]) -> None:
-        """There is nobody who counts them."""
-
-    def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
-        """There is nobody to tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a trace that runs as one program. `live` are its slots that are needed later, of these `layouts`, and
-    `dead` its inputs that nothing needs after it. In the whole trace, `made` are the slots of `live`, and `done_with`
+    """A part of a trace that runs as one program. `live` are its slots that are needed later, and `dead` its inputs
+    that nothing needs after it. In the whole trace, `made` are the slots of `live`, and `done_with`
     results of pieces that nothing needs after this one: what the trace takes is held until its end. `given` has pairs
     of indices: of a live slot of the trace, and where that is in `live`. `call` is set if it is a collective, which
     runs whether its result is needed or not. `idle` says that there is nothing to run."""
 
     part: Extracted
     live: tuple[int, ...]
-    layouts: tuple[Layout, ...]
     dead: tuple[int, ...]
     made: tuple[int, ...]
     done_with: tuple[int, ...]
@@ -127,7 +66,6 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dea
             Piece(
                 part,
                 needed,
-                tuple([known.layouts[part.origins[new]] for new in needed]),
                 tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
                 made,
                 tuple(ending & results),
@@ -137,11 +75,6 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dea
             )
         )
     return pieces
-
-
-def calls_of(pieces: Sequence[Piece]) -> list[Call]:
-    """The collectives among the pieces of a trace."""
-    return [piece.call for piece in pieces if piece.call is not None]
 
 
 def groups_of(records: Sequence[Record]) -> dict[str, Sequence[int]]:
@@ -163,3 +96,67 @@ def _call(record: Record, known: Slots) -> Call:
     what = f"{name}({how})" if how else name
     signature = f"{what} {str(dtype).removeprefix('torch.')}{list(shape)}"
     return Call(group, tuple(members), signature, str(record.line))
+
+
+@dataclass(slots=True)
+class Result:
+    """A result of a piece, in place of a value: its `buffer`, once it is computed."""
+
+    buffer: Any = None
+
+
+@dataclass(slots=True)
+class Pieces(Strategy):
+    """Run a trace with collectives: its `pieces` one after the other, each by its own strategy, None where there is
+    nothing to run. Each collective waits, in its turn, until the other processes are at the same one."""
+
+    pieces: Sequence[tuple[Piece, Strategy | None]]
+    agreement: Agreement
+    hit: bool
+    turns: Sequence[Turn] | None = None
+    away: Away = nullcontext
+
+    program = None
+    collective = True
+
+    @property
+    def programs(self) -> Sequence[Any]:
+        return [program for piece, one in self.pieces if one and not piece.idle for program in one.programs]
+
+    def defer(self, away: Away) -> Sequence[Turn]:
+        self.away, self.turns = away, self._announce()
+        return self.turns
+
+    def _announce(self) -> Sequence[Turn]:
+        return self.agreement.post([piece.call for piece, _ in self.pieces if piece.call is not None])
+
+    def run(self, cut: Cut) -> Strategy | None:
+        turns = iter(self._announce() if self.turns is None else self.turns)
+        buffers = cut.inputs()
+        for piece, one in self.pieces:
+            if one is not None:
+                # A result of the whole trace gets its buffer as soon as its piece has run; deferred, it may be shared.
+                results = [Result() for _ in piece.live]
+                for place, i in piece.given:
+                    results[i] = cut.held[place][1]
+                held = list(zip(piece.live, results, strict=True))
+                plan = piece.part.state.plan or CutPlan.of(piece.part.state)
+                own = Cut(plan, part_of(cut.trace, piece.part, buffers), held, piece.live, piece.dead)
+                if piece.call is None:
+                    one.run(own)
+                else:
+                    self._launch_in_turn(next(turns), one.program, own)
+                buffers.update(zip(piece.made, [result.buffer for result in results], strict=True))
+            for slot in piece.done_with:
+                del buffers[slot]
+        return None
+
+    def _launch_in_turn(self, turn: Turn, program: Compiled, cut: Cut) -> None:
+        """Launch a collective when the other processes are at it, too."""
+        with self.away():
+            turn.wait()
+            buffers, status = program.launch_watched(cut.trace.buffers, cut.trace.numbers)
+        for (_, value), buffer in zip(cut.held, buffers, strict=True):
+            value.buffer = buffer
+        turn.launched(status)
+        program.queue.inflight.keep_up()

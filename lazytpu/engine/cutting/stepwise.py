@@ -13,15 +13,13 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Prepared
+from lazytpu.engine.cutting.cut import NAMELESS, Cut
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.runtime.buffers.buffer import Origin
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, Record
-from lazytpu.trace.value import Value
-
-NAMELESS = 0  # the epoch of no trace: the values of a part have no names of parameters
 
 
 @dataclass(slots=True)
@@ -57,38 +55,37 @@ class Stepwise:
         self.build = build
         self.keep_up = keep_up
 
-    def unknown(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Unknown:
-        """What of a trace `run` would have to compile first. It looks at each record, some 0.1 ms the first time that
-        is asked for."""
-        steps = self._steps(plan, trace, live, dead)
+    def unknown(self, cut: Cut) -> Unknown:
+        """Return which programs `run` would have to compile first. This looks at each record, some 0.1 ms the first
+        time."""
+        steps = self._steps(cut)
         unknown = {
             (step.part.state, step.live, step.dead) for step in steps if not step.ready and not _has_program(step)
         }
         return Unknown(len(unknown), len(unknown) / max(1, len(steps)))
 
-    def _steps(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> list[RecordStep]:
-        steps = plan.steps.get((live, dead))
+    def _steps(self, cut: Cut) -> list[RecordStep]:
+        steps = cut.plan.steps.get((cut.live, cut.dead))
         if steps is None:
-            steps = steps_of(plan, trace.state.records(), frozenset(live), frozenset(dead))
-            plan.steps[live, dead] = steps
+            steps = steps_of(cut.plan, cut.trace.state.records(), frozenset(cut.live), frozenset(cut.dead))
+            cut.plan.steps[cut.live, cut.dead] = steps
         return steps
 
-    def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]], dead: tuple[int, ...]) -> None:
-        """Give the values `held`, all that are alive of a trace, their buffers, one record after the other. The memory
-        of its inputs `dead` may be taken.
+    def run(self, cut: Cut) -> None:
+        """Give the held values of a cut their buffers, one record after the other.
 
         Raises what went wrong with one record; values computed before it have their buffers then.
         """
-        values = dict(held)
-        steps = self._steps(plan, trace, tuple(values), dead)
-        buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        trace, values = cut.trace, dict(cut.held)
+        steps = self._steps(cut)
+        buffers: dict[int, Any] = dict(zip(cut.plan.inputs, trace.buffers, strict=True))
         for step in steps:
             self._step(step, trace, buffers)
             for slot in step.part.origins:
                 value = values.get(slot)
                 if value is not None and value.buffer is None and slot in buffers:
                     value.buffer = buffers[slot]
-                    buffers[slot] = value.buffer  # the one that was promised, if it was
+                    buffers[slot] = value.buffer  # the deferred one, if it is
             self.keep_up()
             for slot in step.done_with:
                 buffers.pop(slot, None)

@@ -26,12 +26,12 @@ def failed_cut(
     trace: Trace,
     held: list[tuple[int, Value]],
     out_of_memory: Callable[[RunError | CompileError], BaseException],
-    spoil: Callable[[Lost, BaseException], None],
+    poison: Callable[[Lost, BaseException], None],
 ) -> BaseException:
     """The error to raise for a cut that failed, once its live values `held` are again what they were before it.
 
-    `out_of_memory` makes the full error of a run or compilation that the device's memory was too small for, and `spoil`
-    lets reads of what is lost raise it.
+    `out_of_memory` makes the full error of a run or compilation that the device's memory was too small for, and
+    `poison` lets reads of what is lost raise it.
 
     Nothing that the error's frames hold keeps device memory alive (R4): the trace is emptied, and errors that the
     device raised lose their frames.
@@ -39,7 +39,7 @@ def failed_cut(
     pending = any(value.buffer is None for _, value in held)
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
     explained = explain(error, trace.state, pending, len(lost.inputs), out_of_memory)
-    spoil(lost, explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
+    poison(lost, explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
         if buffer is not None and buffer is not EMPTY:  # as the old contents of what failed before may be
             buffer.pins -= 1

@@ -20,13 +20,13 @@ class Lost:
     values: list[Value]
     inputs: list[Buffer]
 
-    def spoil(self, error: BaseException) -> None:
+    def poison(self, error: BaseException) -> None:
         """Let every read of what is lost raise `error` again."""
         for buffer in self.inputs:
             buffer.error = again(error)
         for value in self.values:
-            value.buffer = spoiled = Buffer(None, 0)
-            spoiled.error = again(error)
+            value.buffer = poisoned = Buffer(None, 0)
+            poisoned.error = again(error)
 
 
 def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:

@@ -62,7 +62,7 @@ class AtSizes(Compiled):
     def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
         layouts = self.program.layouts
         if layouts is None:
-            each = zip(self.binding.inputs, self.arguments)  # without `strict`, as in `Cutter`
+            each = zip(self.binding.inputs, self.arguments)  # without `strict`, as in `Launch`
             arguments.extend([buffers[i].array if memory is None else fitted(buffers[i], memory) for i, memory in each])
         else:
             wanted = layouts.arguments[len(arguments) :]

@@ -10,7 +10,7 @@ layouts of results are what recording goes on with, and what Python sees: they a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import Guard
 from lazytpu.options import options
 from lazytpu.ports import Inference
-from lazytpu.trace.trie import Operand, Record, State
+from lazytpu.trace.trie import Marks, Operand, OtherSizes, Record, State
 
 AT_ONCE = 4
 "Chains that begin at one place, where traces of several kinds begin alike."
@@ -89,7 +89,8 @@ class Chain:
         starts = sorted({max(number, left) for number in self._shown_at.values()})
         self.begins = starts[0] - 1
         if all((at >= reading.starts[first]).all() for at in varying.varying.values()):
-            last = next((i for i, state in enumerate(states) if state.copies and i >= starts[0]), len(states) - 1)
+            copied = (i for i, state in enumerate(states) if state.offsets.copies and i >= starts[0])
+            last = next(copied, len(states) - 1)
             for start, end in zip(starts, [*starts[1:], len(states)], strict=True):
                 segment = self._segment(start, min(end, last + 1))  # views that are copied have keys of their own
                 if segment is None:
@@ -208,13 +209,15 @@ class Chain:
             child = state.next.get(own)
             if child is None:
                 child = State(state, record, outs, twin.slots, twin.inputs, twin.numbers)
-                child.loop, child.boxed, child.grown = twin.loop, twin.boxed, True
-                if twin.starts and not twin.next:  # another step begins there, whatever its first record
-                    child.ends = next(iter(twin.starts.values()))
+                child.inherit(twin)
+                child.sizes = OtherSizes(grown=True)
+                if twin.marks.starts and not twin.next:  # another step begins there, whatever its first record
+                    child.marks = Marks(twin.marks.loop, next(iter(twin.marks.starts.values())))
                 state.add(own, child)
             state = child
         if number + 1 < len(self.segments):
-            state.grows = (partial(self.grow, number + 1, known), *state.grows)[:AT_ONCE]
+            grows = (partial(self.grow, number + 1, known), *state.sizes.grows)[:AT_ONCE]
+            state.sizes = replace(state.sizes, grows=grows)
 
     @staticmethod
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:

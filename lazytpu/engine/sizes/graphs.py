@@ -43,7 +43,7 @@ def known_of(state: State, inference: Inference) -> Varying | None:
     """The forms of the integers of a trace that ends at `state`, in the order of `trace_apart`. None if no compiled
     graph knows them, or another record computes with what varies and numbers of its own."""
     edges = list(_edges(state))
-    if not any(edge.symbolic for edge in edges):
+    if not any(edge.sizes.symbolic for edge in edges):
         return None
     walk = _Walk(Results(inference))
     try:
@@ -81,11 +81,11 @@ class _Walk:
 
     def take(self, edge: State) -> None:
         """Go on with the records of an edge. Raises NoExpression."""
-        if edge.symbolic is None:
+        if edge.sizes.symbolic is None:
             for record in edge.recorded:
                 self._append(record, told=False)
             return
-        records, symbols = edge.symbolic
+        records, symbols = edge.sizes.symbolic
         inputs = {slot: layout for record in edge.recorded for slot, layout, _ in record.admitted}
         forms = {name: self._form(slot, dim, inputs) for name, (slot, dim) in symbols.items()}
         for record in records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ class Growth:
 
     def learn(self, state: State) -> None:
         """A trace has ended at `state` for the first time."""
-        if options.buckets == "off" or state.grown:
+        if options.buckets == "off" or state.sizes.grown:
             return
         with LookingFor("chains"):
             states = _plain(state)
@@ -122,7 +122,8 @@ class Growth:
             return
         if kind.grow is not None:
             place = _place(states, kind.begins)
-            place.grows = tuple([grow for grow in place.grows if grow is not kind.grow])
+            rest = tuple([grow for grow in place.sizes.grows if grow is not kind.grow])
+            place.sizes = replace(place.sizes, grows=rest)
         kind.grow, kind.begins = partial(chain.grow, 0, ()), chain.begins
         _begin_at(kind, states)
 
@@ -130,8 +131,9 @@ class Growth:
 def _begin_at(kind: Kind, states: Sequence[State]) -> None:
     """Let the chain of a kind begin in the trace with these states."""
     place = _place(states, kind.begins)
-    if kind.grow is not None and kind.grow not in place.grows:
-        place.grows = (kind.grow, *place.grows)[:AT_ONCE]
+    grows = place.sizes.grows
+    if kind.grow is not None and kind.grow not in grows:
+        place.sizes = replace(place.sizes, grows=(kind.grow, *grows)[:AT_ONCE])
 
 
 def _place(states: Sequence[State], number: int) -> State:
@@ -150,8 +152,8 @@ def _plain(state: State) -> list[State]:
         step = step.parent
     path.reverse()
     for number, each in enumerate(path):
-        if len(each.recorded) != 1 or each.collective:
+        if len(each.recorded) != 1 or each.traits.collective:
             return path[:number]
-        if each.ends is not None:
+        if each.marks.ends is not None:
             return path[: number + 1]
     return path

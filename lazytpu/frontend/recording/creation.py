@@ -10,7 +10,6 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend import tensors, unwritten
 from lazytpu.frontend.device import indices
-from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.trace.value import row_major
 
 
@@ -20,29 +19,23 @@ def check_device(device: torch.device | None) -> None:
         indices.check(device.index)
 
 
-class OtherDevice(Exception):
-    """Raised when an op on a device tensor creates a tensor on another device. Users never see it."""
-
-
-def check_place(arguments: Mapping[str, Any]) -> None:
-    """Raise OtherDevice when a recorded op would create a tensor on another device: zeros_like(x, device="cpu")."""
+def is_elsewhere(arguments: Mapping[str, Any]) -> bool:
+    """Return whether a recorded op would create a tensor on another device: zeros_like(x, device="cpu")."""
     device = arguments.get("device")
-    if device is not None and device.type != "tpu" and "self" in arguments:
-        raise OtherDevice
+    return device is not None and device.type != "tpu" and "self" in arguments
 
 
-def elsewhere(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor:
+def elsewhere(op: OpOverload, given: Mapping[str, Any]) -> torch.Tensor:
     """Run such an op on the device that it names.
 
     torch selects the kernel by the device of `self`, so `self` is replaced by a tensor there, of the same size and
     strides.
     """
-    present = {name: value for name, value in arguments.items() if value is not ABSENT}
-    like = present["self"]
-    stand_in = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=present["device"])
-    positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in present]
-    keywords = {name: value for name, value in present.items() if name not in positional}
-    return op(*[stand_in if name == "self" else present[name] for name in positional], **keywords)
+    like = given["self"]
+    stand_in = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=given["device"])
+    positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in given]
+    keywords = {name: value for name, value in given.items() if name not in positional}
+    return op(*[stand_in if name == "self" else given[name] for name in positional], **keywords)
 
 
 def empty_memory_format(

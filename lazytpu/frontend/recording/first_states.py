@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -37,32 +38,31 @@ _makers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _made: dict[int, WeakKeyDictionary[State, int] | None] = {}
 
 
-class FirstState(Exception):
-    """Raised when an op creates state: a tensor of this layout, filled with a number. Users never see it."""
+@dataclass(frozen=True, slots=True)
+class FirstState:
+    """The state that an op creates: a tensor of this layout, filled with a number."""
 
-    def __init__(self, layout: Layout, number: Any):
-        super().__init__(layout, number)
-        self.layout = layout
-        self.number = number
+    layout: Layout
+    number: Any
 
     def tensor(self) -> torch.Tensor:
-        """Return the state. Raises OutOfMemoryError when there is no memory for it."""
+        """Upload the state. Raises OutOfMemoryError when there is no memory for it."""
         flat = torch.full(self.layout.shape, self.number, dtype=self.layout.dtype, device="cpu").flatten()
         return wrap(resident(self.layout, activation.engine().upload(flat, self.layout, user_line())))
 
 
-def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> None:
-    """Raise FirstState when `op`, as the next record, creates an optimizer's state.
+def first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> FirstState | None:
+    """Return the optimizer's state that `op`, as the next record, creates, or None.
 
     Does nothing in eager mode, which has no steps to share a program, and for recorders of another kind, which inspect
     all records.
     """
     fill = _FILLS.get(op)
     if fill is None or layout is None or r.eager or type(r) is not Recorder:
-        return
+        return None
     maker = _maker(sys._getframe(1))
     if maker is None:
-        return
+        return None
     if _makers.get(id(maker)) is not maker:
         _makers[id(maker)] = maker
         _made[id(maker)] = WeakKeyDictionary()
@@ -70,11 +70,11 @@ def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: La
             del _made[gone]
     states = _made[id(maker)]
     if states is None:
-        return
+        return None
     if states.setdefault(r.state, r.epoch) != r.epoch:
         _made[id(maker)] = None
-        return
-    raise FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
+        return None
+    return FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
 
 
 def _maker(frame: FrameType | None) -> Any:

@@ -4,6 +4,7 @@ performs shape inference by torch for it, and looks them up."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -23,13 +24,13 @@ def grown(parent: State, key: tuple[Any, ...]) -> State | None:
     """Return the derived child of a state for a record of new sizes; None if no child can be derived."""
     if options.buckets == "off":
         return None
-    if parent.grown:
-        # Only once: the trace continues differently from most.
-        parent.grown = False
+    sizes = parent.sizes
+    if sizes.grown:
+        parent.sizes = replace(sizes, grown=False)  # only once: the trace continues differently from most
         _grow_again(parent)
-    elif parent.key is None and parent.recorded and not parent.grows:
-        parent.grows = activation.engine().grows(parent)
-    for grow in parent.grows:
+    elif parent.key is None and parent.recorded and not sizes.grows:
+        parent.sizes = replace(sizes, grows=activation.engine().grows(parent))
+    for grow in parent.sizes.grows:
         grow(parent, key, INFERENCE)
     return parent.next.get(key)
 
@@ -37,10 +38,10 @@ def grown(parent: State, key: tuple[Any, ...]) -> State | None:
 def _grow_again(state: State) -> None:
     """Derive states again along the path to this state and behind it: these may be older than the known size
     relations."""
-    while state.parent is not None and not state.parent.grows:
+    while state.parent is not None and not state.parent.sizes.grows:
         state = state.parent
     if state.parent is not None and state.key is not None:
-        for grow in state.parent.grows:
+        for grow in state.parent.sizes.grows:
             grow(state.parent, state.key, INFERENCE)
 
 

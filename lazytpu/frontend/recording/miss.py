@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,22 +23,17 @@ from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.codegen import KernelArgument
-from lazytpu.frontend.recording.creation import OtherDevice, check_device, check_place, elsewhere
-from lazytpu.frontend.recording.first_states import FirstState, check_first_state
+from lazytpu.frontend.recording.creation import check_device, elsewhere, is_elsewhere
+from lazytpu.frontend.recording.first_states import first_state
 from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
-from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
-from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
-from lazytpu.frontend.recording.required_cuts import (
-    CutRequired,
-    check_required_cuts,
-    note_branch,
-    note_idle,
-    note_start,
-)
-from lazytpu.frontend.recording.retyping import Retyped, check_bytes
+from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
+from lazytpu.frontend.recording.offsets import varying_reads, with_copies
+from lazytpu.frontend.recording.one_by_one import record_each, shares_elements
+from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
+from lazytpu.frontend.recording.retyping import retype, written_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
-from lazytpu.frontend.recording.subclasses import Overridden, check_subclasses, has_overriding, with_plain
+from lazytpu.frontend.recording.subclasses import has_overriding, with_plain
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.ports import OpFacts
@@ -75,10 +69,9 @@ class RecordingKernel:
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
     """Handle the error of a record that was rolled back; the recorder's lock is not held.
 
-    - A required cut is made, or the recorder cut where an operand is pending, and the op is retried.
-    - An op on lists may be recorded element by element.
-    - The first state of an optimizer, and tensors of other devices, are not recorded at all.
-    - Tensors whose class overrides attributes that kernels read are replaced by plain ones.
+    - An alternative to recording that `miss` chose runs.
+    - The recorder is cut where an operand is pending in it, and the op is retried.
+    - Where an argument's class overrides attributes that kernels read, the error may be its doing.
     - Any other error is raised.
     """
     if isinstance(error, PendingElsewhere):
@@ -87,19 +80,11 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         owner.cut(THREAD, call_site())
         if error.value.buffer is None:
             raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
-    elif isinstance(error, CutRequired):
-        r.cut(error.cause, call_site())
-    elif isinstance(error, FirstState):
-        return error.tensor()
-    elif isinstance(error, OtherDevice):
-        return elsewhere(k.op, dict(zip(k.schema_names, args, strict=True)))
-    elif isinstance(error, VaryingOffset):
-        args = tuple(error.arguments(r, args))
-    elif isinstance(error, Retyped):
-        error.change()
-    elif isinstance(error, OneByOne):
-        return record_each(partial(RecordingKernel.again, k), k.arguments, args)
-    elif isinstance(error, Overridden) or (isinstance(error, Exception) and has_overriding(args)):
+    elif isinstance(error, NotRecorded):
+        result = error.instead()
+        if not error.again:
+            return result
+    elif isinstance(error, Exception) and has_overriding(args):
         return with_plain(k.again, args)
     else:
         try:
@@ -110,9 +95,26 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
 
 
 def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
-    """Return the state after a record without an edge at the recorder's state: checked, inferred, and added to the
-    trie."""
-    check_subclasses(args)
+    """Return the state after a record without an edge at the recorder's state. The checks rely on the ones before:
+
+    1. No argument's class overrides attributes that kernels read; otherwise the op is called with plain aliases.
+    2. A number that is known to vary has a general edge, which is a hit.
+    3. No cut is required before the record.
+    4. A record that is known but for its sizes has its state derived, without inference.
+    5. No step begins with the record, unless the trace does, too.
+    6. No byte memory is written as numbers; otherwise its storage gets a value of that dtype.
+    7. No view is read at an offset that varies; otherwise a copy of it is read.
+    8. The results of an evaluated model are used as before; otherwise the trace is cut.
+    9. The result is on this device.
+    10. torch and the device accept the arguments: `infer` gives the layouts of the results.
+    11. No element of a written list shares memory with another; otherwise the elements are recorded one by one.
+    12. No optimizer creates its state; otherwise the state is uploaded.
+
+    Only then the record joins the trie (`_add`, from 9 on). An alternative to recording is raised as NotRecorded. The
+    recorder is rolled back, so an op that is refused leaves no trace.
+    """
+    if has_overriding(args):
+        raise NotRecorded(lambda: with_plain(k.again, args))
     parent = r.state
     general = None if k.scalars is None else k.scalars.generalize(key)
     if general is not None:
@@ -121,30 +123,53 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
             r.numbers.extend(general.numbers)
             return seen
     fused = r.mode == "fused"
-    check_required_cuts(parent, key, fused)
+    if (cause := required_cut(parent, key, fused)) is not None:
+        raise cut_first(r, cause)
     seen = grown(parent, key)
     if seen is None and general is not None:
         seen = grown(parent, general.key)
         r.numbers.extend(general.numbers if seen is not None else ())
     if seen is not None:
         return seen
-    in_step = parent.in_step or belongs_to_step(args)
-    if fused and in_step and not parent.in_step:
-        note_start(parent, key)
+    in_step = parent.traits.in_step or belongs_to_step(args)
+    if fused and in_step and not parent.traits.in_step:
+        cause = note_start(parent, key)
     call = None
-    if fused and in_step and backward_id() == -1:
+    if fused and in_step and cause is None and backward_id() == -1:
         call, again = called_again(r, parent)
-        if again:
-            note_start(parent, key, AGAIN)
-    check_bytes(k.arguments, args)
-    check_offsets(parent, k.arguments, key, args)
-    if fused and parent.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
+        cause = note_start(parent, key, AGAIN) if again else None
+    if cause is not None:
+        raise cut_first(r, cause)
+    if tensors := written_bytes(k.arguments, args):
+        raise NotRecorded(lambda: retype(tensors), again=True)
+    if reads := varying_reads(parent, k.arguments, key, args):
+        raise NotRecorded(lambda: k.again(with_copies(reads, r, args)))
+    if fused and parent.traits.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
         if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:
-            note_branch(parent, key)
+            if (cause := note_branch(parent, key)) is not None:
+                raise cut_first(r, cause)
+    return _add(k, r, key, general, args, in_step, call)
+
+
+def _add(
+    k: RecordingKernel,
+    r: Recorder,
+    key: tuple[Any, ...],
+    general: specialization.GeneralKey | None,
+    args: tuple[Any, ...],
+    in_step: bool,
+    call: str | None,
+) -> State:
+    """Infer the record's results, make it, and add the state behind it to the trie."""
+    parent = r.state
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
-    check_place(bound)
-    results = _infer_checked(k, r, args, bound)
-    check_first_state(r, str(k.op), bound, results[0] if k.returns_one else None)
+    if is_elsewhere(bound):
+        raise NotRecorded(lambda: elsewhere(k.op, bound))
+    results = _infer_checked(k, r, bound)
+    if shares_elements(k.arguments, args):
+        raise NotRecorded(lambda: record_each(k.again, k.arguments, args))
+    if (made := first_state(r, str(k.op), bound, results[0] if k.returns_one else None)) is not None:
+        raise NotRecorded(made.tensor)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
     flat = _flatten(outs)
     out_slots, written, slots = _new_slots(k, bound, flat, r.slots)
@@ -178,7 +203,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     state = State(parent, record, outs[0] if k.returns_one else results, slots, len(r.buffers), len(r.numbers))
     if huge_numbers(bound):
         activation.engine().check_import(state)
-    if fused:
+    if r.mode == "fused":
         watch(state)
         note_idle(state)
     parent.add(ambient.keyed(key, switches), state)
@@ -186,20 +211,19 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     return state
 
 
-def _infer_checked(k: RecordingKernel, r: Recorder, args: tuple[Any, ...], bound: dict[str, Any]) -> Any:
+def _infer_checked(k: RecordingKernel, r: Recorder, bound: dict[str, Any]) -> Any:
     """Return the layouts of the op's results. Raises torch's errors for invalid arguments, and the device's."""
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
             _require_tpu(k.op, name, bound[name])
     check_device(bound.get("device"))
-    for value in args:
+    for value in bound.values():
         _check_sizes(value)
     results = infer(k.op, bound)
     check_platform(k.op, bound, results, r.platform)
     check_dtypes(k.op, bound, results)
     check_dims(k.op, bound, results)
     check_writes(k.op, bound)
-    check_lists(k.arguments, args)
     return results
 
 

@@ -13,7 +13,7 @@ some of these.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -57,7 +57,7 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class VaryingRead:
     """An argument that is a box: its index in the key, and among the arguments."""
 
     token: int
@@ -71,50 +71,47 @@ def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int
     return self.new_empty([size_of.get(dim, size) for dim, size in enumerate(self.shape)])
 
 
-class VaryingOffset(Exception):
-    """Raised when an op reads views whose offsets vary: it is recorded with copies of these arguments. Users never see
-    it."""
-
-    def __init__(self, reads: Sequence[_Read]):
-        super().__init__(reads)
-        self.reads = reads
-
-    def arguments(self, r: Recorder, args: Sequence[Any]) -> list[Any]:
-        """Record the copies, and return the op's arguments with them."""
-        replaced = list(args)
-        for read in self.reads:
-            view = args[read.argument]
-            replaced[read.argument] = read.box.of(view)
-            value = value_of(view)
-            with r.lock:
-                if value.epoch == r.epoch:  # otherwise that trace was cut: in strict mode at once, or by another thread
-                    r.state.boxed |= {value.slot}
-        return replaced
+def with_copies(reads: Sequence[VaryingRead], r: Recorder, args: Sequence[Any]) -> list[Any]:
+    """Record copies of the views whose offsets vary, and return an op's arguments with them."""
+    replaced = list(args)
+    for read in reads:
+        view = args[read.argument]
+        replaced[read.argument] = read.box.of(view)
+        value = value_of(view)
+        with r.lock:
+            if value.epoch == r.epoch:  # otherwise that trace was cut: in strict mode at once, or by another thread
+                offsets = r.state.offsets
+                r.state.offsets = replace(offsets, boxed=offsets.boxed | {value.slot})
+    return replaced
 
 
-def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
-    """Raise VaryingOffset when the next op reads views whose offsets vary."""
+def varying_reads(
+    parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]
+) -> list[VaryingRead]:
+    """Return the views that the next op reads at offsets that vary."""
     reads = list(_reads(arguments, key, args))
     if not reads:
-        return
-    varying = [read for read in reads if value_of(args[read.argument]).slot in parent.boxed and _is_admitted(key, read)]
-    for general in parent.copies:
+        return []
+    boxed, copies = parent.offsets.boxed, parent.offsets.copies
+    varying = [read for read in reads if value_of(args[read.argument]).slot in boxed and _is_admitted(key, read)]
+    for general in copies:
         places = [place for place, token in enumerate(general) if _is_view(token) and token[3] is ANY]
         if _general(key, places) == general:
             varying += [read for read in reads if read.token in places]
     if varying:
-        raise VaryingOffset(list({read.token: read for read in varying}.values()))
+        return list({read.token: read for read in varying}.values())
     for sibling, child in list(parent.next.items()):
         if sibling[0] == key[0] and len(sibling) == len(key) and sibling != key:
             places = [read.token for read in reads if sibling[read.token] != key[read.token]]
             general = _general(key, places)
             if general == _general(sibling, places):
-                parent.copies = {*parent.copies, general}
+                parent.offsets = replace(parent.offsets, copies=copies | {general})
                 parent.remove(child)
-                raise VaryingOffset([read for read in reads if read.token in places])
+                return [read for read in reads if read.token in places]
+    return []
 
 
-def _reads(arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> Iterator[_Read]:
+def _reads(arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> Iterator[VaryingRead]:
     keyed = [i for i, a in enumerate(arguments) if a.kind != "generator"]
     written = [args[i].untyped_storage() for i, a in enumerate(arguments) if a.kind == "tensor" and a.written]
     for token, index in enumerate(keyed, 1):
@@ -123,14 +120,14 @@ def _reads(arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -
                 continue
             box = box_of(value_of(args[index]).layout, args[index])
             if box is not None:
-                yield _Read(token, index, box)
+                yield VaryingRead(token, index, box)
 
 
 def _is_view(token: Any) -> bool:
     return type(token) is tuple and len(token) == 5
 
 
-def _is_admitted(key: Key, read: _Read) -> bool:
+def _is_admitted(key: Key, read: VaryingRead) -> bool:
     """Return whether the trace used the tensor before this op; otherwise its slot is not known yet."""
     return type(key[read.token][0]) is int
 

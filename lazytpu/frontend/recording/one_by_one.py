@@ -18,21 +18,19 @@ Span = tuple[int, int, int]
 """The first and the last byte that a tensor touches, and its index in its list; -1 outside a list."""
 
 
-class OneByOne(Exception):
-    """Raised when an op on lists has to be recorded for each element; users never see it."""
-
-
-def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
-    """Raise OneByOne when an element of a written list shares memory with an operand of another element."""
+def shares_elements(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> bool:
+    """Return whether an element of a written list shares memory with an operand of another element."""
     lists = [v for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written and v]
     if not lists or len(lists[0]) < 2:
-        return
+        return False
     written = _spans(lists)
     touched = _spans([v for a, v in zip(arguments, values, strict=True) if a.kind in ("tensor", "tensors")])
-    for storage, spans in written.items():
-        for start, end, place in spans:
-            if any(first <= end and start <= last and owner != place for first, last, owner in touched[storage]):
-                raise OneByOne
+    return any(
+        first <= end and start <= last and owner != place
+        for storage, spans in written.items()
+        for start, end, place in spans
+        for first, last, owner in touched[storage]
+    )
 
 
 def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.lines import user_line
 from lazytpu.options import options
 from lazytpu.trace.cuts import BEGIN, BRANCH, IDLE, LIMIT, STEP
-from lazytpu.trace.trie import NOTHING, Ended, State
+from lazytpu.trace.trie import Ended, Marks, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
 
@@ -22,71 +23,65 @@ BRANCHES_PER_RECORD = 16
 STARTS = 16
 
 
-class CutRequired(Exception):
-    """Raised when the trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see
-    it."""
-
-    def __init__(self, cause: str):
-        super().__init__(cause)
-        self.cause = cause
-
-
 class TraceLimitWarning(UserWarning):
     """A trace reached its size limit, and lazytpu cut it."""
 
 
-def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> None:
-    """Raise CutRequired when the trace at `parent` has to be cut before the record of `key`."""
+def required_cut(parent: State, key: tuple[Any, ...], fused: bool) -> str | None:
+    """Return the cause of a cut that the trace at `parent` needs before the record of `key`, or None."""
     if isinstance(parent, Ended):
-        raise CutRequired(STEP)
-    if fused and parent.ends is not None:
-        raise CutRequired(parent.ends)
-    if fused and key in parent.starts and not _is_worn(parent, key):
-        raise CutRequired(parent.starts[key])
+        return STEP
+    marks = parent.marks
+    if fused and marks.ends is not None:
+        return marks.ends
+    if fused and key in marks.starts and not _is_worn(parent, key):
+        return marks.starts[key]
     if parent.depth >= options.trace_limit:
         _warn_full(parent.depth)
-        raise CutRequired(LIMIT)
+        return LIMIT
+    return None
 
 
-def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
-    """Mark the record of `key` as the start of a step: raise CutRequired if anything was recorded before it, now and in
-    later traces."""
-    if parent.depth:
-        _cut_before(parent, key, cause)
+def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> str | None:
+    """Mark the record of `key` as the start of a step. Returns the cause of a cut before it, now and in later traces,
+    if anything was recorded before it."""
+    return _cut_before(parent, key, cause) if parent.depth else None
 
 
-def note_branch(parent: State, key: tuple[Any, ...]) -> None:
-    """Cut where the results of an evaluated model are used differently than before, as by a `cat` of results that grow.
+def note_branch(parent: State, key: tuple[Any, ...]) -> str | None:
+    """Return the cause of a cut where the results of an evaluated model are used differently than before, as by a `cat`
+    of results that grow, or None.
 
     The cut is made now and in later traces, so that the model is not compiled again with each use. The records so far
     become a program of their own, if no trace ended there yet. The first use was compiled together with the model. The
     second is not: a program of the model alone costs the same, and also serves the third.
     """
     has_other_uses = parent.next or (parent.plan is not None and parent.plan.known)
-    if has_other_uses and key not in parent.branches:
-        parent.branches = {**parent.branches, key: 0}
-        _cut_before(parent, key, BRANCH)
+    if not has_other_uses or key in parent.marks.branches:
+        return None
+    parent.marks = replace(parent.marks, branches={**parent.marks.branches, key: 0})
+    return _cut_before(parent, key, BRANCH)
 
 
-def _cut_before(parent: State, key: tuple[Any, ...], cause: str) -> None:
+def _cut_before(parent: State, key: tuple[Any, ...], cause: str) -> str:
     """Cut before this record, now and in later traces."""
-    parent.starts = {**parent.starts, key: cause}
-    if len(parent.starts) > STARTS:
-        parent.ends, parent.starts, parent.branches = cause, NOTHING, NOTHING
-    raise CutRequired(cause)
+    starts = {**parent.marks.starts, key: cause}
+    full = len(starts) > STARTS
+    parent.marks = Marks(parent.marks.loop, cause) if full else replace(parent.marks, starts=starts)
+    return cause
 
 
 def _is_worn(parent: State, key: tuple[Any, ...]) -> bool:
     """Return whether traces continued after a branch so often that a program of both parts pays off; then they are no
     longer cut there."""
-    taken = parent.branches.get(key)
+    marks = parent.marks
+    taken = marks.branches.get(key)
     if taken is None:
         return False
-    parent.branches = {**parent.branches, key: taken + 1}
-    if taken < BRANCHES_PER_RECORD * parent.depth:
-        return False
-    parent.starts = {start: cause for start, cause in parent.starts.items() if start != key}
-    return True
+    pays_off = taken >= BRANCHES_PER_RECORD * parent.depth
+    starts = {start: cause for start, cause in marks.starts.items() if start != key or not pays_off}
+    parent.marks = replace(marks, starts=starts, branches={**marks.branches, key: taken + 1})
+    return pays_off
 
 
 def note_idle(state: State) -> None:
@@ -95,10 +90,10 @@ def note_idle(state: State) -> None:
     A step is one program, however long its recording takes. A trace that ended at a state always ends there, so the
     device's timing does not change programs later.
     """
-    if state.depth % IDLE_AFTER >= len(state.recorded) or state.in_step or state.loop is not None:
+    if state.depth % IDLE_AFTER >= len(state.recorded) or state.traits.in_step or state.marks.loop is not None:
         return
     if activation.engine().idle():
-        state.ends = IDLE
+        state.marks = replace(state.marks, ends=IDLE)
 
 
 def _warn_full(depth: int) -> None:

@@ -26,31 +26,22 @@ def _retype(self: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return self.new_empty((self.numel() // dtype.itemsize,), dtype=dtype)
 
 
-class Retyped(Exception):
-    """Raised when an op writes byte memory as numbers: its storage gets a value of that dtype, and the op is recorded
-    again. Users never see it."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]):
-        super().__init__(tensors)
-        self.tensors = tensors
-
-    def change(self) -> None:
-        """Replace each storage's value by one of the numbers' dtype."""
-        for tensor in self.tensors:
-            value = value_of(tensor)
-            if _is_bytes(value, tensor.dtype):
-                assign(tensor, _numbers(value, tensor.dtype))
+def retype(tensors: Sequence[torch.Tensor]) -> None:
+    """Replace the value of each storage of bytes by one of the tensor's dtype."""
+    for tensor in tensors:
+        value = value_of(tensor)
+        if _is_bytes(value, tensor.dtype):  # another view of the same storage may have been the first
+            assign(tensor, _numbers(value, tensor.dtype))
 
 
-def check_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> None:
-    """Raise Retyped when the next op writes bytes as numbers."""
+def written_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the arguments through which an op writes bytes as numbers."""
     written = [
         tensor
         for a, tensor in zip(arguments, args, strict=True)
         if a.kind == "tensor" and a.written and isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu"
     ]
-    if any(_is_bytes(value_of(tensor), tensor.dtype) for tensor in written):
-        raise Retyped(written)
+    return [tensor for tensor in written if _is_bytes(value_of(tensor), tensor.dtype)]
 
 
 def _is_bytes(value: Value, dtype: torch.dtype) -> bool:

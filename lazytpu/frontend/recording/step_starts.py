@@ -133,8 +133,8 @@ def keeps_graph(r: Recorder, state: State) -> bool:
     alive. A positive answer is assumed to hold until the trace is an eighth longer: a check at each record of a long
     trace would take longer than recording it.
     """
-    if state.in_backward or not state.in_graph:
-        return state.in_backward
+    if state.traits.in_backward or not state.traits.in_graph:
+        return state.traits.in_backward
     epoch, until = _kept.get(r, (-1, 0))
     if epoch == r.epoch and state.depth < until:
         return True

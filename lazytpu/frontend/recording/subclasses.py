@@ -11,16 +11,6 @@ from typing import Any
 from lazytpu.frontend.observed import is_overriding, plain
 
 
-class Overridden(Exception):
-    """Raised when an argument must be replaced by a plain alias before its op is recorded. Users never see it."""
-
-
-def check_subclasses(args: Sequence[Any]) -> None:
-    """Raise Overridden when the class of an argument overrides attributes that kernels read."""
-    if has_overriding(args):
-        raise Overridden
-
-
 def has_overriding(args: Sequence[Any]) -> bool:
     """Return whether the class of an argument, or of a list's element, overrides attributes that kernels read."""
     return any(has_overriding(arg) if type(arg) in (list, tuple) else is_overriding(arg) for arg in args)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from lazytpu.runtime.cache import peers
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
@@ -57,6 +58,36 @@ class Traffic:
 
 
 TRAFFIC = Traffic()
+
+
+class Programs(WeakValueDictionary[str, Program]):
+    """The programs that this process still uses, by key. Threads that want the same one have it made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._making: dict[str, threading.Lock] = {}
+
+    def recall(self, key: str) -> Program | None:
+        """The program of that key from memory or disk."""
+        program = self.get(key) or load(key)
+        if program is not None:
+            self[key] = program
+        return program
+
+    def of(self, module: ir.Module, make: Callable[[str], Program]) -> Program:
+        """The program of a module. `make` obtains one that is not in memory, by its key; where that fails, the next
+        thread that waits for it tries."""
+        key = program_key(module)
+        program = self.get(key)
+        if program is None:
+            with self._making.setdefault(key, threading.Lock()):
+                try:
+                    program = self.get(key)  # another thread may just be done
+                    if program is None:
+                        program = self[key] = make(key)
+                finally:
+                    self._making.pop(key, None)
+        return program
 
 
 def program_key(module: ir.Module) -> str:

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 import lazytpu
 from lazytpu.distributed.world import World
-from lazytpu.engine.cutting import promising
+from lazytpu.engine.cutting import deferral
 from lazytpu.frontend import activation
 from lazytpu.frontend.tensors import recorder
 from tests.distributed.cases.late_ranks import after, compiled, new_key, while_it_waits
@@ -41,7 +41,7 @@ def failures_are_raised_where_a_result_is_needed() -> list[str]:
             parameter.sub_(gradient[:4])
             loss = parameter * 1
             lazytpu.mark_step()
-            activation.engine().cutter.drain()  # it has failed
+            activation.engine().cutter.order.drain()  # it has failed
             with pytest.raises(RuntimeError) as raised:
                 need(parameter, loss, group)
             texts.append(str(raised.value))
@@ -108,7 +108,7 @@ def cuts_that_catch_up_fail_like_deferred_cuts() -> None:
         assert x.tolist() == [3.0] * 4
         if rank == 0:
             step(4, group)
-            patch.setattr(promising, "_can_wait", lambda program: False)
+            patch.setattr(deferral, "_can_wait", lambda program: False)
             with while_it_waits(lambda: store.set(name, "")), pytest.raises(RuntimeError, match="disagree"):
                 step(4, second)
         else:
@@ -123,7 +123,7 @@ def a_failure_is_raised_once() -> None:
     """A cut that was deferred at that time fails later, since the group is broken; this is not raised again."""
     rank, group = dist.get_rank(), dist.new_group([0, 1])
     both_cut, reported = threading.Event(), threading.Event()
-    fail = promising.PromisingCutter.failed
+    fail = deferral.Deferral.failed
     numbers = count()
 
     def late(self: Any, cut: Any, reason: Any) -> Any:
@@ -142,7 +142,7 @@ def a_failure_is_raised_once() -> None:
         lazytpu.mark_step()
         assert x.tolist() == [2.0] * 4
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(promising.PromisingCutter, "failed", late)
+            patch.setattr(deferral.Deferral, "failed", late)
             store, name = _get_default_store(), new_key()
             if rank == 0:
                 lost = [step(4), step(4)]
@@ -151,13 +151,13 @@ def a_failure_is_raised_once() -> None:
                 store.wait([name])
                 lost = [step(5), step(5)]
             both_cut.set()
-            cutter: Any = activation.engine().cutter
-            while not cutter.has_untold():
+            order: Any = activation.engine().cutter.order
+            while not order.has_untold():
                 time.sleep(0.01)
             with pytest.raises(RuntimeError, match="disagree"):
-                cutter.inflight.raise_first(cutter.inflight.errors)
+                order.inflight.raise_first(order.inflight.errors)
             reported.set()
-            cutter.drain()
+            order.drain()
         dist.barrier()
         for value in lost:
             with pytest.raises(RuntimeError, match="disagree"):
@@ -230,10 +230,10 @@ def results_launched_ahead_are_not_lost() -> None:
 def failures_before_a_launch_begins_are_raised() -> None:
     x = torch.full((4,), 3.0).to("tpu")
     lost = x * 2
-    cutter: Any = activation.engine().cutter
+    order: Any = activation.engine().cutter.order
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutter.traces, "ended", _no_room)
-        with pytest.raises(MemoryError), cutter.serving():
+        patch.setattr(order.cutter.traces, "ended", _no_room)
+        with pytest.raises(MemoryError), order.serving():
             recorder().cut()
     del lost
     with pytest.raises(MemoryError, match="no room"):

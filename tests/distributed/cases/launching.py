@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import lazytpu
 from lazytpu.distributed.world import World
-from lazytpu.engine.cutting import promising
+from lazytpu.engine.cutting import deferral
 from tests.distributed.cases.late_ranks import after, compiled, while_it_waits
 
 
@@ -101,7 +101,7 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         dist.all_reduce(x)
         if dist.get_rank() == 0:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(promising, "_can_wait", lambda program: False)
+                patch.setattr(deferral, "_can_wait", lambda program: False)
                 with while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
                     lazytpu.mark_step()
 

@@ -229,7 +229,7 @@ def test_hundreds_of_ops_are_not_compiled_while_their_program_is(gate: Gate, mon
 
     monkeypatch.setattr(choice, "SHORT", 0.0)
     engine = wiring.start()
-    monkeypatch.setattr(engine.cutter.stepwise, "unknown", lambda *_: Unknown(2000, 1.0))
+    monkeypatch.setattr(engine.cutter.chooser.stepwise, "unknown", lambda *_: Unknown(2000, 1.0))
     x = torch.rand(3, 107).to("tpu")
     lazytpu.sync()
     before = lazytpu.metrics()
@@ -247,8 +247,8 @@ def test_known_ops_cost_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> 
     engine = wiring.start()
     x = torch.rand(3, 109).to("tpu")
     lazytpu.sync()
-    unknown, asked = engine.cutter.stepwise.unknown, []
-    monkeypatch.setattr(engine.cutter.stepwise, "unknown", lambda *args: asked.append(args) or unknown(*args))
+    unknown, asked = engine.cutter.chooser.stepwise.unknown, []
+    monkeypatch.setattr(engine.cutter.chooser.stepwise, "unknown", lambda *args: asked.append(args) or unknown(*args))
     step(x).tolist()
     assert unknown(*asked[0]) == Unknown(0, 0.0)
     before = lazytpu.metrics()

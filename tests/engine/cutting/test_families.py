@@ -116,7 +116,7 @@ def test_an_index_out_of_range_is_told_with_its_line() -> None:
 @pytest.fixture
 def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process in which nothing ran on the host."""
-    runner = wiring.start().cutter.on_host
+    runner = wiring.start().cutter.chooser.on_host
     monkeypatch.setattr(runner, "log", HostLog())
     monkeypatch.setattr(runner, "families", families.Families())
     monkeypatch.setattr(runner, "_told", False)

@@ -9,14 +9,14 @@ import pytest
 
 from lazytpu.engine.cutting.launcher import MOST, PATIENCE, Launcher
 from lazytpu.runtime.buffers.buffer import Buffer
-from lazytpu.runtime.buffers.promised import PromisedBuffer
+from lazytpu.runtime.buffers.deferred import DeferredBuffer
 
 
 class Cut:
-    def __init__(self, run: Callable[[], object], awaited: bool = True, promised: PromisedBuffer | None = None):
+    def __init__(self, run: Callable[[], object], awaited: bool = True, deferred: DeferredBuffer | None = None):
         self.run_ = run
         self.awaited = awaited
-        self.promised = promised
+        self.deferred = deferred
 
     def run(self) -> None:
         self.run_()
@@ -27,10 +27,10 @@ class Cut:
     def is_awaited(self) -> bool:
         return self.awaited
 
-    def makes(self, buffer: PromisedBuffer) -> bool:
-        return buffer is self.promised
+    def makes(self, buffer: DeferredBuffer) -> bool:
+        return buffer is self.deferred
 
-    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+    def launch_ahead(self, buffer: DeferredBuffer, before: Callable[[DeferredBuffer], None]) -> None:
         buffer.keep(Buffer(None, 0))
 
 
@@ -86,9 +86,9 @@ def test_a_value_is_launched_ahead_while_its_thread_waits_for_others(launcher: L
         with launcher.away():
             assert go_on.wait(30)
 
-    buffer = PromisedBuffer(launcher)
+    buffer = DeferredBuffer(launcher)
     launcher.put(Cut(wait))
-    launcher.put(Cut(lambda: None, promised=buffer))
+    launcher.put(Cut(lambda: None, deferred=buffer))
     reading = threading.Thread(target=launcher.wait_for, args=(buffer,))
     reading.start()
     reading.join(3 * PATIENCE)
@@ -112,7 +112,7 @@ def test_what_waits_when_it_is_closed_is_not_launched():
     assert launched == ["first"]
     launcher.drain()
     with pytest.raises(RuntimeError, match="was not launched"):
-        _ = PromisedBuffer(launcher).array
+        _ = DeferredBuffer(launcher).array
 
 
 def test_one_that_has_launched_nothing_is_closed():

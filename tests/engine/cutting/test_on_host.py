@@ -116,7 +116,7 @@ def test_a_process_with_a_model_does_more_than_try_out_ops(monkeypatch: pytest.M
     x = torch.rand(5).to("tpu")
     model = copy.deepcopy(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))))
     monkeypatch.setattr(on_host, "BESIDE", 4 * 8)
-    monkeypatch.setattr(wiring.start().cutter.on_host, "largest", 0)
+    monkeypatch.setattr(wiring.start().cutter.chooser.on_host, "largest", 0)
     assert counted(lambda: x + 1)[1] == 0
     model.to("tpu")
     assert counted(lambda: x - 1)[1] == 1

@@ -54,7 +54,7 @@ def test_most_records_of_a_step_are_derived(monkeypatch: pytest.MonkeyPatch) -> 
         assert given == described_as(attended(x)), size
         records = state.records()
         assert agrees(INFERENCE, records, range(len(records))), size
-    assert state.grown and len(records) > 20
+    assert state.sizes.grown and len(records) > 20
     assert asked and max(asked) < len(records) / 2
 
 

@@ -81,7 +81,7 @@ def test_it_is_what_torch_infers(name: str) -> None:
         given, state = recorded(run, torch.ones(size, 4))
         assert given == described_as(run(torch.ones(size, 4))), size
         assert INFERENCE.agrees(state.records(), range(len(state.records()))), size
-        made += state.grown
+        made += state.sizes.grown
     assert made >= {"by modulus": 0, "at most 12": 0, "a spectrum": 0, "pairs": 0}.get(name, 4), "most are made"
 
 
@@ -111,7 +111,7 @@ def test_a_size_that_comes_later_in_the_trace() -> None:
         x, y = torch.ones(n, 4).to("tpu"), torch.ones(4, m).to("tpu")
         lazytpu.mark_step()
         z = (x * 3) @ (y + 5)
-        made.append(recorder().state.grown)
+        made.append(recorder().state.sizes.grown)
         assert tuple(z.shape) == (n, m)
         assert z.sum().item() == n * m * 4 * 18
     assert made == [False, False, False, True, True, True]
@@ -138,7 +138,7 @@ def test_behind_what_a_read_left() -> None:
         total, kept = cache.amax(), cache * 2
         assert total.item() == step
         cache = kept / 2
-        made.append(recorder().state.grown)
+        made.append(recorder().state.sizes.grown)
     assert tuple(cache.shape) == (7, 10)
     assert made[-3:] == [True] * 3
 
@@ -191,7 +191,7 @@ def test_errors_name_the_line_of_the_trace() -> None:
     lazytpu.mark_step()
     elsewhere = functional.embedding(index, table)
     here = elsewhere_line()
-    assert not recorder().state.grown
+    assert not recorder().state.sizes.grown
     with pytest.raises(IndexError, match=rf"test_growth\.py:{here - 1}\b"):
         elsewhere.cpu()
     with pytest.raises(IndexError, match=rf"test_growth\.py:{looked_up.__code__.co_firstlineno + 3}\b"):
@@ -206,11 +206,11 @@ def elsewhere_line() -> int:
 def test_each_mode_has_its_own() -> None:
     for mode in ("fused", "lazy"):
         with lazytpu.mode(mode):
-            made = [recorded(lambda x: x.cos() - x, torch.ones(size, 3))[1].grown for size in (9, 11, 13, 12, 10)]
+            made = [recorded(lambda x: x.cos() - x, torch.ones(size, 3))[1].sizes.grown for size in (9, 11, 13, 12, 10)]
         assert made[-1], mode
 
 
 def test_off_makes_none() -> None:
     with lazytpu.options(buckets="off"):
         states = [recorded(lambda x: x.erfinv(), torch.ones(size, 4))[1] for size in (9, 11, 13, 12)]
-    assert not any(state.grown for state in states)
+    assert not any(state.sizes.grown for state in states)

@@ -271,9 +271,9 @@ def test_results_with_many_uses_take_bounded_memory() -> None:
         torch.testing.assert_close(results, [on_cpu(x) * float(i) for i in range(2, 40)])
         model(on_device)
         state = recorder().state
-        assert len(state.starts) <= STARTS
-        assert len(state.branches) <= STARTS
-        assert state.ends == BRANCH
+        assert len(state.marks.starts) <= STARTS
+        assert len(state.marks.branches) <= STARTS
+        assert state.marks.ends == BRANCH
         lazytpu.sync()
 
 

@@ -1,4 +1,4 @@
-"""A cut that waits to be launched: what it promised, and what becomes of that when it fails.
+"""A cut that waits to be launched: its deferred values, and what becomes of them when it fails.
 
 Until somebody is told of a failure, all that depends on the cut raises it. Whoever is told goes on from where the last
 cut that did not fail has left off: what was overwritten since then has its old contents again, as after a cut that
@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
+from lazytpu.engine.cutting.agreement import Turn
+from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.out_of_turn import part_for
-from lazytpu.engine.cutting.pieces import Turn
+from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.runtime.buffers.buffer import Buffer
-from lazytpu.runtime.buffers.promised import PromisedBuffer, failure_of, is_waiting
-from lazytpu.trace.extract import Extracted
+from lazytpu.runtime.buffers.deferred import DeferredBuffer, failure_of, is_waiting
+from lazytpu.trace.extract import Extracted, Slots, extract, operands
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import EMPTY, Value, again
 
 _telling = threading.Lock()
@@ -33,7 +34,7 @@ class LaunchFailure(DeviceError):
     """Why cuts failed: one, and those that depend on it. It is among the `errors` of the engine until it is told; cuts
     before number `until` of the `launcher`, which had been cut by then, are part of it all the same."""
 
-    __slots__ = ("_before", "_errors", "_launcher", "_promises", "reason", "until")
+    __slots__ = ("_before", "_errors", "_launcher", "_values", "reason", "until")
 
     def __init__(self, error: BaseException, run: int, errors: list[DeviceError], launcher: Launcher):
         super().__init__(error, run)
@@ -41,21 +42,21 @@ class LaunchFailure(DeviceError):
         self.until: float = inf
         self._launcher = launcher
         self._errors = errors
-        self._before: dict[PromisedBuffer, Any] = {}
-        self._promises: list[Promise] = []
+        self._before: dict[DeferredBuffer, Any] = {}
+        self._values: list[DeferredValue] = []
 
-    def add(self, promises: Sequence[Promise], before: Sequence[Any]) -> None:
+    def add(self, values: Sequence[DeferredValue], before: Sequence[Any]) -> None:
         """So many more results are lost. What they overwrote was in the buffers `before`, None for nothing."""
         with _telling:
-            for promise, old in zip(promises, before, strict=True):
+            for value, old in zip(values, before, strict=True):
                 if old is not None:
-                    self._before[promise.promised] = old
-                self._promises.append(promise)
-                promise.promised.fail(self)
+                    self._before[value.deferred] = old
+                self._values.append(value)
+                value.deferred.fail(self)
             if self.error is None:
                 self._give_back()
 
-    def before(self, buffer: PromisedBuffer) -> Any:
+    def before(self, buffer: DeferredBuffer) -> Any:
         """The buffer with what a lost one overwrote, or None."""
         return self._before.get(buffer)
 
@@ -75,81 +76,74 @@ class LaunchFailure(DeviceError):
 
     def _give_back(self) -> None:
         """What was overwritten has its old contents again."""
-        for promise in self._promises:
-            value, old = promise.value(), self._before.get(promise.promised)
-            if value is not None and value.buffer is promise.promised and old is not None:
+        for each in self._values:
+            value, old = each.value(), self._before.get(each.deferred)
+            if value is not None and value.buffer is each.deferred and old is not None:
                 value.buffer = old
                 if old is not EMPTY:
                     old.pins += 1  # other values may share it (R5)
-        self._promises.clear()
+        self._values.clear()
 
 
-class Promise:
+class DeferredValue:
     """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once; it is
     then among the `buffers` of the cut."""
 
-    __slots__ = ("buffers", "launcher", "layout", "promised", "slot", "value")
+    __slots__ = ("buffers", "deferred", "launcher", "slot", "value")
 
     def __init__(self, value: Value, slot: int, launcher: Launcher, buffers: dict[int, Any]):
         self.value = weakref.ref(value)
-        self.layout = value.layout
         self.slot = slot
         self.launcher = launcher
         self.buffers = buffers
-        self.promised = value.buffer = PromisedBuffer(launcher)
+        self.deferred = value.buffer = DeferredBuffer(launcher)
 
     @property
     def buffer(self) -> Any:
-        return None if is_waiting(self.promised) else self.promised
+        return None if is_waiting(self.deferred) else self.deferred
 
     @buffer.setter
     def buffer(self, made: Buffer) -> None:
-        if is_waiting(self.promised):
-            self.buffers[self.slot] = self.promised  # first: the script may overwrite it as soon as it is kept
-            self.promised.keep(made)
+        if is_waiting(self.deferred):
+            self.buffers[self.slot] = self.deferred  # first: the script may overwrite it as soon as it is kept
+            self.deferred.keep(made)
             self.launcher.notify()
         else:
             made.release()
 
 
-class Cutting(Protocol):
-    """Whose cuts these are."""
+class DeferredCut:
+    """A cut that waits: its `strategy` will give the live values their buffers. `buffers` are those of its inputs, and
+    of what was computed of it and is still needed, by slot. Its collectives have `turns`.
 
-    def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
-        """A cut has failed: the failure that it is part of."""
-        ...
-
-    def compute(self, trace: Trace, slot: int, part: Extracted, inputs: list[Any]) -> Buffer | None:
-        """Launch the part of a trace that computes a slot. None when that fails."""
-        ...
-
-
-class PromisedCut:
-    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers. `buffers` are
-    those of its inputs, and of what was computed of it and is still needed, by slot. Its collectives have `turns`."""
+    `failed` gives the failure that a cut is part of when it has failed. `compute` launches the part of a trace that
+    computes a slot, on the buffers by slot of its inputs, and gives None where that fails."""
 
     def __init__(
         self,
-        cutting: Cutting,
+        failed: Callable[[DeferredCut, Any], LaunchFailure],
+        compute: Callable[[Trace, int, Extracted, dict[int, Any]], Buffer | None],
         launcher: Launcher,
-        launch: Callable[[Trace, Any, dict[int, Any]], None],
-        plan: CutPlan,
-        trace: Trace,
-        held: Sequence[tuple[int, Value]],
+        strategy: Strategy,
+        cut: Cut,
         turns: Sequence[Turn] = (),
     ):
-        self.cutting = cutting
+        self.failed = failed
+        self.compute = compute
         self.launcher = launcher
-        self.launch = launch
-        self.plan = plan
-        self.buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        self.strategy = strategy
+        self.buffers = cut.inputs()
         # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
-        self.promises = [Promise(value, slot, launcher, self.buffers) for slot, value in held]
-        self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
+        self.values = [DeferredValue(value, slot, launcher, self.buffers) for slot, value in cut.held]
+        self.cut = cut.behind([(value.slot, value) for value in self.values], self.buffers)
         self.turns = turns
         self.number = launcher.count
-        self._only_in_turn: set[PromisedBuffer] = set()  # what could not be launched ahead
-        self.trace = Trace(trace.state, trace.epoch, trace.buffers, trace.numbers, [], trace.begun, trace.mode)
+        self._only_in_turn: set[DeferredBuffer] = set()  # what could not be launched ahead
+
+    @property
+    def trace(self) -> Trace:
+        """Its trace, without the values."""
+        return self.cut.trace
 
     def inputs(self) -> Sequence[Any]:
         """As `Launch` says."""
@@ -159,36 +153,38 @@ class PromisedCut:
         """As `Launch` says."""
         return all(turn.is_awaited() for turn in self.turns)
 
-    def makes(self, buffer: PromisedBuffer) -> bool:
+    def makes(self, buffer: DeferredBuffer) -> bool:
         """As `Launch` says."""
-        return any(promise.promised is buffer for promise in self.promises)
+        return any(value.deferred is buffer for value in self.values)
 
-    def launch_ahead(self, buffer: PromisedBuffer, before: Callable[[PromisedBuffer], None]) -> None:
+    def launch_ahead(self, buffer: DeferredBuffer, before: Callable[[DeferredBuffer], None]) -> None:
         """As `Launch` says."""
-        promise = next(each for each in self.promises if each.promised is buffer)
+        value = next(each for each in self.values if each.deferred is buffer)
         if buffer in self._only_in_turn:
             return
-        part = part_for(self.plan, self.trace.state.records(), promise.slot, self.buffers)
+        part = _part_for(self.cut.plan, self.trace.state.records(), value.slot, self.buffers)
         if part is None:
             return
-        inputs = [self.buffers[slot] for slot in part.inputs]
-        for each in inputs:
+        inputs = {slot: self.buffers[slot] for slot in part.inputs}
+        for each in inputs.values():
             if is_waiting(each):
                 before(each)
-        if any(is_waiting(each) or each.gone() for each in inputs):
+        if any(is_waiting(each) or each.gone() for each in inputs.values()):
             return
-        made = self.cutting.compute(self.trace, promise.slot, part, inputs)
+        made = self.compute(self.trace, value.slot, part, inputs)
         if made is None:
             self._only_in_turn.add(buffer)
         else:
-            promise.buffer = made
+            value.buffer = made
 
     def run(self) -> None:
         """As `Launch` says."""
         try:
             reason = lost_input(self.trace.buffers)
             if reason is None:
-                self.launch(self.trace, self.held, self.buffers)
+                following: Strategy | None = self.strategy
+                while following is not None:
+                    following = following.run(self.cut)
                 return
         except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
             reason = error
@@ -196,11 +192,11 @@ class PromisedCut:
 
     def _fail(self, reason: Any) -> None:
         """What is not computed yet never is: for that `reason`, an error or the LaunchFailure of an input."""
-        failure = self.cutting.failed(self, reason)
+        failure = self.failed(self, reason)
         contents, predecessors = before_trace(self.trace)
-        lost = [promise for promise in self.promises if promise.buffer is None]
-        failure.add(lost, [_there(contents.get(root_of(promise.slot, predecessors))) for promise in lost])
-        self.buffers.clear()  # the failure holds the promises
+        lost = [value for value in self.values if value.buffer is None]
+        failure.add(lost, [_there(contents.get(root_of(value.slot, predecessors))) for value in lost])
+        self.buffers.clear()  # the failure holds the values
         self.launcher.notify()
 
     def explained(self, error: BaseException, full: Callable[[Any], BaseException]) -> BaseException:
@@ -209,7 +205,7 @@ class PromisedCut:
         taken = [buffer for buffer in self.trace.buffers if buffer.taken()]
         for buffer in taken:
             buffer.release()
-        lost = any(promise.buffer is None for promise in self.promises)
+        lost = any(value.buffer is None for value in self.values)
         try:
             explained = again(explain(error, self.trace.state, lost, len(taken), full))
         except Exception as another:  # noqa: BLE001  (a report of memory, say, of what the script is just changing)
@@ -221,20 +217,42 @@ class PromisedCut:
         return explained
 
 
+def _part_for(plan: CutPlan, records: Sequence[Record], slot: int, there: Container[int]) -> Extracted | None:
+    """The part of a trace that computes a slot, when other slots are `there`. None if that takes a collective."""
+    known = Slots(records)
+    needed: set[int] = set()
+    pending = [slot]
+    while pending:
+        at = pending.pop()
+        maker = None if at in there else known.makers.get(at)
+        if maker is None or maker in needed:
+            continue
+        record = records[maker]
+        if record.collective:
+            return None
+        needed.add(maker)
+        pending.extend([each.slot for argument in record.arguments.values() for each in operands(argument)])
+    chosen = tuple(sorted(needed))
+    if chosen not in plan.ahead:  # the state of a part has its program
+        plan.ahead[chosen] = extract(records, chosen, known)
+    return plan.ahead[chosen]
+
+
 def lost_input(buffers: Sequence[Any]) -> Any:
     """The LaunchFailure of the first of some buffers that has one, or None."""
     return next((failure for buffer in buffers if (failure := failure_of(buffer)) is not None), None)
 
 
 def _there(old: Any) -> Any:
-    """The buffer with the contents of `old`, of which only what a failed cut promised may be gone; None if it is."""
+    """The buffer with the contents of `old`. Where that is a deferred one that failed, what it overwrote; None if that
+    is gone."""
     while (failure := failure_of(old)) is not None:
         old = failure.before(old)
     return None if old is None or (old is not EMPTY and old.gone()) else old
 
 
 def with_old_contents(buffers: list[Any]) -> None:
-    """In place of what failed cuts have promised to a trace that is given up: what was there before them."""
+    """Give a trace that is given up what was there before failed cuts, in place of their deferred values."""
     for i, buffer in enumerate(buffers):
         if failure_of(buffer) is not None:
             buffers[i] = old = _there(buffer)

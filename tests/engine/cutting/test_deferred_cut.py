@@ -1,19 +1,21 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
+from lazytpu.engine.cutting.cut import Cut
+from lazytpu.engine.cutting.deferred_cut import DeferredCut
 from lazytpu.engine.cutting.launcher import Launcher
-from lazytpu.engine.cutting.promises import PromisedCut
+from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.runtime.errors import RunError
+from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 
 
 def test_an_error_is_told_though_its_report_fails():
     """The report walks what the script is just changing, on another thread: without the error all would wait."""
-    trace: Any = SimpleNamespace(state=None, epoch=0, buffers=[], numbers=[], begun=0.0, mode="lazy")
-    cutting: Any = None
-    cut = PromisedCut(cutting, Launcher(), lambda trace, held, buffers: None, CutPlan((), ()), trace, [])
+    nothing: Any = None
+    trace = Trace(nothing, 0, [], [], [], 0.0)
+    cut = DeferredCut(nothing, nothing, Launcher(), Strategy(), Cut(CutPlan((), ()), trace, [], (), ()))
 
     def report(error: Any) -> BaseException:
         raise RuntimeError("dictionary changed size during iteration")

@@ -16,7 +16,7 @@ _ERROR: Any = Buffer.__dict__["error"]
 class Waiting(Protocol):
     """The launcher of the program."""
 
-    def wait_for(self, buffer: PromisedBuffer) -> None:
+    def wait_for(self, buffer: DeferredBuffer) -> None:
         """Wait until a buffer is kept or failed."""
         ...
 
@@ -29,7 +29,7 @@ class Failure(Protocol):
         ...
 
 
-class PromisedBuffer(Buffer):
+class DeferredBuffer(Buffer):
     """A buffer whose `array` and `outcome` block until the program that computes it is launched. `keep` turns it into a
     plain `Buffer`. After `fail`, both are None and `error` gives the reason.
 
@@ -89,7 +89,7 @@ class PromisedBuffer(Buffer):
         return None if failure is None else failure.told()
 
 
-def _wait(buffer: PromisedBuffer) -> None:
+def _wait(buffer: DeferredBuffer) -> None:
     """Wait until a buffer is kept or failed. A function, since the buffer's class may change between a property's
     look-up and this call."""
     waiting = _ERROR.__get__(buffer)
@@ -104,5 +104,5 @@ def is_waiting(buffer: Buffer) -> bool:
 
 def failure_of(buffer: Any) -> Any:
     """Return the `Failure` of a deferred buffer, or None, without marking it as seen by the user."""
-    failure = _ERROR.__get__(buffer) if type(buffer) is PromisedBuffer else None
+    failure = _ERROR.__get__(buffer) if type(buffer) is DeferredBuffer else None
     return None if type(failure) is tuple else failure
