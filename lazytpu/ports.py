@@ -151,9 +151,17 @@ class EnginePort(Protocol):
         """Names of the ops that have a rule of their own."""
 
     @abstractmethod
-    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
-        """The digest of a subtrace with sizes that it counts, made one for all of these: `function` gives it at some
-        counts, and the last results are the counts. Raises ValueError, with the reason, where there is none."""
+    def counted(
+        self,
+        bounds: Mapping[str, int],
+        function: Subtrace,
+        symbolic: Sequence[Record],
+        check: Callable[[Mapping[str, int]], None],
+    ) -> str:
+        """The digest of a subtrace with sizes that it counts, made one for all counts up to these `bounds`, at which it
+        is `function`. `symbolic` are its records, with the form of each number that depends on a count. The last
+        results are the counts. `check` raises what torch raises at some counts. Raises ValueError, with the reason,
+        where no such subtrace exists."""
 
     @abstractmethod
     def untunable(self) -> str | None:

@@ -8,9 +8,9 @@ value, or computes on another device, is not one record: `NotOneRecord`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeGuard
 
 import torch
@@ -18,6 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from lazytpu.dynamo.count_expressions import CountExpressions, of_tensors
 from lazytpu.dynamo.expressions import Expressions
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.dynamo.placeholders import CaptureRecorder, Given, NewConstants, NotOneRecord, Placeholder
@@ -61,7 +62,10 @@ def capture(
         before = [value_of(t) if _is_on_device(t) else None for t in stand_ins]
         first = len(args) - len(constants)
         known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
-        expressions = Expressions(graph, inner, stand_ins) if symbolic else None
+        expressions = None
+        if symbolic:
+            kind = Expressions if counts is None else partial(CountExpressions, counts=counts)
+            expressions = kind(graph, inner, stand_ins)
         run = _Run(graph, known, inner, backward, counts, expressions)
         results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]
@@ -148,24 +152,35 @@ class _Run(GraphRun):
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         given = [] if self.expressions is None else self.expressions.given(n, self.env)
         result = super().run_node(n)
+        if self.counts is not None and self.counts.asked and n.meta.get("unbacked_bindings"):
+            self._count(n, self.counts)
         if self.expressions is not None:
             self.expressions.ran(n, given, result)
-        if self.counts is not None and self.counts.latest >= 0:
-            if n.meta.get("unbacked_bindings"):
-                total = self.counts.totals[self.counts.latest]
-                self.counted |= dict.fromkeys(_symbols(n.meta.get("val")), total)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
         return result
+
+    def _count(self, n: fx.Node, counts: Counts) -> None:
+        """Let the symbol that a node begins be the count that it asked for."""
+        symbols = [name for name in _symbols(n.meta.get("val")) if name not in self.counted]
+        if len(set(symbols)) > 1:
+            raise NotOneRecord(f"{n.target} counts twice")
+        for name in symbols:
+            self.counted[name] = counts.totals[counts.asked[-1]]
+            if isinstance(self.expressions, CountExpressions):
+                self.expressions.count(name, counts.asked[-1])
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
         """As torch's. A number that is counted is a tensor where an op takes one."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         if not self.counted or not isinstance(n.target, OpOverload):
             return args, kwargs
-        parameters = _of_tensors(n.target)._schema.arguments
+        parameters = of_tensors(n.target)._schema.arguments
         given = zip(n.args, args, parameters, strict=False)
-        return tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given]), kwargs
+        args = tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given])
+        if isinstance(self.expressions, CountExpressions):
+            self.expressions.computed()
+        return args, kwargs
 
     def _number(self, node: Any, argument: Any, kind: Any) -> Any:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
@@ -177,7 +192,7 @@ class _Run(GraphRun):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = len(self.inner.numbers)
         if self.counted and isinstance(target, OpOverload) and any(isinstance(a, torch.Tensor) for a in args[1:]):
-            target = _of_tensors(target)
+            target = of_tensors(target)
         result = super().call_function(target, args, kwargs)
         taken = {argument for number, argument in self.inner.given.items() if number >= before}
         if any(isinstance(v, Given) and v.index not in taken for v in pytree.tree_leaves((args, kwargs))):
@@ -213,22 +228,24 @@ def _symbols(value: Any) -> list[Any]:
     return [size for size in sizes if size.is_Symbol]
 
 
-def _of_tensors(op: OpOverload) -> OpOverload:
-    """The overload of an op that takes a 0-d tensor where this one takes a number."""
-    packet = op.overloadpacket
-    return packet.Tensor if op._overloadname == "Scalar" and "Tensor" in packet.overloads() else op
-
-
 def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
-    """A size as the device computes it, or an integer; None if it is neither a sum nor a product of what it counts."""
+    """A size as the device computes it, or an integer; None if it is no sum, product or maximum of what it counts."""
     if size.is_Integer:
         return int(size)
     if size.is_Symbol:
         return counted.get(size)
     parts = [_total(part, counted) for part in size.args]
-    if not (size.is_Add or size.is_Mul) or any(part is None for part in parts):
+    compute = _TOTALS.get(type(size).__name__)
+    if compute is None or any(part is None for part in parts):
         return None
-    return reduce(operator.add if size.is_Add else operator.mul, parts)
+    return reduce(compute, parts)
+
+
+_TOTALS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Max": lambda one, other: one.clamp(min=other) if isinstance(one, torch.Tensor) else other.clamp(min=one),
+}
 
 
 def _check_ops(graph: fx.GraphModule) -> None:

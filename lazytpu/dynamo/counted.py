@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from lazytpu.dynamo.count_expressions import NAMES
 from lazytpu.dynamo.placeholders import NotOneRecord, Placeholder
 from lazytpu.dynamo.results import Capture, Fresh, Input, Static
 from lazytpu.frontend import activation
@@ -28,8 +29,6 @@ from lazytpu.trace.value import resident, row_major
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("counted(Tensor[] inputs, str body) -> Tensor[]")
 OPS: Any = torch.ops.lazytpu
-NAMES = ("n", "m", "k")
-"The counts of a graph; of more there is no such function."
 
 
 @override("lazytpu.counted.default")
@@ -43,8 +42,8 @@ def has_counts(graph: fx.GraphModule) -> bool:
     return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
 
 
-Capturing = Callable[[list[Any], Counts], Capture]
-"Captures the graph for arguments, at assumed counts."
+Capturing = Callable[[list[Any], Counts, bool], Capture]
+"Captures the graph for arguments at assumed counts, with or without the expressions of its numbers."
 
 
 def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) -> fx.GraphModule:
@@ -55,7 +54,7 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
         counts = Counts(assumed)
         with counting(counts):
-            return capturing(list(own), counts), counts
+            return capturing(list(own), counts, not assumed), counts
 
     if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
         raise NotOneRecord("it says more of a count than that there are so many elements")
@@ -67,14 +66,15 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
 
-    def function(sizes: Mapping[str, int]) -> Subtrace:
-        found, again = captured(dict(enumerate(sizes.values())))
-        if len(again.bounds) != len(names) or _kinds(found) != _kinds(bound):
-            raise ValueError("it is another graph at other counts")
-        return _subtrace(found, own, tensors)
+    def check(sizes: Mapping[str, int]) -> None:
+        captured(dict(enumerate(sizes.values())))
 
+    function = _subtrace(bound, own, tensors)
+    assert bound.expressed is not None
     try:
-        body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), function)
+        body = activation.engine().counted(
+            dict(zip(names, counts.bounds, strict=True)), function, bound.expressed.records, check
+        )
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
     return _calling(graph, bound, body, len(args), tensors, len(names))
@@ -119,16 +119,6 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     kind = layout(tensor.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
     return wrap(resident(kind, Placeholder()))
-
-
-COPIES = frozenset((torch.ops.aten.copy_.default, torch.ops.aten.clone.default))
-"Ops that are not recorded where there is nothing to copy."
-
-
-def _kinds(captured: Capture) -> Any:
-    """What is the same at all counts."""
-    results = [result if isinstance(result, Static | Input) else type(result) for result in captured.results]
-    return [record.op for record in captured.records if record.op not in COPIES], captured.numbers, results
 
 
 def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) -> Subtrace:

@@ -140,8 +140,8 @@ class CompiledGraph:
         if not self.counts or options.buckets == "off" or torch.are_deterministic_algorithms_enabled():
             return capture(self.graph, args, self.constants, self.states, backward, symbolic=symbolic)
 
-        def capturing(others: list[Any], counts: Counts) -> Capture:
-            return capture(self.graph, others, self.constants, self.states, backward, counts)
+        def capturing(others: list[Any], counts: Counts, symbolic: bool) -> Capture:
+            return capture(self.graph, others, self.constants, self.states, backward, counts, symbolic)
 
         return capture(counted(self.graph, args, capturing), args, {}, (), backward)
 

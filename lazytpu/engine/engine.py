@@ -127,13 +127,19 @@ class Engine(EnginePort):
     def rules(self) -> Collection[str]:
         return registry.facts().keys()
 
-    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
+    def counted(
+        self,
+        bounds: Mapping[str, int],
+        function: Subtrace,
+        symbolic: Sequence[Record],
+        check: Callable[[Mapping[str, int]], None],
+    ) -> str:
         from lazytpu.engine.sizes.counted import counted  # which imports rules: only where a graph is captured
 
         refused = "looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()"
         with LookingFor("a program of all counts"):
             try:
-                return counted(bounds, function)
+                return counted(bounds, function, symbolic, check)
             except OneSize as error:
                 refused = str(error)
         raise ValueError(refused)
