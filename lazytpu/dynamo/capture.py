@@ -161,14 +161,18 @@ class _Run(GraphRun):
         return result
 
     def _count(self, n: fx.Node, counts: Counts) -> None:
-        """Let the symbol that a node begins be the count that it asked for."""
-        symbols = [name for name in _symbols(n.meta.get("val")) if name not in self.counted]
-        if len(set(symbols)) > 1:
-            raise NotOneRecord(f"{n.target} counts twice")
-        for name in symbols:
-            self.counted[name] = counts.totals[counts.asked[-1]]
+        """Let the symbol of a node's size be the count that the node asked for last. Raises NotOneRecord where torch has
+        put something else in its place, as a size that it has to equal."""
+        number = counts.asked[-1]
+        total = counts.totals[number]
+        symbols = set(_symbols(n.meta.get("val")))
+        new = symbols - self.counted.keys()
+        if len(new) > 1 or not (new or any(self.counted[name] is total for name in symbols)):
+            raise NotOneRecord(f"{n.target} counts what has to be another size")
+        for name in new:
+            self.counted[name] = total
             if isinstance(self.expressions, CountExpressions):
-                self.expressions.count(name, counts.asked[-1])
+                self.expressions.count(name, number)
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
         """As torch's. A number that is counted is a tensor where an op takes one."""
