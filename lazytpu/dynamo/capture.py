@@ -161,8 +161,8 @@ class _Run(GraphRun):
         return result
 
     def _count(self, n: fx.Node, counts: Counts) -> None:
-        """Let the symbol of a node's size be the count that the node asked for last. Raises NotOneRecord where torch has
-        put something else in its place, as a size that it has to equal."""
+        """Let the symbol of a node's size be the count that the node asked for last. Raises NotOneRecord where torch put
+        another size in its place, which it has to equal."""
         number = counts.asked[-1]
         total = counts.totals[number]
         symbols = set(_symbols(n.meta.get("val")))

@@ -37,9 +37,7 @@ NAMES = ("n", "m", "k")
 "The names of a graph's counts; a graph with more of them is recorded op by op."
 aten = torch.ops.aten
 NONZERO = "lazytpu.nonzero.default"
-HELPERS = frozenset(
-    ("aten.ne.Scalar", "aten.sum.default", "aten.clone.default", "aten.index_select.default", NONZERO)
-)
+HELPERS = frozenset(("aten.ne.Scalar", "aten.sum.default", "aten.clone.default", "aten.index_select.default", NONZERO))
 MASKED = {
     aten.nonzero.default: NONZERO,
     aten.masked_select.default: "aten.index_select.default",
