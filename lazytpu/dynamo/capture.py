@@ -161,7 +161,7 @@ class _Run(GraphRun):
         return result
 
     def _count(self, n: fx.Node, counts: Counts) -> None:
-        """Let the symbol of a node's size be the count that the node asked for last. Raises NotOneRecord where torch put
+        """Let the symbol of a size of a node be the count that it asked for last. Raises NotOneRecord where torch put
         another size in its place, which it has to equal."""
         number = counts.asked[-1]
         total = counts.totals[number]
