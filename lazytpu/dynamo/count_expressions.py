@@ -14,7 +14,7 @@ torch's factor `Max(1, count)` of a stride is `count`. No other number may be a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from lazytpu.dynamo.counted_part import is_counted, numbers_of
 from lazytpu.dynamo.expressions import Expressions, Taken, arguments_of
 from lazytpu.dynamo.placeholders import CaptureRecorder, NotOneRecord
 from lazytpu.dynamo.results import Expressed
@@ -57,11 +58,7 @@ class CountExpressions(Expressions):
         super().__init__(graph, inner, args)
         self._counts, self._found = counts, 0
         self._slots: dict[int, Layout] = {}
-        self._known = {name: number_at_bound(size) for name, size in self._known.items()}
-        for node, arg in zip(graph.graph.find_nodes(op="placeholder"), args, strict=False):
-            size = node.meta.get("val")
-            if isinstance(size, torch.SymInt) and type(arg) is int:
-                self._known[size.node.expr] = arg
+        self._known = dict(counts.sizes)
         self._constants = frozenset(self._known)
         self.derivation.symbols.clear()
 
@@ -107,8 +104,7 @@ class CountExpressions(Expressions):
 
     def _varies(self, node: fx.Node) -> bool:
         """Whether sizes of a node, or of its arguments, depend on counts."""
-        values = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
-        return any(not number.node.expr.free_symbols <= self._constants for number in _symbolic(values))
+        return is_counted(node, self._constants)
 
     def _check_view(self, node: fx.Node) -> None:
         """Raise NotOneRecord unless a node that records nothing has a view of its argument as its result."""
@@ -212,6 +208,10 @@ class CountExpressions(Expressions):
             return str([self._spell(each) for each in cast("tuple[Any, ...]", numbers)])
         return str(self.derivation.form_of(numbers)) if isinstance(numbers, int | Size) else str(numbers)
 
+    def _view(self, taken: Taken) -> tuple[Any, ...]:
+        # An argument covers a storage of its own, whatever it is a view of elsewhere.
+        return taken.view if taken.node.op == "placeholder" else super()._view(taken)
+
     def _argument(self, value: Any, argument: Any, given: Sequence[Taken]) -> Any:
         if isinstance(value, Operand):
             return self._operand(value, argument, given)
@@ -272,20 +272,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
-def _numbers_of(tensor: torch.Tensor) -> list[Any]:
-    """The numbers that say which elements of its storage a tensor has."""
-    return [*tensor.shape, *tensor.stride(), tensor.storage_offset()] if tensor.layout is torch.strided else []
-
-
-def _symbolic(values: Sequence[Any]) -> Iterator[torch.SymInt]:
-    """The numbers of some values that have expressions."""
-    leaves = pytree.tree_leaves(values)
-    numbers = [*leaves, *[number for each in _tensors(leaves) for number in _numbers_of(each)]]
-    yield from (number for number in numbers if isinstance(number, torch.SymInt))
-
-
 def _spelled(tensor: torch.Tensor) -> list[str]:
-    return [str(number) for number in _numbers_of(tensor)]
+    return [str(number) for number in numbers_of(tensor)]
 
 
 def _is_size(number: Any) -> bool:

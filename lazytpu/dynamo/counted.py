@@ -16,8 +16,9 @@ import torch
 from torch import fx
 
 from lazytpu.dynamo.count_expressions import NAMES
+from lazytpu.dynamo.counted_part import calling, counted_part, known_sizes
 from lazytpu.dynamo.placeholders import NotOneRecord, Placeholder
-from lazytpu.dynamo.results import Capture, Fresh, Input, Static
+from lazytpu.dynamo.results import Capture, Fresh, Input, Result, Static
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops.counts import Counts, counting
@@ -42,19 +43,21 @@ def has_counts(graph: fx.GraphModule) -> bool:
     return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
 
 
-Capturing = Callable[[list[Any], Counts, bool], Capture]
-"Captures the graph for arguments at assumed counts, with or without the expressions of its numbers."
+Capturing = Callable[[fx.GraphModule, list[Any], Counts, bool], Capture]
+"Captures a graph for arguments at assumed counts, with or without the expressions of its numbers."
 
 
 def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) -> fx.GraphModule:
-    """A graph of the same arguments that counts on the device. Raises NotOneRecord where there is none."""
-    tensors = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.device.type == "tpu"]
-    own = [_alone(arg) if i in tensors else arg for i, arg in enumerate(args)]
+    """A graph of the same arguments in which one op counts on the device. Raises NotOneRecord where there is none."""
+    sizes = known_sizes(graph, args)
+    part = counted_part(graph, frozenset(sizes))
+    own = [_stand_in(node, sizes) for node in part.inputs]
+    tensors = [i for i, arg in enumerate(own) if isinstance(arg, torch.Tensor)]
 
     def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
-        counts = Counts(assumed)
+        counts = Counts(assumed, sizes)
         with counting(counts):
-            return capturing(list(own), counts, not assumed), counts
+            return capturing(part.module, list(own), counts, not assumed), counts
 
     if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
         raise NotOneRecord("it says more of a count than that there are so many elements")
@@ -77,7 +80,8 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         )
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
-    return _calling(graph, bound, body, len(args), tensors, len(names))
+    results = bound.results[: len(bound.results) - len(names)]
+    return calling(graph, part, lambda new, inputs: _call(new, inputs, body, tensors, bound, results))
 
 
 FEW = 2
@@ -114,10 +118,21 @@ def _is_seen(said: Any) -> bool:
     return said.func.__name__ != "Equality" and all(bool(said.xreplace(at)) for at in beside)
 
 
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape that covers a storage of its own, of which nobody knows what is in it."""
-    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-    kind = layout(tensor.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
+def _stand_in(node: fx.Node, sizes: Mapping[Any, int]) -> Any:
+    """An argument of the part: a number, or a tensor that covers a storage of its own, of which nobody knows what is in
+    it."""
+
+    def number(size: Any) -> int:
+        found = size.node.expr.xreplace(sizes) if isinstance(size, torch.SymInt) else size
+        return int(found)
+
+    value = node.meta.get("val")
+    if isinstance(value, int | torch.SymInt):
+        return number(value)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type != "tpu":
+        raise NotOneRecord("it counts, and takes what is no tensor of the device")
+    shape, stride = tuple(map(number, value.shape)), tuple(map(number, value.stride()))
+    kind = layout(value.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
     return wrap(resident(kind, Placeholder()))
 
 
@@ -136,35 +151,33 @@ def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) ->
     return Subtrace(arguments, captured.records, inputs, captured.numbers, 0, results, outs)
 
 
-def _calling(
-    graph: fx.GraphModule, captured: Capture, body: str, count: int, tensors: Sequence[int], totals: int
-) -> fx.GraphModule:
-    """The graph that calls the function `body`, and returns what `captured` does but for its counts."""
-    made = fx.Graph()
-    arguments = [made.placeholder(f"x{i}") for i in range(count)]
-    call = made.call_function(OPS.counted.default, ([arguments[i] for i in tensors], body))
-    lines = [n.meta for n in graph.graph.nodes if n.meta.get("unbacked_bindings")]
-    results: list[Any] = []
-    made_results = 0
-    for result in captured.results[: len(captured.results) - totals]:
+def _call(
+    new: fx.Graph,
+    inputs: list[fx.Node],
+    body: str,
+    tensors: Sequence[int],
+    captured: Capture,
+    results: Sequence[Result],
+) -> list[Any]:
+    """The results of a call of the function `body` in a new graph."""
+    call = new.call_function(OPS.counted.default, ([inputs[i] for i in tensors], body))
+    values: list[Any] = []
+    fresh = 0
+    for result in results:
         match result:
             case Static(value):
-                results.append(value)
+                values.append(value)
             case Input(index, _):
-                results.append(arguments[index])
+                values.append(inputs[index])
             case Fresh(slot, view):
-                item = made.call_function(operator.getitem, (call, made_results))
-                made_results += 1
+                item = new.call_function(operator.getitem, (call, fresh))
+                fresh += 1
                 if view is not None:
                     size, stride, offset, dtype = view
                     if dtype is not captured.values[slot].dtype:
                         raise NotOneRecord("it counts, and returns a view of another dtype")
-                    item = made.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
-                results.append(item)
+                    item = new.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
+                values.append(item)
             case _:
                 raise NotOneRecord("it counts, and returns what is no tensor")
-    made.output(tuple(results))
-    for node in made.nodes:
-        if node.op == "call_function" and lines and "stack_trace" in lines[0]:
-            node.meta["stack_trace"] = lines[0]["stack_trace"]
-    return fx.GraphModule({}, made)
+    return values
