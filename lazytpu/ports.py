@@ -127,6 +127,12 @@ class Inference(Protocol):
         """Whether the user's program is now at the line of a record. One of a backward pass may be at any."""
 
 
+AtCounts = Callable[[Mapping[str, int]], tuple[Subtrace, Sequence[Record]]]
+"""A function where some counts are fixed and the others as great as they can be, and its records, with the form of each
+number that depends on the others. Raises the RuntimeError or IndexError of an op that refuses such a count, and
+ValueError where it is no such function."""
+
+
 class EnginePort(Protocol):
     """What the frontend calls. A recorder takes the methods about traces as callbacks."""
 
@@ -151,17 +157,9 @@ class EnginePort(Protocol):
         """Names of the ops that have a rule of their own."""
 
     @abstractmethod
-    def counted(
-        self,
-        bounds: Mapping[str, int],
-        function: Subtrace,
-        symbolic: Sequence[Record],
-        check: Callable[[Mapping[str, int]], None],
-    ) -> str:
-        """The digest of a subtrace with sizes that it counts, made one for all counts up to these `bounds`, at which it
-        is `function`. `symbolic` are its records, with the form of each number that depends on a count. The last
-        results are the counts. `check` raises what torch raises at some counts. Raises ValueError, with the reason,
-        where no such subtrace exists."""
+    def counted(self, bounds: Mapping[str, int], at: AtCounts) -> str:
+        """The digest of a subtrace with sizes that it counts on the device, for all counts up to these `bounds`. Its
+        last results are the counts. Raises ValueError, with the reason, where no such subtrace exists."""
 
     @abstractmethod
     def untunable(self) -> str | None:

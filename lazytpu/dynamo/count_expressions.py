@@ -59,7 +59,7 @@ class CountExpressions(Expressions):
         self._counts, self._found = counts, 0
         self._slots: dict[int, Layout] = {}
         self._known = dict(counts.sizes)
-        self._constants = frozenset(self._known)
+        self._constants = dict(counts.sizes)
         self.derivation.symbols.clear()
 
     def expressed(self) -> Expressed:
@@ -68,7 +68,9 @@ class CountExpressions(Expressions):
 
     def count(self, name: Any, number: int) -> None:
         """Let a symbol of Dynamo's be a count, by its number."""
-        self._known[name] = self._size_of(number)
+        self._known[name] = size = self._size_of(number)
+        if not _is_size(size):
+            self._constants[name] = size
 
     def computed(self) -> None:
         """Append the records that compute a number for the next node: sums and products of counts, 0-d tensors."""
@@ -95,7 +97,9 @@ class CountExpressions(Expressions):
             self._check_view(node)
 
     def _size_of(self, number: int) -> Any:
-        """A count as a size."""
+        """A count as a size; the number of one that is assumed."""
+        if number in self._counts.assumed:
+            return self._counts.assumed[number]
         if number >= len(NAMES):
             raise NotOneRecord(f"it has more than {len(NAMES)} counts")
         name, top = NAMES[number], self._counts.bounds[number]
@@ -119,6 +123,7 @@ class CountExpressions(Expressions):
 
     def _expressed(self, record: Record, node: fx.Node, made: Mapping[int, Layout], given: Sequence[Taken]) -> Record:
         self._admit(record)
+        self._found += str(record.op) == NONZERO
         if self._varies(node):
             ops = (node.target, of_tensors(node.target)) if isinstance(node.target, OpOverload) else ()
             if node.target is aten.as_strided.default:
@@ -141,8 +146,7 @@ class CountExpressions(Expressions):
             if isinstance(value, Operand):
                 taken[name] = self._operand(value, None, given)
             elif op == NONZERO:  # whose only number is the count
-                taken[name] = self._size_of(self._counts.asked[self._found])
-                self._found += 1
+                taken[name] = self._size_of(self._counts.asked[self._found - 1])
             elif op in HELPERS:
                 taken[name] = value
             elif op != own:
@@ -196,6 +200,8 @@ class CountExpressions(Expressions):
             return operand
         # The indices along one dimension, which are a row of their own in the result of `nonzero`.
         count = layout.shape[0]
+        if not _is_size(count):
+            raise NotOneRecord("it takes a view that no node has made")
         dim, dtype = here[2] // number_at_bound(count), layout.dtype
         row = (count,), (1,), count * dim, dtype
         if self._spell(layout.stride) != self._spell((1, count)) or _at_bound(row) != here:
@@ -238,11 +244,18 @@ class CountExpressions(Expressions):
         return found
 
     def _number(self, expected: Any, here: int) -> Any:
-        return self._form(_expression(expected), here)
+        return self._form(self._expression(expected), here)
 
     def _strides(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
-        strides = zip(map(_expression, expected), here, strict=True)
+        strides = zip(map(self._expression, expected), here, strict=True)
         return tuple([self._form(_without_least(stride), number) for stride, number in strides])
+
+    def _expression(self, number: Any) -> Any:
+        """The expression of a number of torch's; an int where it depends on no count."""
+        if not isinstance(number, torch.SymInt):
+            return number
+        expression = number.node.expr.xreplace(self._constants)
+        return int(expression) if isinstance(expression, int) or expression.is_Integer else expression
 
     def _form(self, expression: Any, here: int) -> Any:
         """The form of an expression that is the number `here` at the greatest counts."""
@@ -289,10 +302,6 @@ def _at_bound(view: tuple[Any, ...]) -> tuple[Any, ...]:
     """A view at the greatest counts."""
     size, stride, offset, dtype = view
     return tuple(map(number_at_bound, size)), tuple(map(number_at_bound, stride)), number_at_bound(offset), dtype
-
-
-def _expression(number: Any) -> Any:
-    return number.node.expr if isinstance(number, torch.SymInt) else number
 
 
 def _is_extreme(expression: Any) -> bool:

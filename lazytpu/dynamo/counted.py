@@ -24,7 +24,7 @@ from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops.counts import Counts, counting
 from lazytpu.frontend.tensors import is_dense, layout, wrap
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
-from lazytpu.trace.trie import Operand
+from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import resident, row_major
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
@@ -54,10 +54,10 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     own = [_stand_in(node, sizes) for node in part.inputs]
     tensors = [i for i, arg in enumerate(own) if isinstance(arg, torch.Tensor)]
 
-    def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
+    def captured(assumed: Mapping[int, int], symbolic: bool = True) -> tuple[Capture, Counts]:
         counts = Counts(assumed, sizes)
         with counting(counts):
-            return capturing(part.module, list(own), counts, not assumed), counts
+            return capturing(part.module, list(own), counts, symbolic), counts
 
     if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
         raise NotOneRecord("it says more of a count than that there are so many elements")
@@ -65,23 +65,37 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         bound, counts = captured({})
     except RuntimeError as error:  # what it asserts does not hold for all counts
         raise NotOneRecord(f"{error}") from error
-    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < 2:
+    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < FEW:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
 
-    def check(sizes: Mapping[str, int]) -> None:
-        captured(dict(enumerate(sizes.values())))
+    def at(fixed: Mapping[str, int]) -> tuple[Subtrace, Sequence[Record]]:
+        assumed = {names.index(name): size for name, size in fixed.items()}
+        try:
+            found, again = captured(assumed, len(fixed) < len(names)) if fixed else (bound, counts)
+            function = _subtrace(found, own, tensors)
+        except NotOneRecord as error:
+            raise ValueError(f"{error}") from error
+        if len(again.bounds) != len(names) or _kinds(found) != _kinds(bound):
+            raise ValueError("it returns something else at few counts")
+        return function, found.records if found.expressed is None else found.expressed.records
 
-    function = _subtrace(bound, own, tensors)
-    assert bound.expressed is not None
     try:
-        body = activation.engine().counted(
-            dict(zip(names, counts.bounds, strict=True)), function, bound.expressed.records, check
-        )
+        body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), at)
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
     results = bound.results[: len(bound.results) - len(names)]
     return calling(graph, part, lambda new, inputs: _call(new, inputs, body, tensors, bound, results))
+
+
+def _kinds(captured: Capture) -> Any:
+    """What the results of a capture are: values of their own, in views of their own."""
+    order = {slot: number for number, slot in enumerate(dict.fromkeys(r.slot for r in _fresh(captured)))}
+    return [(order[r.slot], r.view) if isinstance(r, Fresh) else r for r in captured.results]
+
+
+def _fresh(captured: Capture) -> list[Fresh]:
+    return [result for result in captured.results if isinstance(result, Fresh)]
 
 
 FEW = 2

@@ -8,7 +8,7 @@ known; the rest of the graph calls it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ def numbers_of(tensor: torch.Tensor) -> list[Any]:
     return [*tensor.shape, *tensor.stride(), tensor.storage_offset()] if tensor.layout is torch.strided else []
 
 
-def is_counted(node: fx.Node, known: Sequence[Any] | frozenset[Any]) -> bool:
+def is_counted(node: fx.Node, known: Collection[Any]) -> bool:
     """Whether a size of a node, or of what it takes, depends on symbols that are not `known`."""
     leaves = pytree.tree_leaves([each.meta.get("val") for each in (node, *node.all_input_nodes)])
     tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
