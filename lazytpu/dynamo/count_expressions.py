@@ -246,9 +246,13 @@ class CountExpressions(Expressions):
     def _number(self, expected: Any, here: int) -> Any:
         return self._form(self._expression(expected), here)
 
-    def _strides(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
-        strides = zip(map(self._expression, expected), here, strict=True)
-        return tuple([self._form(_without_least(stride), number) for stride, number in strides])
+    def _strides(self, expected: Sequence[Any], here: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
+        # The strides of a tensor without elements, and of a dimension of one element, do not matter.
+        if any(not _is_size(n) and n == 0 for n in size):
+            return tuple(here)
+        single = [not _is_size(n) and n == 1 for n in size]
+        strides = zip(map(self._expression, expected), here, single, strict=True)
+        return tuple([now if alone else self._form(_without_least(stride), now) for stride, now, alone in strides])
 
     def _expression(self, number: Any) -> Any:
         """The expression of a number of torch's; an int where it depends on no count."""

@@ -127,7 +127,8 @@ class Expressions:
     def _view(self, taken: Taken) -> tuple[Any, ...]:
         """How a tensor looks at its storage, with expressions."""
         (size, stride, offset, dtype), expected = taken.view, taken.node.meta["val"]
-        size, stride = self._numbers(expected.shape, size), self._strides(expected.stride(), stride)
+        size = self._numbers(expected.shape, size)
+        stride = self._strides(expected.stride(), stride, size)
         return size, stride, self._number(expected.storage_offset(), offset), dtype
 
     def _layout(self, expected: torch.Tensor, layout: Layout) -> Layout:
@@ -143,7 +144,7 @@ class Expressions:
         here = tuple(map(number_at_bound, found))
         return Layout(layout.dtype, shape, found) if here == layout.stride else layout
 
-    def _strides(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
+    def _strides(self, expected: Sequence[Any], here: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
         return self._numbers(expected, here)
 
     def _numbers(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
