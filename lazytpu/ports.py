@@ -129,6 +129,12 @@ class Inference(Protocol):
         match."""
 
 
+AtCounts = Callable[[Mapping[str, int]], tuple[Subtrace, Sequence[Record]]]
+"""A function where some counts are fixed and the others as great as they can be, and its records, with the form of each
+number that depends on the others. Raises the RuntimeError or IndexError of an op that refuses such a count, and
+ValueError where it is no such function."""
+
+
 class EnginePort(Protocol):
     """The engine for the frontend. A recorder takes the methods about traces as callbacks."""
 
@@ -154,10 +160,9 @@ class EnginePort(Protocol):
         """Return the names of the ops that have their own rule."""
 
     @abstractmethod
-    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
-        """Return one digest for a subtrace at all counts within `bounds`. `function` returns the subtrace at given
-        counts; its last results are the counts. Raises ValueError, with the reason, if no single program serves all
-        counts."""
+    def counted(self, bounds: Mapping[str, int], at: AtCounts) -> str:
+        """Return the digest of a subtrace with sizes that it counts on the device, for all counts up to `bounds`. Its
+        last results are the counts. Raises ValueError, with the reason, if no such subtrace exists."""
 
     @abstractmethod
     def untunable(self) -> str | None:

@@ -65,7 +65,8 @@ class _Region(Importer):
         return seed, self.b.add(offset, self.b.constant(draw * PER_DRAW, "ui64")) if draw else offset
 
 
-def _run(b: Builder, name: str, arguments: Sequence[SSAValue], rng: Rng | None = None) -> list[SSAValue]:
+def run_subtrace(b: Builder, name: str, arguments: Sequence[SSAValue], rng: Rng | None = None) -> list[SSAValue]:
+    """The results of a subtrace, imported where it is called."""
     return _Region(b, SUBTRACES[name], arguments, rng).results()
 
 
@@ -87,8 +88,8 @@ def cond(
     """torch.cond: the results of one of two subtraces."""
     return b.if_(
         _truth(b, predicate),
-        lambda inner, *values: _run(inner, then, values, rng),
-        lambda inner, *values: _run(inner, orelse, values, rng),
+        lambda inner, *values: run_subtrace(inner, then, values, rng),
+        lambda inner, *values: run_subtrace(inner, orelse, values, rng),
         inputs,
     )
 
@@ -108,10 +109,11 @@ def while_loop(
     """torch.while_loop: the carried values after the last iteration."""
 
     def going(inner: Builder, i: SSAValue, *values: SSAValue) -> SSAValue:
-        return _truth(inner, *_run(inner, cond, values, _in_iteration(inner, rng, i)))
+        return _truth(inner, *run_subtrace(inner, cond, values, _in_iteration(inner, rng, i)))
 
     def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
-        return [inner.add(i, inner.constant(1, "i32")), *_run(inner, body, values, _in_iteration(inner, rng, i))]
+        carried = run_subtrace(inner, body, values, _in_iteration(inner, rng, i))
+        return [inner.add(i, inner.constant(1, "i32")), *carried]
 
     return b.while_([b.constant(0, "i32"), *carried], going, step, invariants)[1:]
 
@@ -139,9 +141,9 @@ def scan(
 
     def step(inner: Builder, *values: SSAValue) -> list[SSAValue]:
         if rng is None:
-            return _run(inner, body, values)
+            return run_subtrace(inner, body, values)
         at = count + len(xs)
-        return _run(inner, body, (*values[:at], *values[at + 1 :]), _in_iteration(inner, rng, values[at]))
+        return run_subtrace(inner, body, (*values[:at], *values[at + 1 :]), _in_iteration(inner, rng, values[at]))
 
     final, stacked = b.scan(carried, rows, step, length, invariants=invariants)
     return [*final, *stacked]

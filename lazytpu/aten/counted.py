@@ -1,21 +1,22 @@
-"""Functions with sizes that are counted on the device: one program for the greatest counts, built once and inlined at
-each call."""
+"""Functions with sizes that are counted on the device: a program of the greatest counts, made one for all of them, and
+put where it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
+from lazytpu.aten.control_flow import run_subtrace
 from lazytpu.aten.importer import base_of
 from lazytpu.aten.registry import rule
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.constants import NumberOp
 from lazytpu.ir.types import dtype_of
-from lazytpu.trace.subtraces import SUBTRACES
+from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 
 if TYPE_CHECKING:
     from xdsl.ir import Block
@@ -23,33 +24,83 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
-Refused = tuple[tuple[tuple[int, int], ...], str, str]
-"""Counts, by number, that torch refuses in combination; the message, and the exception."""
+FEW = 2
+"Smaller counts have their own functions, since ops may behave differently for no element or one."
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The block of a function. Its arguments are packs of constants, with the numbers `packs`, the arguments of the
-    subtrace by their numbers (`inputs`), and the pack of counts. It returns the results of the subtrace, then all
-    counts (`counts` of them), then whether its checks passed, each with its message and exception. `refused` are the
-    combinations of counts that torch refuses."""
+    """The block of a function for counts of at least `FEW`.
+
+    Its arguments are packs of constants, with the numbers `packs`, then the arguments of the subtrace by their numbers
+    (`inputs`), then the pack of the counts `varying`; its other counts are fixed. It returns the results of the
+    subtrace, then all `counts`, then whether its `checks` passed, each with its message and exception. Keys of `few`
+    and `refused` are (number of a count, its value): the digest of the function for that count, and the message and
+    exception with which torch refuses it.
+    """
 
     block: Block
     packs: Sequence[Any]
     inputs: Sequence[int]
     counts: int
+    varying: Sequence[int]
     checks: Sequence[tuple[str, str]]
-    refused: Sequence[Refused]
+    few: Mapping[tuple[int, int], str]
+    refused: Mapping[tuple[int, int], tuple[str, str]]
 
 
 COUNTED: dict[str, Counted] = {}
-"By the digest of the subtrace."
+"By the digest of the subtrace. A function that is missing here has no varying count."
 
 
 @rule("lazytpu.counted.default")
 def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
-    """The results of a subtrace."""
-    of, function = COUNTED[body], SUBTRACES[body]
+    """Return the results of a subtrace at the counts that its program computes."""
+    of, function = COUNTED.get(body), SUBTRACES[body]
+    if of is None:
+        return run_subtrace(b, body, inputs)
+    values, passed, totals = _values(b, of, function, inputs)
+    outs = [base_of(out).to_logical(b, value) for out, value in zip(function.outs, values, strict=True)]
+
+    # The checks of this block do not apply to few elements, whose functions have their own.
+    numbers = sorted({number for number, _ in of.few})
+    few = [b.compare("LT", totals[number], b.constant(FEW, "i32")) for number in numbers]
+    is_few = reduce(b.or_, few, b.constant(False, "i1"))
+    for (number, size), (message, error) in of.refused.items():
+        b.check(b.compare("NE", totals[number], b.constant(size, "i32")), message, error)
+    for i, (message, error) in enumerate(of.checks):
+        b.check(b.or_(b.reshape(b.slice(passed, [i], [i + 1]), ()), is_few), message, error)
+
+    # Choose by the first count that is few: the functions of that count compute the later counts.
+    def of_few(inner: Builder, number: int) -> list[SSAValue]:
+        bodies = [of.few[number, size] for size in range(FEW) if (number, size) in of.few]
+        taken = [inner.local(value) for value in inputs]
+        if len(bodies) == 1:
+            return counted(inner, taken, bodies[0])
+        is_none = inner.compare("EQ", inner.local(totals[number]), inner.constant(0, "i32"))
+        return inner.if_(
+            is_none,
+            lambda deeper, *given: counted(deeper, list(given), bodies[0]),
+            lambda deeper, *given: counted(deeper, list(given), bodies[1]),
+            taken,
+        )
+
+    def chosen(inner: Builder, at: int) -> list[SSAValue]:
+        if at == len(numbers):
+            return [inner.local(value) for value in outs]
+        return inner.if_(
+            inner.local(few[at]),
+            lambda deeper: of_few(deeper, numbers[at]),
+            lambda deeper: chosen(deeper, at + 1),
+        )
+
+    return chosen(b, 0)
+
+
+def _values(
+    b: Builder, of: Counted, function: Subtrace, inputs: Sequence[SSAValue]
+) -> tuple[list[SSAValue], SSAValue, list[SSAValue]]:
+    """Return the results of a block in memory order, whether its checks passed (i1[checks]), its counts (0-d i32)."""
     last = of.block.last_op
     assert last is not None
     *arguments, sizes = of.block.args
@@ -71,15 +122,10 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
         if isinstance(op, NumberOp):
             index = op.index.value.data
             pack = packs.get(op.pack)
-            clones[op.result] = count(index) if pack is None else b.constant(pack[index].item(), dtype_of(op.result))
+            number = count(of.varying[index]) if pack is None else b.constant(pack[index].item(), dtype_of(op.result))
+            clones[op.result] = number
             continue
         if sizes in op.operands:  # for the regions of the op
-            clones[sizes] = b.concatenate([b.reshape(count(i), (1,)) for i in range(of.counts)], 0)
+            clones[sizes] = b.concatenate([b.reshape(count(i), (1,)) for i in of.varying], 0)
         b.insert(op.clone(clones))
-    for refused_counts, message, error in of.refused:
-        differs = [b.compare("NE", count(n), b.constant(size, "i32")) for n, size in refused_counts]
-        b.check(reduce(b.or_, differs), message, error)
-    for i, (message, error) in enumerate(of.checks):
-        b.check(b.slice(clones[status], [i], [i + 1]), message, error)
-    outs = zip(function.outs, values, strict=True)
-    return [base_of(out).to_logical(b, clones[value]) for out, value in outs]
+    return [clones[value] for value in values], clones[status], [count(number) for number in range(of.counts)]

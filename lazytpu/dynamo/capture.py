@@ -8,9 +8,9 @@ a value, or which computes on another device, raises `NotOneRecord`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeGuard
 
 import torch
@@ -18,6 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from lazytpu.dynamo.count_expressions import CountExpressions, of_tensors
 from lazytpu.dynamo.expressions import Expressions
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.dynamo.placeholders import CaptureRecorder, Given, NewConstants, NotOneRecord, Placeholder
@@ -63,7 +64,10 @@ def capture(
         before = [value_of(t) if _is_on_device(t) else None for t in stand_ins]
         first = len(args) - len(constants)
         known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
-        expressions = Expressions(graph, inner, stand_ins) if symbolic else None
+        expressions = None
+        if symbolic:
+            kind = Expressions if counts is None else partial(CountExpressions, counts=counts)
+            expressions = kind(graph, inner, stand_ins)
         run = _Run(graph, known, inner, backward, counts, expressions)
         results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]
@@ -150,24 +154,39 @@ class _Run(GraphRun):
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         given = [] if self.expressions is None else self.expressions.given(n, self.env)
         result = super().run_node(n)
+        if self.counts is not None and self.counts.asked and n.meta.get("unbacked_bindings"):
+            self._count(n, self.counts)
         if self.expressions is not None:
             self.expressions.ran(n, given, result)
-        if self.counts is not None and self.counts.latest >= 0:
-            if n.meta.get("unbacked_bindings"):
-                total = self.counts.totals[self.counts.latest]
-                self.counted |= dict.fromkeys(_symbols(n.meta.get("val")), total)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
         return result
+
+    def _count(self, n: fx.Node, counts: Counts) -> None:
+        """Let the symbol of a size of a node be the count that it asked for last. Raises NotOneRecord where torch put
+        another size in its place, which it has to equal."""
+        number = counts.asked[-1]
+        total = counts.totals[number]
+        symbols = set(_symbols(n.meta.get("val")))
+        new = symbols - self.counted.keys()
+        if len(new) > 1 or not (new or any(self.counted[name] is total for name in symbols)):
+            raise NotOneRecord(f"{n.target} counts what has to be another size")
+        for name in new:
+            self.counted[name] = total
+            if isinstance(self.expressions, CountExpressions):
+                self.expressions.count(name, number)
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
         """Return a node's arguments as torch does; a counted number becomes its 0-d tensor where an op accepts one."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         if not self.counted or not isinstance(n.target, OpOverload):
             return args, kwargs
-        parameters = _of_tensors(n.target)._schema.arguments
+        parameters = of_tensors(n.target)._schema.arguments
         given = zip(n.args, args, parameters, strict=False)
-        return tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given]), kwargs
+        args = tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given])
+        if isinstance(self.expressions, CountExpressions):
+            self.expressions.computed()
+        return args, kwargs
 
     def _number(self, node: Any, argument: Any, kind: Any) -> Any:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
@@ -179,7 +198,7 @@ class _Run(GraphRun):
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = len(self.inner.numbers)
         if self.counted and isinstance(target, OpOverload) and any(isinstance(a, torch.Tensor) for a in args[1:]):
-            target = _of_tensors(target)
+            target = of_tensors(target)
         result = super().call_function(target, args, kwargs)
         taken = {argument for number, argument in self.inner.given.items() if number >= before}
         if any(isinstance(v, Given) and v.index not in taken for v in pytree.tree_leaves((args, kwargs))):
@@ -215,22 +234,24 @@ def _symbols(value: Any) -> list[Any]:
     return [size for size in sizes if size.is_Symbol]
 
 
-def _of_tensors(op: OpOverload) -> OpOverload:
-    """Return the overload of an op that takes a 0-d tensor where this one takes a number."""
-    packet = op.overloadpacket
-    return packet.Tensor if op._overloadname == "Scalar" and "Tensor" in packet.overloads() else op
-
-
 def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
-    """Return a size as a device tensor or an integer; None unless it is a sum or product of counted sizes."""
+    """Return a size as a device tensor or an integer; None unless it is a sum, product or maximum of counted sizes."""
     if size.is_Integer:
         return int(size)
     if size.is_Symbol:
         return counted.get(size)
     parts = [_total(part, counted) for part in size.args]
-    if not (size.is_Add or size.is_Mul) or any(part is None for part in parts):
+    compute = _TOTALS.get(type(size).__name__)
+    if compute is None or any(part is None for part in parts):
         return None
-    return reduce(operator.add if size.is_Add else operator.mul, parts)
+    return reduce(compute, parts)
+
+
+_TOTALS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Max": lambda one, other: one.clamp(min=other) if isinstance(one, torch.Tensor) else other.clamp(min=one),
+}
 
 
 def _check_ops(graph: fx.GraphModule) -> None:

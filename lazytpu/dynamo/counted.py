@@ -1,10 +1,8 @@
-"""Graphs with data-dependent sizes, such as `x[mask]`: one record, without reading a count.
+"""A graph with sizes that depend on values, as `x[mask]` has where Dynamo captures it: one record, and nothing is read.
 
-1. The graph is captured at assumed counts (`capture`).
-2. The engine builds a function from these records that counts on the device.
-3. That function becomes the single op of another graph, which is captured in place of the original.
-
-A graph that returns a tensor of a counted size is recorded op by op, and its count is read: torch must know the size.
+The part of the graph with such sizes (`counted_part`) is captured at assumed counts. From its records the engine makes
+a function that counts on the device. The rest of the graph calls it as one op. A graph that returns a tensor of such a
+size is recorded op by op, and the count is read, because torch has to know the size.
 """
 
 from __future__ import annotations
@@ -17,21 +15,21 @@ from typing import Any
 import torch
 from torch import fx
 
+from lazytpu.dynamo.count_expressions import NAMES
+from lazytpu.dynamo.counted_part import calling, counted_part, known_sizes
 from lazytpu.dynamo.placeholders import NotOneRecord, Placeholder
-from lazytpu.dynamo.results import Capture, Fresh, Input, Static
+from lazytpu.dynamo.results import Capture, Fresh, Input, Result, Static
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops.counts import Counts, counting
 from lazytpu.frontend.tensors import is_dense, layout, wrap
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
-from lazytpu.trace.trie import Operand
+from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import resident, row_major
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("counted(Tensor[] inputs, str body) -> Tensor[]")
 OPS: Any = torch.ops.lazytpu
-NAMES = ("n", "m", "k")
-"The names of a graph's counts, and so their maximum number."
 
 
 @override("lazytpu.counted.default")
@@ -41,98 +39,115 @@ def _like_function(inputs: list[torch.Tensor], body: str) -> list[torch.Tensor]:
 
 
 def has_counts(graph: fx.GraphModule) -> bool:
-    """Return whether a graph has data-dependent sizes."""
+    """Whether ops of a graph make sizes that depend on values."""
     return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
 
 
-Capturing = Callable[[list[Any], Counts], Capture]
-"A function that captures the graph for arguments at assumed counts."
+Capturing = Callable[[fx.GraphModule, list[Any], Counts, bool], Capture]
+"A function that captures a graph for arguments at assumed counts, with or without the expressions of its numbers."
 
 
 def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) -> fx.GraphModule:
-    """Return a graph of the same arguments that counts on the device. Raises NotOneRecord if it is impossible."""
-    tensors = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.device.type == "tpu"]
-    placeholders = [_alone(arg) if i in tensors else arg for i, arg in enumerate(args)]
+    """Return a graph of the same arguments in which one op counts on the device. Raises NotOneRecord if that is
+    impossible."""
+    sizes = known_sizes(graph, args)
+    part = counted_part(graph, frozenset(sizes))
+    inputs = [_stand_in(node, sizes) for node in part.inputs]
+    tensors = [i for i, arg in enumerate(inputs) if isinstance(arg, torch.Tensor)]
 
-    def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
-        counts = Counts(assumed)
+    def captured(assumed: Mapping[int, int], symbolic: bool = True) -> tuple[Capture, Counts]:
+        counts = Counts(assumed, sizes)
         with counting(counts):
-            return capturing(list(placeholders), counts), counts
+            return capturing(part.module, list(inputs), counts, symbolic), counts
 
     if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
         raise NotOneRecord("it says more of a count than that there are so many elements")
     try:
         bound, counts = captured({})
-    except RuntimeError as error:  # an assertion of the graph does not hold for all counts
+    except RuntimeError as error:  # what it asserts does not hold for all counts
         raise NotOneRecord(f"{error}") from error
-    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < 2:
+    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < FEW:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
 
-    def function(sizes: Mapping[str, int]) -> Subtrace:
-        recaptured, new_counts = captured(dict(enumerate(sizes.values())))
+    def at(fixed: Mapping[str, int]) -> tuple[Subtrace, Sequence[Record]]:
+        assumed = {names.index(name): size for name, size in fixed.items()}
+        try:
+            recaptured, new_counts = captured(assumed, len(fixed) < len(names)) if fixed else (bound, counts)
+            function = _subtrace(recaptured, inputs, tensors)
+        except NotOneRecord as error:
+            raise ValueError(f"{error}") from error
         if len(new_counts.bounds) != len(names) or _kinds(recaptured) != _kinds(bound):
-            raise ValueError("it is another graph at other counts")
-        return _subtrace(recaptured, placeholders, tensors)
+            raise ValueError("it returns something else at few counts")
+        return function, recaptured.records if recaptured.expressed is None else recaptured.expressed.records
 
     try:
-        body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), function)
+        body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), at)
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
-    return _calling(graph, bound, body, len(args), tensors, len(names))
-
-
-MAX_TRIED = 2
-"The engine tries the counts up to this one by one, so an assertion that fails for them is detected there."
-
-
-def _holds(asserted: fx.Node) -> bool:
-    """Return whether an assertion on counts holds for all counts, or fails only where it is detected: at the greatest
-    count, or at counts up to MAX_TRIED."""
-    condition = asserted.args[0]
-    if not isinstance(condition, fx.Node):
-        return True
-    value = condition.meta.get("val")
-    return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
-
-
-def _is_seen(condition: Any) -> bool:
-    """Do the same for a comparison of polynomials in the counts, or a conjunction of comparisons."""
-    if condition.func.__name__ == "And":
-        return all(map(_is_seen, condition.args))
-    if not condition.is_Relational:
-        return False
-    difference, counts = (condition.lhs - condition.rhs).expand(), sorted(condition.free_symbols, key=str)
-    factors = [factor for term, factor in difference.as_coefficients_dict().items() if not term.is_Number]
-    if not difference.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
-        return False
-    grows = bool(factors) and factors[0] > 0
-    if condition.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
-        return True
-    # If some count exceeds MAX_TRIED, the comparison must hold there; being monotonic, it then holds for greater
-    # counts.
-    tried = product(range(MAX_TRIED + 1), repeat=len(counts))
-    beside = [dict(zip(counts, at, strict=True)) for at in tried if MAX_TRIED in at]
-    if condition.func.__name__ == "Unequality":
-        return all((difference.xreplace(at) > 0) == grows and difference.xreplace(at) != 0 for at in beside)
-    return condition.func.__name__ != "Equality" and all(bool(condition.xreplace(at)) for at in beside)
-
-
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a placeholder tensor of the same shape in its own storage, with unknown contents."""
-    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-    kind = layout(tensor.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
-    return wrap(resident(kind, Placeholder()))
-
-
-COPIES = frozenset((torch.ops.aten.copy_.default, torch.ops.aten.clone.default))
-"Ops that are recorded only where there is something to copy."
+    results = bound.results[: len(bound.results) - len(names)]
+    return calling(graph, part, lambda new, arguments: _call(new, arguments, body, tensors, bound, results))
 
 
 def _kinds(captured: Capture) -> Any:
-    """Return the properties of a capture that must be equal at all counts: ops, numbers, and kinds of results."""
-    results = [result if isinstance(result, Static | Input) else type(result) for result in captured.results]
-    return [record.op for record in captured.records if record.op not in COPIES], captured.numbers, results
+    """Return the properties of the results that must be equal at all counts: kinds, aliases and views."""
+    order = {slot: number for number, slot in enumerate(dict.fromkeys(r.slot for r in _fresh(captured)))}
+    return [(order[r.slot], r.view) if isinstance(r, Fresh) else r for r in captured.results]
+
+
+def _fresh(captured: Capture) -> list[Fresh]:
+    return [result for result in captured.results if isinstance(result, Fresh)]
+
+
+FEW = 2
+"Smaller counts are tried one by one: what does not hold for them, or is refused, is seen."
+
+
+def _holds(asserted: fx.Node) -> bool:
+    """Whether an assertion of counts holds for all of them, or it is seen where it does not: for the greatest, or for
+    few."""
+    said = asserted.args[0]
+    if not isinstance(said, fx.Node):
+        return False  # torch has replaced a count by the size that it must equal
+    value = said.meta.get("val")
+    return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
+
+
+def _is_seen(said: Any) -> bool:
+    """The same of a comparison of sums and products of counts, or of several."""
+    if said.func.__name__ == "And":
+        return all(map(_is_seen, said.args))
+    if not said.is_Relational:
+        return False
+    more, counts = (said.lhs - said.rhs).expand(), sorted(said.free_symbols, key=str)
+    factors = [factor for term, factor in more.as_coefficients_dict().items() if not term.is_Number]
+    if not more.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
+        return False
+    grows = bool(factors) and factors[0] > 0
+    if said.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
+        return True
+    # Where one of them is not among the few, it has to hold, and then does for more of them.
+    beside = [dict(zip(counts, at, strict=True)) for at in product(range(FEW + 1), repeat=len(counts)) if FEW in at]
+    if said.func.__name__ == "Unequality":
+        return all((more.xreplace(at) > 0) == grows and more.xreplace(at) != 0 for at in beside)
+    return said.func.__name__ != "Equality" and all(bool(said.xreplace(at)) for at in beside)
+
+
+def _stand_in(node: fx.Node, sizes: Mapping[Any, int]) -> Any:
+    """Return an argument of the part: a number, or a tensor in its own storage, with unknown contents."""
+
+    def number(size: Any) -> int:
+        found = size.node.expr.xreplace(sizes) if isinstance(size, torch.SymInt) else size
+        return int(found)
+
+    value = node.meta.get("val")
+    if isinstance(value, int | torch.SymInt):
+        return number(value)
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.device.type != "tpu":
+        raise NotOneRecord("it counts, and takes an argument that is no tensor of the device")
+    shape, stride = tuple(map(number, value.shape)), tuple(map(number, value.stride()))
+    kind = layout(value.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
+    return wrap(resident(kind, Placeholder()))
 
 
 def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) -> Subtrace:
@@ -150,35 +165,33 @@ def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) ->
     return Subtrace(arguments, captured.records, inputs, captured.numbers, 0, results, outs)
 
 
-def _calling(
-    graph: fx.GraphModule, captured: Capture, body: str, count: int, tensors: Sequence[int], totals: int
-) -> fx.GraphModule:
-    """Return a graph that calls the function `body`, and returns the results of `captured` without its `totals`."""
-    caller = fx.Graph()
-    arguments = [caller.placeholder(f"x{i}") for i in range(count)]
-    call = caller.call_function(OPS.counted.default, ([arguments[i] for i in tensors], body))
-    lines = [n.meta for n in graph.graph.nodes if n.meta.get("unbacked_bindings")]
-    results: list[Any] = []
-    taken = 0
-    for result in captured.results[: len(captured.results) - totals]:
+def _call(
+    new: fx.Graph,
+    inputs: list[fx.Node],
+    body: str,
+    tensors: Sequence[int],
+    captured: Capture,
+    results: Sequence[Result],
+) -> list[Any]:
+    """Add a call of the function `body` to a graph, and return its results."""
+    call = new.call_function(OPS.counted.default, ([inputs[i] for i in tensors], body))
+    values: list[Any] = []
+    fresh = 0
+    for result in results:
         match result:
             case Static(value):
-                results.append(value)
+                values.append(value)
             case Input(index, _):
-                results.append(arguments[index])
+                values.append(inputs[index])
             case Fresh(slot, view):
-                item = caller.call_function(operator.getitem, (call, taken))
-                taken += 1
+                item = new.call_function(operator.getitem, (call, fresh))
+                fresh += 1
                 if view is not None:
                     size, stride, offset, dtype = view
                     if dtype is not captured.values[slot].dtype:
                         raise NotOneRecord("it counts, and returns a view of another dtype")
-                    item = caller.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
-                results.append(item)
+                    item = new.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
+                values.append(item)
             case _:
                 raise NotOneRecord("it counts, and returns a result that is no tensor")
-    caller.output(tuple(results))
-    for node in caller.nodes:
-        if node.op == "call_function" and lines and "stack_trace" in lines[0]:
-            node.meta["stack_trace"] = lines[0]["stack_trace"]
-    return fx.GraphModule({}, caller)
+    return values

@@ -58,8 +58,8 @@ class Expressions:
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and here >= LEAST:
                     sizes.setdefault(size.node.expr, here)
                     self.symbols.setdefault(str(size.node.expr), (index, dim))
-        derivation = Derivation({str(name): (LEAST, size) for name, size in sizes.items()})
-        self._known: dict[Any, Any] = {name: derivation.size(symbol(str(name))) for name in sizes}
+        self.derivation = Derivation({str(name): (LEAST, size) for name, size in sizes.items()})
+        self._known: dict[Any, Any] = {name: self.derivation.size(symbol(str(name))) for name in sizes}
         self._layouts = {index: self._layout(*each) for index, each in whole.items()}
 
     def expressed(self) -> Expressed | None:
@@ -73,9 +73,6 @@ class Expressions:
 
     def ran(self, node: fx.Node, given: Sequence[Taken], result: Any) -> None:
         """Add the records of a node that has run."""
-        arguments: dict[str, Any] = dict(node.kwargs)
-        if isinstance(node.target, OpOverload):
-            arguments |= zip([each.name for each in node.target._schema.arguments], node.args, strict=False)
         results = zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta.get("val")), strict=False)
         made = {
             value.slot: self._layout(expected, value.layout)
@@ -84,11 +81,15 @@ class Expressions:
             for value in (value_of(tensor),)
             if is_natural(tensor, value.layout) and len(expected.shape) == len(value.layout.shape)
         }
-        for record in self._recorded():
-            slots = iter(record.out_slots)
-            outs = [None if layout is None else made.get(next(slots), layout) for layout in record.outs]
-            taken = {n: self._argument(v, arguments.get(n), given) for n, v in record.arguments.items()}
-            self._records.append(replace(record, arguments=taken, outs=tuple(outs)))
+        self._records += [self._expressed(record, node, made, given) for record in self._recorded()]
+
+    def _expressed(self, record: Record, node: fx.Node, made: Mapping[int, Layout], given: Sequence[Taken]) -> Record:
+        """A record of a node with the expressions of its numbers; `made` are the layouts of the node's results."""
+        slots = iter(record.out_slots)
+        outs = [None if layout is None else made.get(next(slots), layout) for layout in record.outs]
+        arguments = arguments_of(node)
+        taken = {n: self._argument(v, arguments.get(n), given) for n, v in record.arguments.items()}
+        return replace(record, arguments=taken, outs=tuple(outs))
 
     def _recorded(self) -> list[Record]:
         """Return the records since the last call."""
@@ -113,25 +114,41 @@ class Expressions:
 
     def _operand(self, operand: Operand, argument: Any, given: Sequence[Taken]) -> Operand:
         """Return an operand with an expression for its view, if it is a tensor that the node takes."""
-        for each in given:
-            held = each.value.epoch == self._inner.epoch and each.value.slot == operand.slot
-            expected = each.node.meta.get("val")
-            if held and each.view == operand.view and argument in (each.node, None) and _is_strided(expected):
-                size, stride, offset, dtype = each.view
-                size, stride = self._numbers(expected.shape, size), self._numbers(expected.stride(), stride)
-                return Operand(operand.slot, (size, stride, self._number(expected.storage_offset(), offset), dtype))
+        for each in self._taken(operand.slot, argument, given):
+            if each.view == operand.view:
+                return Operand(operand.slot, self._view(each))
         return operand
+
+    def _taken(self, slot: int, argument: Any, given: Sequence[Taken]) -> list[Taken]:
+        """The strided tensors on a slot that may be an argument of a node: all of them without an `argument`."""
+        held = [each for each in given if each.value.epoch == self._inner.epoch and each.value.slot == slot]
+        return [each for each in held if argument in (each.node, None) and _is_strided(each.node.meta.get("val"))]
+
+    def _view(self, taken: Taken) -> tuple[Any, ...]:
+        """How a tensor looks at its storage, with expressions."""
+        (size, stride, offset, dtype), expected = taken.view, taken.node.meta["val"]
+        size = self._numbers(expected.shape, size)
+        stride = self._strides(expected.stride(), stride, size)
+        return size, stride, self._number(expected.storage_offset(), offset), dtype
 
     def _layout(self, expected: torch.Tensor, layout: Layout) -> Layout:
         """Return a value's layout with the sizes that Dynamo expected, in the dimension order of `layout`.
 
         Returns `layout` itself if its strides do not follow from the sizes, which may be so for an empty tensor.
         """
-        shape, order = self._numbers(expected.shape, layout.shape), layout.memory_order
+        return self._dense(layout, self._numbers(expected.shape, layout.shape))
+
+    def _dense(self, layout: Layout, shape: tuple[Any, ...]) -> Layout:
+        """Return a layout with another shape in the same dimension order, or `layout` where its strides do not follow
+        from its sizes."""
+        order = layout.memory_order
         strides = dict(zip(order, row_major(tuple([shape[dim] for dim in order])), strict=True))
         found = tuple([strides[dim] for dim in range(len(shape))])
         here = tuple(map(number_at_bound, found))
         return Layout(layout.dtype, shape, found) if here == layout.stride else layout
+
+    def _strides(self, expected: Sequence[Any], here: Sequence[int], size: Sequence[Any]) -> tuple[Any, ...]:
+        return self._numbers(expected, here)
 
     def _numbers(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
         return tuple([self._number(each, number) for each, number in zip(expected, here, strict=True)])
@@ -170,6 +187,15 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "Min": lambda *sizes: min(sizes),
 }
 "The operation of each expression class, sympy's or torch's. A maximum or minimum is resolved as in this call."
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a node by the names in the schema of its op, with the defaults of those left out."""
+    if not isinstance(node.target, OpOverload):
+        return dict(node.kwargs)
+    schema = node.target._schema.arguments
+    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
+    return defaults | dict(zip([each.name for each in schema], node.args, strict=False)) | dict(node.kwargs)
 
 
 def has_sizes(graph: fx.GraphModule) -> bool:

@@ -144,10 +144,11 @@ class CompiledGraph:
         if not self.counts or options.buckets == "off" or torch.are_deterministic_algorithms_enabled():
             return capture(self.graph, args, self.constants, self.states, backward, symbolic=symbolic)
 
-        def capturing(arguments: list[Any], counts: Counts) -> Capture:
-            return capture(self.graph, arguments, self.constants, self.states, backward, counts)
+        def capturing(part: fx.GraphModule, inputs: list[Any], counts: Counts, symbolic: bool) -> Capture:
+            return capture(part, inputs, {}, (), backward, counts, symbolic)
 
-        return capture(counted(self.graph, args, capturing), args, {}, (), backward)
+        graph = counted(self.graph, args, capturing)
+        return capture(graph, args, self.constants, self.states, backward)
 
     def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[tuple[int, int]]) -> None:
         """Prepare another attempt after an error, or re-raise it. The recorder was rolled back, and is not locked."""

@@ -32,13 +32,12 @@ from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
-from lazytpu.ports import EnginePort, Inference, OpFacts, Ranges
+from lazytpu.ports import AtCounts, EnginePort, Inference, OpFacts, Ranges
 from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.subtraces import Subtrace
 from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
@@ -127,13 +126,13 @@ class Engine(EnginePort):
     def rules(self) -> Collection[str]:
         return registry.facts().keys()
 
-    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
+    def counted(self, bounds: Mapping[str, int], at: AtCounts) -> str:
         from lazytpu.engine.sizes.counted import counted  # which imports rules: only where a graph is captured
 
         refused = "looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()"
         with LookingFor("a program of all counts"):
             try:
-                return counted(bounds, function)
+                return counted(bounds, at)
             except OneSize as error:
                 refused = str(error)
         raise ValueError(refused)

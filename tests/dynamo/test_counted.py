@@ -163,6 +163,57 @@ def test_a_count_that_torch_has_to_know_is_read(buckets: str):
     torch.testing.assert_close(got.cpu(), x[m] if buckets == "auto" else x[m].sum())
 
 
+COUNTED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "two masks": lambda x, m: x[m].sum() + x[~m].square().sum(),
+    "a mask of two dimensions": lambda x, m: x.reshape(4, 4)[m.reshape(4, 4)].square().sum(),
+    "indices of two dimensions": lambda x, m: (m.reshape(4, 4).nonzero()[:, 1] * 3).sum(),
+    "a mask of columns": lambda x, m: x.reshape(1, 16)[:, m].sum(1),
+    "rows and columns": lambda x, m: x.reshape(4, 4)[m[:4]][:, m[4:8]].sum(),
+    "masked_select": lambda x, m: torch.masked_select(x, m).square().sum(),
+    "a write at a mask": lambda x, m: torch.where(m, x, 0).index_put((m,), x[m] * 2),
+    "a transposed copy": lambda x, m: x.reshape(4, 4)[m[:4]].t().contiguous().cumsum(1).sum(),
+    "at least one": lambda x, m: x[m].sum() / max(x[m].shape[0], 1),
+    "sums and products of counts": lambda x, m: x[m].sum() * x[m].shape[0] + x[m].shape[0] * x[~m].shape[0],
+    "strides of counts": lambda x, m: (x[m][:, None] - x[~m][None]).t().abs().sum(),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_function_of_counted_sizes_is_one_step(name: str):
+    f = torch.compile(COUNTED[name])
+    for count in (5, 1, 0, 16):
+        x, m = torch.randn(16), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), COUNTED[name](x, m), equal_nan=True)
+
+
+READ: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a number that is given": lambda x, m: x[m].sum() * (x[m].shape[0] // 2),
+    "a least size": lambda x, m: x[m][: x[m].shape[0] // 2].sum(),
+    "an op of several records": lambda x, m: torch.logsumexp(x[m], 0),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_number_without_a_form_of_counts_is_read(name: str):
+    f = torch.compile(READ[name])
+    for count in (5, 9, 1):
+        x, m = torch.randn(16), mask(count)
+        got, _ = steps(f, x, m)
+        torch.testing.assert_close(got.cpu(), READ[name](x, m))
+
+
+def test_count_that_has_to_be_a_size_is_compared_with_it():
+    f = torch.compile(lambda x, m, y: (x[m] + y).sum())
+    x, y = torch.randn(16), torch.randn(16)
+    for count in (16, 1):
+        m = mask(count)
+        torch.testing.assert_close(f(x.to("tpu"), m.to("tpu"), y.to("tpu")).cpu(), (x[m] + y).sum())
+    with pytest.raises(RuntimeError, match="must match the size of tensor b"):
+        f(x.to("tpu"), mask(3).to("tpu"), y.to("tpu")).cpu()
+
+
 def test_compiled_classes_are_looked_at():
     one_hot = torch.compile(lambda x: functional.one_hot(x, 3))
     classes = torch.tensor([0, 2, 1])

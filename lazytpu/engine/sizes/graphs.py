@@ -89,7 +89,7 @@ class _Walk:
         inputs = {slot: layout for record in edge.recorded for slot, layout, _ in record.admitted}
         forms = {name: self._form(slot, dim, inputs) for name, (slot, dim) in symbols.items()}
         for record in records:
-            self._append(_changed(record, lambda size: self.results.size(size.form.where(forms))))
+            self._append(with_sizes(record, lambda size: self.results.size(size.form.where(forms))))
 
     def _form(self, slot: int, dim: int, inputs: Layouts) -> Form:
         """A size of an argument of a graph: a form of what came so far, or a symbol."""
@@ -143,8 +143,8 @@ def _is_symbolic(layout: Layout) -> bool:
     return any(type(size) is Size for size in layout.shape)
 
 
-def _changed(record: Record, change: Change) -> Record:
-    """A record with other sizes."""
+def with_sizes(record: Record, change: Change) -> Record:
+    """A record in which `change` gives what comes in the place of each size."""
     return replace(
         record,
         arguments={name: _argument(value, change) for name, value in record.arguments.items()},

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,14 +17,14 @@ from lazytpu.frontend.tensors import is_natural, value_of
 class Counts:
     """The counts of a graph, in order: what each is assumed to be, by number, or else the number of elements.
 
-    `bounds` are the numbers of elements, and `totals` the counts as the graph computes them. `latest` is the number of
-    the count that was asked for last."""
+    `bounds` are the numbers of elements, and `totals` the counts as the graph computes them. `asked` are the numbers
+    of the counts in the order in which ops asked for them. `sizes` are the graph's symbols that are no counts."""
 
-    def __init__(self, assumed: Mapping[int, int]) -> None:
-        self.assumed = assumed
+    def __init__(self, assumed: Mapping[int, int], sizes: Mapping[Any, int] = MappingProxyType({})) -> None:
+        self.assumed, self.sizes = assumed, sizes
         self.bounds: list[int] = []
         self.totals: list[torch.Tensor] = []
-        self.latest = -1
+        self.asked: list[int] = []
         self._known: dict[Any, int] = {}
         self._held: list[Any] = []  # so that no other has their addresses
 
@@ -37,7 +38,7 @@ class Counts:
             self._held.append(value)
             self.bounds.append(prod(mask.shape))
             self.totals.append((mask != 0).sum())
-        self.latest = number
+        self.asked.append(number)
         return self.assumed.get(number, self.bounds[number])
 
 
