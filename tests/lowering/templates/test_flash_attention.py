@@ -21,6 +21,12 @@ from tests.compiling import QUICK
 from tests.lowering.harness import module_of
 
 
+@pytest.fixture(scope="module", autouse=True)
+def backend() -> None:
+    """Create lazytpu's client before jax creates one: with libtpu but no TPU, jax searches for one for minutes."""
+    client.client()
+
+
 def values(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
