@@ -1,5 +1,5 @@
-"""Trie states derived for new sizes by compiled expressions. Deriving a state takes 8 us; recording one takes 300 us if
-it is inferred, 200 us of these in torch's inference of its results.
+"""Trie states derived for new sizes by compiled expressions. Deriving a state takes 8 us. Recording takes 300 us for a
+record that is inferred, and 200 us if torch is asked for its results.
 
 A chain is built from a trace family with three observed sizes. Its states are added where a trace leaves the recorded
 paths with a key that the size expressions give. A wrong expression yields a key that no lookup has; that record is then

@@ -92,10 +92,8 @@ def admitted_at(records: Sequence[Record]) -> Iterator[tuple[int, int, int]]:
 
 
 def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Outs | None = None) -> list[Record]:
-    """Return records of the same structure with other integers, in the order of `trace_apart`.
-
-    With `outs`, which computes the layouts of results, `integers` has only the integers of arguments.
-    """
+    """Return records of the same structure with other integers, in the order of `trace_apart`. With `outs`, which
+    computes the layouts of results, `integers` has only the integers of arguments."""
     old, new, rebuilt = Layouts(), Layouts(), list[Record]()
     for record in records:
         note_given(record, old)
@@ -177,9 +175,9 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
 def put_together(
     record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None, outs: Outs | None = None
 ) -> Record:
-    """Return a record of the same structure with other integers, in the order of `take_apart`. `layouts` are the old and the new layouts of slots; the record's inputs are added to the new ones. With `outs`,
-    which computes the layouts of results, `integers` has none of them.
-    """
+    """Return a record of the same structure with other integers, in the order of `take_apart`. `layouts` are the old
+    and the new layouts of slots; the record's inputs are added to the new ones. With `outs`, which computes the layouts
+    of results, `integers` has none of them."""
     read = _as_it_is if layouts is None else plain
     admitted = tuple([(slot, new_layout(read(layout), integers), empty) for slot, layout, empty in record.admitted])
     if layouts is not None:
@@ -259,7 +257,6 @@ def _has_begins(view: tuple[Any, ...], layout: Layout) -> bool:
 
 
 def _begins(offset: int, layout: Layout) -> list[int]:
-    """Return the index in each dimension of the element at this offset, outermost dimension in memory first."""
     begins: list[int] = []
     for dim in layout.memory_order:
         begin, offset = (0, offset) if layout.shape[dim] == 1 else divmod(offset, layout.stride[dim])
