@@ -189,14 +189,14 @@ class Background:
         self._closed = True
         self.progress.close()
         elsewhere.remind()
-        tickets = self._left() if options.compile_after_exit else []
-        if tickets:
+        later = self._left() if options.compile_after_exit else []
+        if later:
             say(
-                f"not compiled yet: {', '.join(ticket.name for ticket in tickets)}; a helper process goes on for at most "
+                f"not compiled yet: {', '.join(ticket.name for ticket in later)}; a helper process goes on for at most "
                 f"{options.compile_after_exit:g} s, for the next run (LAZYTPU_COMPILE_AFTER_EXIT)"
             )
         for job in self.unfinished():
-            if job.ticket in tickets:
+            if job.ticket in later:
                 del self._jobs[job]  # this process abandons it
         jobs = self.unfinished()
         if jobs:

@@ -24,9 +24,9 @@ OFTEN = 8
 class Heat:
     """The time that traces ending at one state lost by their bucket's program.
 
-    Padding takes the share `waste` of a run. When the `lost` milliseconds in `runs` runs reach `worth`, the cost of an
-    exact program, a `job` compiles the program for the live slots and dead inputs `wanted`. With `over` no other job is
-    started.
+    Padding takes the share `waste` of a run. `lost` counts the milliseconds lost in `runs` runs, and `worth` is the
+    cost of an exact program. When `lost` reaches `worth`, a `job` compiles that program, for the live slots and dead
+    inputs `wanted`. With `over` no other job is started.
     """
 
     sized: Sized

@@ -155,8 +155,8 @@ def translate(
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A trace after the passes: the module, its padding and `notes` on it, the `text` of the module before the passes
-    if it is to be dumped, and the `history` of the passes."""
+    """A trace after the passes: the module, its padding and `notes` on it, and the `history` of the passes. `text` is
+    the module before the passes, if it is to be dumped."""
 
     imported: Imported
     padding: Padding | None

@@ -32,8 +32,8 @@ from lazytpu.trace.value import Value, again
 class Deferral(Order):
     """The launch order of a `cutter`'s cuts in a job of several processes.
 
-    An error on the launching thread is raised where a result is needed, by the next cut with a collective of the same
-    group, and by `finish`.
+    An error on the launching thread is raised where a result is needed. It is also raised by the next cut with a
+    collective of the same group, and by `finish`.
 
     1. The thread launches deferred cuts one at a time, in the order in which they were cut.
     2. A cut with collectives keeps that order: it is deferred, or launched after all earlier cuts.
@@ -126,8 +126,8 @@ class Deferral(Order):
     def serving(self) -> Iterator[None]:
         """Mark cuts made on this thread in the context as made to serve other ranks.
 
-        If one fails, the error is reported to the script as if the launching thread had failed, or at the latest before
-        the next cut, which loses nothing.
+        If one fails, the error is reported to the script like an error of the launching thread. At the latest, this
+        happens before the next cut, which loses nothing.
         """
         self._serving.now, self._serving.noted = True, False
         try:

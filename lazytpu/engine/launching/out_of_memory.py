@@ -27,9 +27,13 @@ XLA_WORDS = 600  # characters of XLA's message, which on a TPU goes on to list a
 class OutOfMemoryError(OutOfMemory, torch.OutOfMemoryError):
     """Raised when the device has too little memory. It holds only numbers and text, so catching it keeps nothing alive.
 
-    Attributes in addition to those of RunError: `stage` ("compile", "run", "upload" or "read"), `memory` (XLA's
-    analysis of the program, or None), `before` (the live values at the failure), `results` (the results that the
-    program was to add, largest first), and `advice` (ways to need less memory).
+    Attributes in addition to those in RunError:
+
+    - `stage`: "compile", "run", "upload" or "read".
+    - `memory`: XLA's analysis of the program, or None.
+    - `before`: the report of live values at the failure.
+    - `results`: the results that the program was to add, largest first.
+    - `advice`: ways to need less memory.
     """
 
     def __init__(

@@ -188,10 +188,10 @@ def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
 def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str, int] | None:
     """Return the fewest symbols that express the integers at these positions; None if more than available are needed.
 
-    Counts made on the device are symbols. Further symbols are the first sizes of the trace that are no expressions of
-    earlier ones, or the smallest such sizes, or the largest, whichever are fewer and give shorter expressions. For a
-    batch that is flattened to n*m rows these are n and m; for the gradient of every second row it is n, not (n+1)/2.
-    The begin of a view is a symbol if it is no expression of sizes.
+    Counts made on the device are symbols. Further symbols are sizes that are no expressions of earlier symbols,
+    introduced in one of three orders: the trace's, smallest first, or largest first. The order with the fewest symbols
+    and the shortest expressions is taken. For a batch that is flattened to n*m rows these are n and m; for the gradient
+    of every second row it is n, not (n+1)/2. The begin of a view is a symbol if it is no expression of sizes.
     """
     new = fitting()
     orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]

@@ -1,7 +1,7 @@
 """Size expressions that come from compiled graphs (torch.compile), which know their integers symbolically.
 
-The symbols of each graph are sizes of its arguments. If one graph passes a tensor to the next, that tensor has a size
-in both, so the second graph's symbols are expressions of the first graph's.
+The symbols of each graph are sizes of its arguments. If one graph passes a tensor to the next, that tensor's sizes are
+known in both. So the second graph's symbols are expressions of the first graph's.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Traces of equal structure differ in sizes only; an integer of one may be a size 
 from sizes, so they are no integers: the structure has the memory order of the dimensions instead. For a custom kernel
 the structure has its family.
 
-Within a trace, a full tensor and a slice of it have the same structure, as a cache does that is sometimes sliced to
-fewer tokens. The slice has the tensor's strides; its sizes, and its begin in each dimension, are integers. Strides of
+Within a trace, a full tensor and a slice of it have the same structure: a cache, say, may sometimes be sliced to fewer
+tokens. The slice has the tensor's strides; its sizes, and its begin in each dimension, are integers. Strides of
 dimensions of one element are ignored, since torch sets them arbitrarily.
 """
 

@@ -338,8 +338,7 @@ class Template:
         return fitted, sizes
 
     def _with_most_symbols(self, shown: Varying | None, state: State) -> Forms | None:
-        """Return the expressions with most symbols, among those that fit all samples and those of relatives; None if
-        there are none.
+        """Return the expressions with most symbols, of all samples or of relatives; None if there are none.
 
         If earlier expressions failed, more varies than was observed. Sizes that may be independent are then taken as
         independent.

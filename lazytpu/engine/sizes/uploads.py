@@ -1,7 +1,7 @@
 """Padding of host data at upload: dimensions that the user marked, and dimensions that programs needed padded before.
 
-A batch is uploaded before its program is known. If the program needs padding, the batch is copied once more, and the
-next batch of its kind is padded at upload to the bound that was needed. Data for an exact program, such as full batches
+A batch is uploaded before its program is known. If the program needs padding, the batch is copied once more. The next
+batch of its kind is then padded at upload to the bound that was needed. Data for an exact program, such as full batches
 beside a shorter last one, is uploaded unpadded even if its kind is padded.
 """
 
