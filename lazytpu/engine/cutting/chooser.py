@@ -51,12 +51,12 @@ class Chooser:
     def choose(self, cut: Cut, order: Order) -> Strategy | None:
         """Return the strategy of a cut, or None if there is nothing to run. The first check that holds decides:
 
-        1. The trace has collectives: run it in pieces that are the same on all ranks.
+        1. The trace has collectives: run it in pieces, so that each collective is the same program on all ranks.
         2. No value is live, and no values are to be checked: run nothing.
         3. A program for exactly this cut exists: launch it. This is the hit.
-        4. No input is pending, and the trace is small, and short or varying: compute it on the host.
-        5. No input is pending, and a program would be compatible if it did not donate inputs still in use: launch it on
-           copies of these.
+        4. No input is deferred, and the trace is small, and short or varying: compute it on the host.
+        5. No input is deferred, and a program would be compatible if it did not donate inputs still in use: launch it
+           on copies of these.
         6. Another compatible program exists, for these sizes or for many: launch it (`program`).
         7. No program is compatible: compile one, on this thread or in the background.
 

@@ -106,8 +106,8 @@ class Deferral(Order):
             self._await_read(trace.values[trace.read]())
 
     def _await_read(self, value: Value | None) -> None:
-        """Wait for the value that a read needs. Other values of its trace are still deferred; if this value failed,
-        raise its error."""
+        """Wait for the value of a read, which left the rest of its trace pending. If the value failed, raise its error;
+        the rest is lost then."""
         buffer = None if value is None else value.buffer
         if type(buffer) is DeferredBuffer and is_waiting(buffer):
             try:

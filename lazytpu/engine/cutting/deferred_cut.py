@@ -1,7 +1,7 @@
 """A cut that waits to be launched: its deferred values, and their state after a failure.
 
-Until a failure is reported, everything that depends on the cut raises it. Afterwards the program continues from the
-last cut that succeeded: overwritten values have their old contents again, as after a cut that fails immediately.
+Until a failure is reported, everything that depends on the cut raises it. Afterwards the script continues from the last
+cut that succeeded: overwritten values have their old contents again, as after a cut that fails immediately.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Pieces(Strategy):
         buffers = cut.inputs()
         for piece, strategy in self.pieces:
             if strategy is not None:
-                # A result of the whole trace gets its buffer as soon as its piece has run, so that others may use it.
+                # A result of the whole trace gets its buffer once its piece has run. A deferred buffer may be shared.
                 results = [Result() for _ in piece.live]
                 for place, i in piece.given:
                     results[i] = cut.held[place][1]

@@ -11,8 +11,9 @@ from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
 SPREADS = (8, 2, 1)
-"""Spacings of the bounds of "auto": 8 gives powers of eight from 64 on, 2 powers of two, 1 powers of two and their
-quarters. The bounds of each spacing are also bounds of the next, so an array padded for one is valid for the next."""
+"""Spacings of the bounds of "auto": 8 stands for powers of eight from 64 on, 2 for powers of two, and 1 for powers of
+two and the quarters between them. The bounds of each spacing are also bounds of the next, so an array padded for one is
+valid for the next."""
 
 MANY = 3
 """The number of symbols from which quarters are no bounds, as in a server's steps: four bounds for each symbol would
@@ -32,7 +33,7 @@ def active() -> bool:
 
 
 def spreads(symbols: int) -> tuple[int, ...]:
-    """Return the spacings of bounds to try for this number of symbols, widest first. Bounds set by the user have one
+    """Return the spacings to try for this number of symbols, widest first. Bounds set by the user have a single
     spacing."""
     if options.buckets != "auto":
         return SPREADS[-1:]

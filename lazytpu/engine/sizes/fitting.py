@@ -26,7 +26,7 @@ NAMES = ("n", "m", "k", "j", "i", "h")
 """The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
 sizes."""
 SURE = 5
-"""The number of samples from which the begin of a view may be any expression."""
+"""The number of samples from which the start of a view may be any expression."""
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
 LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
@@ -191,7 +191,7 @@ def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str
     Counts made on the device are symbols. Further symbols are sizes that are no expressions of earlier symbols,
     introduced in one of three orders: the trace's, smallest first, or largest first. The order with the fewest symbols
     and the shortest expressions is taken. For a batch that is flattened to n*m rows these are n and m; for the gradient
-    of every second row it is n, not (n+1)/2. The begin of a view is a symbol if it is no expression of sizes.
+    of every second row it is n, not (n+1)/2. The start of a view is a symbol if it is no expression of sizes.
     """
     new = fitting()
     orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]
@@ -247,7 +247,7 @@ def _candidates(
     pairs = list(combinations(symbols, 2))
     differences = [_both(sub, *pair) for pair in permutations(symbols, 2)]
     compound, several = _compound(known)
-    # Two samples fit an affine expression of any size by chance; view begins need more samples.
+    # Two samples fit an affine expression of any size by chance; view starts need more samples.
     affine = len(column) > (3 if kind == BEGIN else 2) or kind == OTHER
 
     def like(bases: Iterable[Base], allowed: Callable[[int, int], bool]) -> Iterator[Form]:
@@ -307,7 +307,7 @@ def _any(factor: int, more: int) -> bool:
 
 
 def _beside(factor: int, more: int, by: int, samples: int) -> bool:
-    """Return whether a quotient may be scaled or shifted so. Three samples fit a multiple by chance."""
+    """Return whether `quotient * factor + more` is a plausible expression. Three samples fit a multiple by chance."""
     return (factor == 1 and more <= by) or factor == -1 or (more == 0 and samples > 3)
 
 

@@ -26,7 +26,7 @@ def bucketed(
 ) -> dict[str, Range] | None:
     """Return the ranges of sizes with the same bounds as `sizes`, or None if one is too small to be symbolic.
 
-    A symbol that is the begin of a view ranges from 0 to its bound.
+    A symbol that is the start of a view ranges from 0 to its bound.
     """
     symbols: dict[str, Range] = {}
     for (name, size), spread in zip(sizes.items(), spreads, strict=True):
@@ -70,7 +70,7 @@ def within_tables(
 
     An example is a script that writes to a table of the greatest length. If views fit at the greatest sizes of all
     symbols together, a range only loses sizes that fit with no sizes of the other symbols. This serves a cache that is
-    sliced to some of its tokens: both numbers vary. The symbols `begins` are begins of views.
+    sliced to some of its tokens: both numbers vary. The symbols `begins` are starts of views.
     """
     highest = _greatest(sizes, symbols, begins, fits)
     joint = highest is not None
@@ -122,7 +122,7 @@ def _less_of_one(highest: dict[str, int], sizes: Sizes, most: int, fits: Fits) -
 
 
 def _beginning_late(sizes: dict[str, int], latest: Sizes, begins: Collection[str], fits: Fits) -> dict[str, int]:
-    """Return these sizes with each begin of a view as late as fits, at most as in `latest`."""
+    """Return these sizes with each start of a view as late as fits, at most as in `latest`."""
     latest_fitting = dict(sizes)
     for name in begins:
         later = range(sizes[name] + 1, latest[name] + 1)

@@ -66,11 +66,9 @@ class Relative:
         kinds, other_kinds = self.integers.kinds, other.integers.kinds
         for mine, theirs, length in matcher.get_matching_blocks():
             for i in range(length):
-                mine_at, theirs_at = mine + i, theirs + i
-                if kinds[self.span(mine_at)] == other_kinds[other.span(theirs_at)] and self.form(mine_at) == other.form(
-                    theirs_at
-                ):
-                    yield mine_at, theirs_at
+                a, b = mine + i, theirs + i
+                if kinds[self.span(a)] == other_kinds[other.span(b)] and self.form(a) == other.form(b):
+                    yield a, b
 
 
 def shared(places: frozenset[Any], others: frozenset[Any]) -> float:

@@ -5,7 +5,7 @@ from sizes, so they are no integers: the structure has the memory order of the d
 the structure has its family.
 
 Within a trace, a full tensor and a slice of it have the same structure: a cache, say, may sometimes be sliced to fewer
-tokens. The slice has the tensor's strides; its sizes, and its begin in each dimension, are integers. Strides of
+tokens. The slice has the tensor's strides; its sizes, and its start in each dimension, are integers. Strides of
 dimensions of one element are ignored, since torch sets them arbitrarily.
 """
 
@@ -23,7 +23,7 @@ from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
 OTHER, SIZE, COUNT, BEGIN = range(4)
-"""Kinds of integers: unknown meaning, sizes of tensors, counts made on the device, and begins of views. A count is no
+"""Kinds of integers: unknown meaning, sizes of tensors, counts made on the device, and starts of views. A count is no
 expression of sizes even if it equals one."""
 LEAST = 2
 """The least value of a symbol. Ops may treat sizes 0 and 1 specially, so these are part of the structure."""

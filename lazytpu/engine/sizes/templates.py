@@ -99,7 +99,7 @@ class Bucket:
 
     @property
     def begins(self) -> frozenset[str]:
-        """Return the symbols that are begins of views rather than sizes."""
+        """Return the symbols that are starts of views rather than sizes."""
         return self.template.begins(self.forms.varying)
 
     @property
@@ -287,7 +287,7 @@ class Template:
         return None
 
     def begins(self, varying: Varying) -> frozenset[str]:
-        """Return the symbols that are begins of views."""
+        """Return the symbols that are starts of views."""
         return frozenset(name for name, at in varying.symbols.items() if self.kinds[at] == BEGIN)
 
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
@@ -309,7 +309,7 @@ class Template:
         return forms.guessed or self._sizes(forms.varying) < 2 or len(self.samples) == SAMPLES
 
     def _sizes(self, varying: Varying) -> int:
-        """Return the number of symbols that are sizes. Begins of views cause no padding."""
+        """Return the number of symbols that are sizes. Starts of views cause no padding."""
         return len(varying.symbols) - len(self.begins(varying))
 
     def _learned(

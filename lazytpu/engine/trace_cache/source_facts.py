@@ -45,7 +45,7 @@ def _checked(texts: Any) -> list[str]:
 
 
 def recall_rules() -> None:
-    """Register the facts of all rules that an earlier process stored."""
+    """Register the facts of all rules, read from disk if an earlier process stored them."""
     registry.remember(dict(map(_read, remembered("rules", _rules))))
 
 
