@@ -90,6 +90,7 @@ class Background:
         A compile error is raised, unless an earlier cut has the job. Then the next cut gets the job once more, with
         `error` set, and the cut after that tries anew.
         """
+        # Find a compatible job, or prepare the program and start one.
         needed, free = frozenset(live), frozenset(dead)
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
         hit = job is not None and job.done.is_set()
@@ -107,6 +108,7 @@ class Background:
             job.naps -= 1
         elif job.rests:
             self._wake(job)
+        # Wait for the program or its substitute, unless an earlier cut has waited already.
         if job.way != "op by op" and not job.late:
             self._wait(job, patience, unknown)
         elif job.seconds > QUIET and not job.done.is_set():
@@ -116,6 +118,7 @@ class Background:
             if job.meanwhile is None:
                 job.making.entry.way = "op by op"
             return job, False
+        # The job is done: return its program, or raise its error.
         if job in plan.jobs:
             plan.jobs.remove(job)
         if job.error is not None and not job.late:

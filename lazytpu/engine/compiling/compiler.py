@@ -205,6 +205,7 @@ class Compiler:
         if sized is not None:
             making.entry.notes = (sized.text,)
         content = lookup.content(records, live, dead, "" if bucket is None else bucket.text)
+        # Look the program up in the index.
         if content is not None and not options.dump and options.debug < 2:  # these options show the translation
             start = time.perf_counter()
             recalled = lookup.recall(content, trace.state, live, dead, self.programs.recall)
@@ -214,6 +215,7 @@ class Compiler:
                 ready = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
+        # Translate the trace, and record its texts and notes.
         parts_only = options.clusters == "only"
         busy = Busy()
         result = translated(None if sized else self._takes_apart(trace.mode, busy))

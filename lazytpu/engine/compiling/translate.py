@@ -109,15 +109,18 @@ def translate(
         )
         return _Rewritten(imported, padding, notes, before, tuple(history))
 
+    # Import the trace and run the passes.
     wanted = pipeline(target, memory_limit, platform or client.platform())
     rewritten, errors = leaving_out(attempt, wanted, options.verify)
     imported, padding = rewritten.imported, rewritten.padding
+    # Drop unused arguments; the pack of sizes, if any, stays the last one.
     packs = len(imported.packer.packs)
     used, aliased = drop_unused_arguments(imported.module, keep_last=padding is not None)
     if padding is not None:
         used = used[:-1]
         taken = tuple([padding.arguments[i - packs] for i in used if i >= packs])
         padding = replace(padding, arguments=taken)
+    # Emit the whole program, and split it if that pays.
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     cost = work(imported.module)

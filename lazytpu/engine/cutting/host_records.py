@@ -130,6 +130,7 @@ def compute(
 
     Slots in `over` are not used afterwards, so they are overwritten in place.
     """
+    # Allocate empty inputs, and the new values of written slots.
     for slot, layout, empty in record.admitted:
         if empty:
             flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
@@ -152,6 +153,7 @@ def compute(
             return [argument(item, written) for item in cast("list[Any]", value)]
         return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
+    # Run the op on the CPU.
     arguments = {name: argument(value, name in record.written) for name, value in record.arguments.items()}
     if isinstance(arguments.get("device"), torch.device):
         arguments["device"] = torch.device("cpu")
@@ -159,6 +161,7 @@ def compute(
         op: Any = _OWN.get(str(record.op)) or record.op
         results = [result for result in _fresh(record, op(**arguments)) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
+        # Store each result in memory order.
         for slot, layout, result in zip(record.out_slots, present, results, strict=True):
             if layout.dtype.is_floating_point and _name(record) in ("mean", "sum") and arguments["self"].numel() == 1:
                 # torch adds it to 0.0: -0.0 would become 0.0, and a denormal number be flushed.

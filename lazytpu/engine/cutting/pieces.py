@@ -47,6 +47,7 @@ class Piece:
 def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> list[Piece]:
     """Return the pieces of a trace whose results are the slots `live` and whose inputs `dead` may be donated."""
     slots = Slots(records)
+    # Split the records before and after each collective.
     chosen: list[list[int]] = [[]]
     for i, record in enumerate(records):
         if record.collective:
@@ -55,6 +56,7 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dea
             chosen[-1].append(i)
     indices = [piece_part for piece_part in chosen if piece_part]
     extracts = [extract(records, piece_part, slots) for piece_part in indices]
+    # Determine the last piece that uses each slot, except slots that outlive the trace.
     last = {slot: i for i, piece_part in enumerate(extracts) for slot in piece_part.origins}
     kept = {*live, *(slot for i, slot in enumerate(plan.inputs) if i not in dead)}
     places = {slot: i for i, slot in enumerate(live)}

@@ -81,9 +81,11 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
     """Return the Lineage of a trace's program that computes the slots `live` and has the given `checks`."""
     if not checks and len(records) > SMALL:
         return Lineage((ResultGroup((), tuple(range(len(known.inputs)))),), (0,) * len(live), ())
+    # Assign each check to its record.
     check_bits = [0] * len(records)  # bits of the checks of each record
     for number, check in enumerate(checks):
         check_bits[check.record] |= 1 << number
+    # A check by a record without results also concerns the results and inputs that the record reads.
     guards: list[tuple[int, tuple[int, ...]]] = []
     for index, record in enumerate(records):
         if check_bits[index] and not record.out_slots and not record.written:
@@ -93,6 +95,7 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
                     check_bits[known.makers[slot]] |= check_bits[index]
             guarded = tuple([known.inputs[slot] for slot in read if slot in known.inputs])
             guards.extend((number, guarded) for number in _bits(check_bits[index]) if guarded)
+    # Propagate checks and inputs from operands to results.
     depends = {slot: (0, 1 << number) for slot, number in known.inputs.items()}
     asserted = 0
     for index, record in enumerate(records):
@@ -105,6 +108,7 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
             inputs |= previous[1]
         for slot in (*record.out_slots, *(slot for slots in record.written.values() for slot in slots)):
             depends[slot] = checked, inputs
+    # Group the live slots by checks and inputs.
     kinds = [depends.get(slot, (0, 0)) for slot in live]
     if len(set(kinds)) > FINE:
         merged = dict[int, int]()

@@ -122,6 +122,7 @@ def _changes(
         for element, a, b in pairs:
             if a != b:
                 changes.append(ArgumentChange(_code(a, b), i + 1, name, a, b, element))
+    # Compare global settings, and whether inputs are unwritten memory.
     was, now = dict(old.settings), dict(new.settings)
     changes.extend(
         ArgumentChange(code, 0, name, was[name], now[name])

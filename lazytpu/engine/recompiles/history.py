@@ -114,6 +114,7 @@ class Recompiles:
         entry, sketch = making.entry, TraceSketch.of(records)
         setting = ProgramSetting(trace.mode, tuple(settings()))
         new = New(records, live, dead, setting, lambda: self.slot_names(trace.epoch))
+        # Determine the reason from the nearest program, or from another mode.
         near = self._nearest(sketch, new, trace.state)
         other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
         if near is None or (other_mode is not None and near[1].share < 1):
@@ -136,12 +137,14 @@ class Recompiles:
             entry.nearest = earlier.made.number
         reason = told(reason)
         entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
+        # List the entry, and apply the budget. The recompile counts only if the policy does not raise.
         self._count += 1
         self._listed.append(entry)
         if entry.recompile > family.recompiles:
             with making:
                 policy.apply(entry.text, reason.line, entry.recompile)
         family.recompiles = entry.recompile
+        # Store the program for later comparisons.
         self._remember(records, sketch, setting.mode)
         end = weakref.ref(trace.state)
         is_first = entry.nearest is None

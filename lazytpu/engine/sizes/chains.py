@@ -210,6 +210,7 @@ class Chain:
             if max(segment.found) >= len(into.values):
                 return
             known = *known, *[into.values[at] for at in segment.found]
+        # Evaluate the size expressions, and check that they give this key.
         numbers = self._numbers(segment, known)
         if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
             return  # another source line: errors would name the wrong one
@@ -219,12 +220,14 @@ class Chain:
             edges = segment.edges(numbers, inference)
         except (RuntimeError, NotImplementedError):  # too large for the device: recording raises the error
             return
+        # Ask torch for result layouts that are not derived.
         if segment.asked:
             previous = parent.records()
             records = [*previous, *[record for _, _, record in edges]]
             if not inference.agrees(records, [len(previous) + i for i in segment.asked]):
                 return
         state = parent
+        # Add the states that the trie does not have yet, and let the next segment begin after them.
         for (edge_key, outs, record), twin in zip(edges, segment.twins, strict=True):
             child = state.next.get(edge_key)
             if child is None:

@@ -49,6 +49,7 @@ class Templates:
         if len(self._skeletons) > SKELETONS:  # templates are keyed by these numbers
             self._skeletons.clear()
             self._templates.clear()
+        # Find the templates with the same structure and parameters.
         integers, ids = Integers([], [], alike=True), list[int]()
         for skeleton in trace_apart(records, integers):
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
@@ -64,6 +65,7 @@ class Templates:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
             same = self._templates[ops] = {}
+        # Among these, find the template with the same sizes of 0 and 1.
         key = np.minimum(numbers[kinds == SIZE], LEAST).tobytes()
         template = same.get(key)
         if template is None:

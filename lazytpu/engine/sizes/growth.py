@@ -127,8 +127,8 @@ class Growth:
             return
         if kind.grow is not None:
             place = _place(states, kind.begins)
-            others_grow = tuple([grow for grow in place.sizes.grows if grow is not kind.grow])
-            place.sizes = replace(place.sizes, grows=others_grow)
+            other_grows = tuple([grow for grow in place.sizes.grows if grow is not kind.grow])
+            place.sizes = replace(place.sizes, grows=other_grows)
         kind.grow, kind.begins = partial(chain.grow, 0, ()), chain.begins
         _begin_at(kind, states)
 

@@ -102,12 +102,14 @@ def transferred(
     pairs = list(here.pairs(there))
     if len(pairs) < ALIKE * len(here.records):
         return None
+    # Map the positions of integers and symbols in matching records.
     integers, kinds = np.array(here.integers.values), np.array(here.integers.kinds)
     expression_at = {at: size for size, positions in varying.varying.items() for at in positions.tolist()}
     places = {b: a for mine, theirs in pairs for a, b in zip(_range(here, mine), _range(there, theirs), strict=True)}
     symbols = _symbols(varying, places)
     if symbols is None:
         return None
+    # Transfer the expressions that give the integers of this trace.
     sizes = {name: int(integers[at]) for name, at in symbols.items()}
     expressions = dict[int, Form]()
     for theirs, mine in places.items():
@@ -121,6 +123,7 @@ def transferred(
     remaining, names = _without_few(expressions, symbols, integers, kinds)
     if not names:
         return None
+    # Guess and derive the expressions of all other integers.
     counterparts = list(here.records)
     for mine, theirs in pairs:
         counterparts[mine] = there.records[theirs]

@@ -80,6 +80,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         raise Refusal(module, f"the module has {len(functions)} functions; pad-sizes runs before parts are outlined")
     (function,) = functions
     block = function.body.block
+    # Add the pack of sizes, and read the annotations of the arguments.
     arguments = list(block.args)
     pack = block.insert_arg(tensor_type("i32", (len(symbols),)), len(arguments))
     shared = Shared(symbols)
@@ -89,9 +90,11 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         shape = shape_of(argument)
         dims = parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape)
         shared.values[argument] = Padded(dims)
+    # Apply the rules.
     walk = Walk(shared, block, pack, {**RULES, **REFUSED})
     walk.check_arguments(function, arguments)
     results = [shared.values[value].dims for value in walk.run()]
+    # Update the signature and the annotations.
     inputs, outputs = [argument.type for argument in block.args], list(function.function_type.outputs)
     function.function_type = FunctionType.from_lists(inputs, outputs)
     attributes.append({"lazytpu.name": StringAttr(NAME)})

@@ -113,11 +113,13 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
         dims[i] = merged(merged(dims[i], indices[j]), padded[j])
     _mask_window(w, op, [dims[i] for i in sliced], any(i in mapped for i in sliced))
     lasts: dict[int, Form] = {}
+    # Find starts to be checked at the true size.
     for i in mapped:
         slice_ = windows.get(i, sized(1))
         last = _last(w, dims[i], slice_.size, slice_.total, True, False)
         if last is not None and slice_.size > 1:  # a single element after the true ones is written into padding
             lasts[mapped.index(i)] = last
+    # Move updates of padding out of bounds.
     outside = _left_out(w, op, at, padded, lasts)
     if outside is not None:
         if not mapped:

@@ -108,6 +108,7 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         raise Refused("a merged dimension with padding is concatenated")
     if not moved or moved[0] == len(along) - 1:
         return [Padded(tuple(dims), next(x.fill for x in operands if x.padded) if len(fills) == 1 else None)]
+    # Concatenate the operands up to the first padded one, then write each later one at its run-time start.
     b, first = w.builder, moved[0] + 1
     start = b.concatenate(list(op.operands[:first]), k)
     missing = shape_of(op.results[0])[k] - shape_of(start)[k]

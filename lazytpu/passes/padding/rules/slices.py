@@ -59,6 +59,7 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         return [Padded(tuple(dims))]
     b = w.builder
     behind = [0 if i in moving else n for i, n in enumerate(starts)]
+    # Slice static starts first, then run-time starts, with room for their padding.
     ends = [n if i in moving else m for i, (n, m) in enumerate(zip(shape_of(op.operand), limits, strict=True))]
     value = b.slice(op.operand, behind, ends, [1 if i in moving else n for i, n in enumerate(strides)])
     if any(room):
@@ -118,6 +119,7 @@ def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     if not shifts:
         return [Padded(tuple(dims))]
     b, rank = w.builder, len(dims)
+    # Pad by the greatest amounts, then slice at run-time starts.
     low, high = list(lows), list(highs)
     starts = [b.constant(0, "i32")] * rank
     for i, shift in shifts.items():
@@ -267,6 +269,7 @@ def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         if not full and window_dim.padded:
             masked.append(i)
         window.append(dim if full else window_dim)
+    # Clamp the starts, and keep them within the bound.
     starts = _starts(w, op.operands[2:], dims, window)
     room = _room(w, starts, dims, window)
     inside, before = _inside(w, starts, dims, window, room)
