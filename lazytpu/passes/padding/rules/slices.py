@@ -41,9 +41,8 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         if not dim.prefix:
             raise Refused(f"a part of the merged dimension {dim} is taken")
         behind = dim.total - high
-        if (
-            behind.range(w.shared.symbols)[len(behind.symbols) > 1] < 0
-        ):  # an expression of two symbols counts only at sizes that fit
+        # An expression of two symbols need only fit at some of their sizes.
+        if behind.range(w.shared.symbols)[len(behind.symbols) > 1] < 0:
             raise Refused(f"the slice ends at {high}, which may be behind the end {dim.total}")
         if low.number is None:
             if stride != 1:
@@ -58,10 +57,10 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     if not moving:
         return [Padded(tuple(dims))]
     b = w.builder
-    behind = [0 if i in moving else n for i, n in enumerate(starts)]
     # Slice static starts first, then run-time starts, with room for their padding.
+    fixed = [0 if i in moving else n for i, n in enumerate(starts)]
     ends = [n if i in moving else m for i, (n, m) in enumerate(zip(shape_of(op.operand), limits, strict=True))]
-    value = b.slice(op.operand, behind, ends, [1 if i in moving else n for i, n in enumerate(strides)])
+    value = b.slice(op.operand, fixed, ends, [1 if i in moving else n for i, n in enumerate(strides)])
     if any(room):
         value = b.pad(value, w.zero(value), [0] * len(out), room)
     at = [w.number(moving[i]) if i in moving else b.constant(0, "i32") for i in range(len(dims))]
