@@ -79,21 +79,20 @@ class AtSizes(Compiled):
 
     def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
         layouts = self.program.layouts
-        columns = zip(
-            arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes
-        )  # `arrays` also has the status
+        # Not strict: the last array is the status.
+        rows = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes)
         if layouts is None:
             return [
                 Buffer(array, nbytes, origin, outcome)
                 if padded is None
                 else PaddedBuffer(array, nbytes, padded, shape, origin, outcome)
-                for array, padded, shape, nbytes, origin, outcome in columns
+                for array, padded, shape, nbytes, origin, outcome in rows
             ]
         return [
             buffer_of(layout, array, nbytes, origin, outcome)
             if padded is None
             else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
-            for (array, padded, shape, nbytes, origin, outcome), layout in zip(columns, layouts.results, strict=False)
+            for (array, padded, shape, nbytes, origin, outcome), layout in zip(rows, layouts.results, strict=False)
         ]
 
 

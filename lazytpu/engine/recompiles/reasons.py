@@ -344,8 +344,6 @@ def sentence(reason: Reason, nearest: int | None) -> str:
     text = f"{reason.what} {reason.note}".rstrip()
     if nearest is not None and reason.only:
         text += f"; nearest program #{nearest} differs only {reason.only}"
-    elif (
-        nearest is not None and f"#{nearest}" not in reason.what and reason.code != "refused"
-    ):  # the program itself has this number
+    elif nearest is not None and f"#{nearest}" not in reason.what and reason.code != "refused":  # it has this number
         text += f"; nearest program is #{nearest}"
     return text + (f"; fix: {reason.fix}" if reason.fix else "")

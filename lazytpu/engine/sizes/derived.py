@@ -52,20 +52,18 @@ def fit_derived(
         is_argument[into.made] = False
         places = np.flatnonzero(is_argument).tolist()
     symbols = fewest(fitting, places)
-    if (
-        forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places)
-    ):  # all symbols are independent
+    if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
         names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
         return varying_of([size.where(names) for size in forms], table[-1], dict(zip(NAMES, places, strict=False)))
     while symbols is not None:
-        fitting_symbols = fitting(symbols)
+        attempt = fitting(symbols)
         try:
-            forms = _walk(fitting_symbols, records, inference)
+            forms = _walk(attempt, records, inference)
         except NoForm:
             return None
-        follow = [name for name, at in fitting_symbols.symbols.items() if forms[at] != symbol(name)]
+        follow = [name for name, at in attempt.symbols.items() if forms[at] != symbol(name)]
         if not follow:
-            return varying_of(forms, table[-1], fitting_symbols.symbols)
+            return varying_of(forms, table[-1], attempt.symbols)
         symbols = {name: at for name, at in symbols.items() if name not in follow}
     return None
 
@@ -88,13 +86,11 @@ def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> li
     def learn(start: int, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
         for row in samples:
             sizes, integers = known.sizes(row), known.table[row, start : start + len(forms)].tolist()
-            if [derived_size.at(sizes) for derived_size in forms] != integers or not all(
-                guard.at(sizes) for guard in guards
-            ):
+            if [form.at(sizes) for form in forms] != integers or not all(guard.at(sizes) for guard in guards):
                 return False
-        for position, derived_size in enumerate(forms, start):
-            if derived_size.number is None:
-                known.learn(position, derived_size)
+        for position, form in enumerate(forms, start):
+            if form.number is None:
+                known.learn(position, form)
         return True
 
     begin()

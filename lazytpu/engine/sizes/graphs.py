@@ -56,20 +56,12 @@ def known_of(state: State, inference: Inference) -> Varying | None:
         return None
     trace_apart(walk.records, integers := Integers([], []))
     forms = [walk.results.derivation.form_of(number) for number in integers.values]
-    input_symbols = {
-        walk.symbols[slot, dim]: at for at, slot, dim in admitted_at(walk.records) if (slot, dim) in walk.symbols
-    }
-    if (
-        not input_symbols
-        or len(input_symbols) > len(NAMES)
-        or {name for size in forms for name in size.symbols} != input_symbols.keys()
-    ):
+    inputs = {walk.symbols[slot, dim]: at for at, slot, dim in admitted_at(walk.records) if (slot, dim) in walk.symbols}
+    if not inputs or len(inputs) > len(NAMES) or {name for size in forms for name in size.symbols} != inputs.keys():
         return None
-    names = {name: symbol(NAMES[number]) for number, name in enumerate(input_symbols)}
+    names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
     numbers = np.array([number_at_bound(number) for number in integers.values], dtype=np.int64)
-    return varying_of(
-        [size.where(names) for size in forms], numbers, dict(zip(NAMES, input_symbols.values(), strict=False))
-    )
+    return varying_of([size.where(names) for size in forms], numbers, dict(zip(NAMES, inputs.values(), strict=False)))
 
 
 def _edges(state: State) -> list[State]:

@@ -266,11 +266,9 @@ class Template:
         this, candidates = Relative(records), list[Forms]()
         for relative in self.relatives(self) if self.guessing else ():
             for forms in relative.forms:
-                expressions = transferred(forms.varying, Relative(forms.records), this, self.inference)
-                if expressions is not None and all(
-                    expressions[0].solved(sample) is not None for sample in self.samples
-                ):
-                    candidates.append(Forms(*expressions, guessed=True))
+                moved = transferred(forms.varying, Relative(forms.records), this, self.inference)
+                if moved is not None and all(moved[0].solved(sample) is not None for sample in self.samples):
+                    candidates.append(Forms(*moved, guessed=True))
         return max(candidates, key=lambda forms: len(forms.varying.symbols), default=None)
 
     def _grown(self) -> Forms | None:

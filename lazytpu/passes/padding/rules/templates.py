@@ -57,9 +57,7 @@ def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     if name in ELEMENTWISE and all(shape_of(x) == shape_of(op.results[0]) for x in op.operands):
         return _elementwise(w, op)
     batch = None if name == "cholesky" else _batch(op, name)  # Cholesky is slow for a matrix of zeros
-    if batch is not None and not any(
-        dim.padded for operand_dims, rank in zip(dims, batch, strict=True) for dim in operand_dims[rank:]
-    ):
+    if batch is not None and not any(dim.padded for axes, rank in zip(dims, batch, strict=True) for dim in axes[rank:]):
         return _of_batch(w, op, batch)
     rule = OWN.get(name) or linalg.OWN.get(name)
     if rule is not None:
