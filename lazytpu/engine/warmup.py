@@ -46,8 +46,8 @@ def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], 
 def load(path: Path) -> Unpacked:
     """Unpack a library into the cache.
 
-    Raise OSError, BadLibrary for a damaged file, and ValueError if there is no disk cache, or if no program in the
-    library is for this environment; the message names the difference.
+    Raise OSError, and BadLibrary for a damaged file. Raise ValueError if there is no disk cache, or if no program in
+    the library is for this environment; the message names the difference.
     """
     into = store()
     if into.root is None:

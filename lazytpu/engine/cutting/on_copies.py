@@ -22,8 +22,9 @@ compilation."""
 def on_copies(cut: Cut) -> tuple[Compiled, dict[int, Buffer]] | None:
     """Return a program that computes at least the live slots but donates inputs in use, with copies of these by index.
 
-    Return None if a compatible program exists, if there is no such program, for a short trace, and for a trace that has
-    copied `BYTES` already. The copies are made before the launch, so an interrupt leaves the step pending.
+    Return None if a compatible program exists, or if there is no such program. Also return None for a short trace, and
+    after `BYTES` were copied for the trace. The copies are made before the launch, so an interrupt leaves the step
+    pending.
     """
     plan, trace = cut.plan, cut.trace
     if plan.copied >= BYTES or trace.state.depth < LEAST or trace.mode not in ("fused", "lazy"):

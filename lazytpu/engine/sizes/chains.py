@@ -1,13 +1,12 @@
-"""Trie states derived for new sizes by compiled expressions. Deriving a state takes 8 us. Recording takes 300 us for a
-record that is inferred, and 200 us if torch is asked for its results.
+"""Trie states derived for new sizes by compiled expressions. Deriving a state takes 8 us. Recording it takes 300 us if
+the record is inferred, and 200 us to infer its results with torch.
 
 A chain is built from a trace family with three observed sizes. Its states are added where a trace leaves the recorded
 paths with a key that the size expressions give. A wrong expression yields a key that no lookup has; that record is then
 inferred as usual.
 
 Recording continues with the layouts of results, and Python sees them, so they must be right. They are derived from the
-layouts of operands (`results`), or torch is asked for them at each new size before a state has them
-(`Inference.agrees`).
+layouts of operands (`results`), or torch infers them at each new size before a state has them (`Inference.agrees`).
 """
 
 from __future__ import annotations

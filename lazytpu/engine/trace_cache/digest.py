@@ -1,7 +1,7 @@
 """Canonical text of a trace: equal for equal traces, in every process, and different for different ones.
 
 The text has everything that determines the trace's results. For each record these are its op, arguments, results, the
-slots it writes, and the inputs it is the first to use, with numbers by their bits. Source lines and parameter names are
+slots it writes, and the inputs it uses first. Numbers are written by their bits. Source lines and parameter names are
 not included. One record is one line:
 
     aten.addmm.default(self=%0;mat1=%1;mat2=%2[4,3;1,4;0;torch.float32];beta=i1;alpha=i1) @0:torch.float32[8,3;3,1]=%0 …
@@ -40,22 +40,22 @@ def _record(record: Record) -> str:
             arguments.append(f"{name}={_value(value)}")
         except NotCanonical as error:
             raise NotCanonical(f"argument '{name}' of {record.op}: {error}") from None
-    parts = [f"{record.op}({';'.join(arguments)})"]
+    fields = [f"{record.op}({';'.join(arguments)})"]
     slots = iter(record.out_slots)
-    parts.extend("_" if layout is None else f"%{next(slots)}:{_layout(layout)}" for layout in record.outs)
-    parts.extend(f"{name}->{_integers(written)}" for name, written in record.written.items())
-    parts.extend(
+    fields.extend("_" if layout is None else f"%{next(slots)}:{_layout(layout)}" for layout in record.outs)
+    fields.extend(f"{name}->{_integers(written)}" for name, written in record.written.items())
+    fields.extend(
         f"{'empty' if empty else 'input'} %{slot}:{_layout(layout)}" for slot, layout, empty in record.admitted
     )
     if record.rng is not None:
-        parts.append(f"rng #{record.rng}")
+        fields.append(f"rng #{record.rng}")
     if record.settings:
-        parts.append(f"settings {_value(record.settings)}")
+        fields.append(f"settings {_value(record.settings)}")
     if record.in_backward:
-        parts.append("backward")
+        fields.append("backward")
     if record.tuned:
-        parts.append("tuned")
-    return " ".join(parts)
+        fields.append("tuned")
+    return " ".join(fields)
 
 
 def _layout(layout: Layout) -> str:

@@ -25,7 +25,7 @@ class Refused(Unsupported):
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of a dimension: `size` elements in memory, of which the first `true` are true."""
+    """A factor of a dimension: `size` elements in memory, with the first `true` elements true."""
 
     size: int
     true: Form

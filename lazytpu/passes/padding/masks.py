@@ -92,8 +92,8 @@ class Masks:
             raise Refused(f"the size {true} is {low} to {high}; expected 0 to {size}, the size in memory")
 
     def dim(self, size: int, true: Form) -> Dim:
-        """Return a dimension of `size` elements, of which the first `true` are true. Raise Refused if
-        they may not fit."""
+        """Return a dimension of `size` elements, with the first `true` elements true. Raise Refused if they may not
+        fit."""
         self.check_size(true, size)
         return sized(size, None if true.same(form(size)) else true)
 

@@ -29,7 +29,8 @@ class Window:
 def windowed(w: Walk, dim: Dim, window: Window, memory: int, size: int) -> Dim:
     """Return the dimension of `size` positions of a window along `dim`. `memory` is the window's size at the bound.
 
-    The caller masks the padding of both. Raise Refused for a merged dimension, or a dilated one that may be empty.
+    The caller masks the padding of both. Raise Refused for a merged dimension, or for a dilated dimension that may be
+    empty.
     """
     if not dim.padded and window.size == form(memory) and window.high.number is not None:
         return sized(size)
