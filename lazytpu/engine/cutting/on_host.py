@@ -43,7 +43,7 @@ from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import Layout
 
 BESIDE = 32
-"""Records of the longest trace from which on the process does more than try out ops."""
+"""Least number of records of the longest trace in a process that does more than try out ops."""
 RECORDS = 32
 """Greatest number of records of a short trace."""
 OF_A_PARAMETER = 4
@@ -51,8 +51,8 @@ OF_A_PARAMETER = 4
 HOST = "the host"
 """The value of `Origin.program` for results of host runs."""
 ELEMENTS = 1024
-"""Greatest number of elements of a value in a short trace not known to vary; `FEW` if the device's memory is the
-host's."""
+"""Greatest number of elements of a value in a short trace not known to vary. It is `FEW` if all ops are `light` and the
+device's memory is the host's."""
 ELEMENTS_VARYING = 262_144
 """Greatest number of elements of a value in a varying trace: a layer of 512 x 512."""
 ELEMENTS_MOVED = 16_777_216

@@ -46,6 +46,6 @@ class Constants:
         return constant
 
     def forget(self) -> None:
-        """Clear the cache, so that constants are recomputed after compiler options change."""
+        """Clear the cache, since the passes or the device have changed."""
         with self._lock:
             self._constants.clear()

@@ -49,7 +49,7 @@ class Growth:
         self._lock = threading.Lock()
 
     def learn(self, state: State) -> None:
-        """Observe the trace that ended at `state`, which is its first cut."""
+        """Observe the trace that ended at `state` for the first time."""
         if options.buckets == "off" or state.sizes.grown:
             return
         with LookingFor("chains"):
