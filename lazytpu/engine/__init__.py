@@ -1,1 +1,1 @@
-"""Takes a cut through: chooses a program, or on a miss imports, rewrites, lowers and compiles one, and runs it."""
+"""Execution of cuts: chooses a program, or on a miss imports, rewrites, lowers and compiles one, and runs it."""

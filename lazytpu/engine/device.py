@@ -1,4 +1,4 @@
-"""The device as XLA describes it, and how much of its memory is in use."""
+"""The device as XLA describes it, and its memory in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.runtime.xla import client
 
 
 def capacity() -> tuple[int, int]:
-    """(free, total) bytes of the device's memory, by XLA's own count where it has one, else of the host's."""
+    """Return (free, total) bytes of the device's memory, by XLA's count if it has one, else of the host's memory."""
     stats = client.devices()[0].memory_stats() or {}
     limit = stats.get("bytes_limit")
     if limit:
@@ -30,26 +30,26 @@ def capacity() -> tuple[int, int]:
 
 
 def host_total() -> int:
-    """Bytes of the host's memory, or those that a container or `ulimit -v` leaves to this process."""
+    """Return the bytes of the host's memory, or the limit of a container or `ulimit -v`."""
     group = _number(_GROUP / "memory.max")
-    own = resource.getrlimit(resource.RLIMIT_AS)[0]
-    bounds = [group, own if own != resource.RLIM_INFINITY else None]
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    bounds = [group, address_space if address_space != resource.RLIM_INFINITY else None]
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *(b for b in bounds if b is not None)])
 
 
 def host_available() -> int:
-    """Bytes that the host, or this process's container, can give without swapping; of the free pages alone where the
+    """Return the bytes that the host, or this process's container, can provide without swapping; the free pages if the
     kernel does not say."""
     free = _listed("MemAvailable") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     group, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
     return free if group is None or used is None else min(free, max(group - used, 0))
 
 
-_GROUP = Path("/sys/fs/cgroup")  # of a container: its own, in Linux's second version of them
+_GROUP = Path("/sys/fs/cgroup")  # cgroup v2; a container sees its own group
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none ("max" is no bound)."""
+    """Return the number in a file; None if there is none ("max" means no limit)."""
     try:
         text = path.read_text().strip()
     except OSError:
@@ -58,24 +58,24 @@ def _number(path: Path) -> int | None:
 
 
 def _listed(name: str) -> int | None:
-    """Bytes of an entry of Linux's list, None where there is none."""
+    """Return the bytes of an entry in /proc/meminfo, or None."""
     listed = Path("/proc/meminfo")
     match = re.search(rf"^{name}:\s+(\d+) kB", listed.read_text(), re.MULTILINE) if listed.exists() else None
     return 1024 * int(match[1]) if match else None
 
 
 def limit() -> int:
-    """Bytes that no program can exceed: the device's memory, of a host with its swap space."""
+    """Return the bytes that no program can exceed: the device's memory, and for a host also its swap space."""
     return capacity()[1] + (_listed("SwapTotal") or 0 if client.platform() == "cpu" else 0)
 
 
 def available() -> float:
-    """Bytes that a program on the host can have now; no bound where the device has memory of its own."""
+    """Return the bytes that a program on the host can allocate now; infinite if the device has its own memory."""
     return host_available() if client.platform() == "cpu" else inf
 
 
 class Device(DevicePort):
-    """The device of this process. `report` is what `lazytpu.memory()` calls, `device_ms` gives the milliseconds that
+    """The device of this process. `report` implements `lazytpu.memory()`, and `device_ms` returns the milliseconds that
     programs ran."""
 
     def __init__(self, report: Callable[[], MemoryReport], device_ms: Callable[[], float]):

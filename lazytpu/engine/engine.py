@@ -1,4 +1,4 @@
-"""The engine: one device, and what the frontend asks of it."""
+"""The engine of one device, with the operations that the frontend calls."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from lazytpu.trace.value import Layout
 
 
 class Engine(EnginePort):
-    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops.
-    `closing` is called at the end of the process, in this order.
+    """Turns traces into results on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops. The
+    functions in `closing` are called at the end of the process, in order.
 
     Methods without a docstring are described in `EnginePort`.
     """
@@ -93,7 +93,7 @@ class Engine(EnginePort):
         return self._device
 
     def reset_metrics(self) -> None:
-        """Start counting anew; the peak of memory becomes what is alive now."""
+        """Reset the metrics; the peak of memory becomes the live memory."""
         self.cutter.reset_metrics()
         MEMORY.reset_peak()
         TRAFFIC.reset()
@@ -101,7 +101,8 @@ class Engine(EnginePort):
         PASS_ERRORS.reset()
 
     def forget_programs(self) -> None:
-        """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""
+        """Drop everything that was compiled for the device, or is stored on it for programs, since the device was
+        replaced."""
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()
@@ -112,13 +113,13 @@ class Engine(EnginePort):
         programs.foresee_again()
 
     def memory(self) -> MemoryReport:
-        """What is alive on the device."""
+        """Return the report of live memory on the device."""
         programs = list(self.compiler.programs.values())
         code = Amount(sum(program.memory.code for program in programs), len(programs))
-        beside = {"cached constants": self.packs.kept(), "programs": code}
-        return report(self.owners, *capacity(), beside)
+        further = {"cached constants": self.packs.kept(), "programs": code}
+        return report(self.owners, *capacity(), further)
 
-    # -- what ops mean
+    # -- the meaning of ops
 
     def facts(self, op: OpOverload) -> OpFacts:
         return meaning.facts(op)
@@ -127,7 +128,7 @@ class Engine(EnginePort):
         return registry.facts().keys()
 
     def counted(self, bounds: Mapping[str, int], at: AtCounts) -> str:
-        from lazytpu.engine.sizes.counted import counted  # which imports rules: only where a graph is captured
+        from lazytpu.engine.sizes.counted import counted  # it imports rules: only if a graph is captured
 
         refused = "looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()"
         with LookingFor("a program of all counts"):

@@ -1,4 +1,4 @@
-"""What the frontend asks of an op before it records it: whether it can be expressed, and what recording must know."""
+"""Queries of the frontend about an op before it records it: whether it is supported, and facts that recording needs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ USES_PRECISION = frozenset(
 
 
 def facts(op: OpOverload) -> OpFacts:
-    """Which arguments of `op` are run-time numbers, whether it is random, whether matmul precision matters, and which
-    numbers become run-time numbers once they vary.
+    """Return which arguments of `op` are run-time numbers, or become so once they vary, whether it is random, and
+    whether matmul precision affects it.
 
-    Raises NotImplementedError, naming the op and the way to add it, when nothing expresses it.
+    Raise NotImplementedError, with the op and the way to add it, if the op is not supported.
     """
     if not supported(op):
         raise missing_rule(op)
     rules = registry.facts()
     rule = rules.get(str(op))
     if rule is None and signature(op).written:
-        other = functional(op)
-        rule = None if other is None else rules.get(str(other))
+        functional_op = functional(op)
+        rule = None if functional_op is None else rules.get(str(functional_op))
     names = set(signature(op).names)
     numbers = frozenset() if rule is None else rule.numbers & names
     specialized = frozenset() if rule is None else rule.specialized & names
@@ -44,8 +44,8 @@ def facts(op: OpOverload) -> OpFacts:
 
 
 def check_import(state: State) -> None:
-    """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning: at a cut, whoever
-    reads next would get that error."""
+    """Raise RuntimeError, or torch.OutOfMemoryError, if the last record of a trace cannot be imported. At a cut, the
+    next reader would get that error."""
     from xdsl.utils.exceptions import VerifyException
 
     from lazytpu.aten.importer import import_trace  # loads xDSL
@@ -55,5 +55,5 @@ def check_import(state: State) -> None:
         import_trace(extract(records, (len(records) - 1,)).state.records(), (), ()).module.verify()
     except ImportFailure as error:
         raise not_imported(error) from error.__cause__
-    except (RuntimeError, VerifyException) as error:  # torch's own code in its decompositions raises the former
+    except (RuntimeError, VerifyException) as error:  # torch's decompositions raise RuntimeError
         raise not_imported(ImportFailure(records[-1], error)) from error

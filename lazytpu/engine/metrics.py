@@ -1,4 +1,4 @@
-"""Counters of what the engine did, in one place."""
+"""Counters of the engine's work."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-_COMPILED = threading.Lock()  # several threads compile at a time, and none of the counters below may be lost
+_COMPILED = threading.Lock()  # several threads compile concurrently, and no count may be lost
 
 
 @dataclass
 class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
-    `steps` cuts that ran a program; `hits` of them found one compiled already, or ran `on_host`
-    because they are short, or small and vary; `misses` did not, and `stepwise` of
-    these ran op by op, `clustered` in parts, and `quick` by a program with less optimisation, while it was compiled in
-    the background; `compiles` programs that XLA compiled, quickly and then in full counting once;
-    `records` what was recorded: ops, and graphs of `torch.compile`, each of which counts once; `trace_ms` the host's
-    time between cuts (the script's Python and recording), without waiting; `launch_ms` in cuts that hit; `miss_ms` in
-    cuts that did not (import, passes, lowering, compiling); `wait_ms` the host waited for the device; `device_ms` the
-    device was busy; `cpu_fallbacks` ops that ran on the CPU (`lazytpu.options.cpu_fallback`); `constant_reads` host
-    reads that constants decide, answered without the device.
+    - `steps`: cuts that ran a program.
+    - `hits`: steps whose program existed, or that ran `on_host` because they are short, or small and varying.
+    - `misses`: other steps. Of these, `stepwise` ran op by op, `clustered` in parts, and `quick` by a program with less
+      optimisation, while the program was compiled in the background.
+    - `compiles`: programs that XLA compiled; one compiled quickly and then in full counts once.
+    - `records`: recorded ops, and graphs of `torch.compile`, each of which counts once.
+    - `trace_ms`: host time between cuts (the script's Python and recording), without waiting.
+    - `launch_ms`: time in cuts that hit. `miss_ms`: time in other cuts (import, passes, lowering, compiling).
+    - `wait_ms`: time that the host waited for the device. `device_ms`: time that the device was busy.
+    - `cpu_fallbacks`: ops that ran on the CPU (`lazytpu.options.cpu_fallback`).
+    - `constant_reads`: host reads of constants, answered without the device.
     """
 
     steps: int = 0
@@ -44,12 +46,12 @@ class Metrics:
     constant_reads: int = 0
 
     def reset(self) -> None:
-        """Start counting anew."""
+        """Set all counters to their defaults."""
         for counter in fields(self):
             setattr(self, counter.name, counter.default)
 
     def ran(self, hit: bool, milliseconds: float) -> None:
-        """A cut ran a program, and took so long; a `hit` when it was there already."""
+        """Count a cut that ran a program in this time; a `hit` if the program existed."""
         self.steps += 1
         if hit:
             self.hits += 1
@@ -59,26 +61,27 @@ class Metrics:
             self.miss_ms += milliseconds
 
     def answered(self) -> None:
-        """A host read was answered without the device."""
+        """Count a host read that was answered without the device."""
         self.constant_reads += 1
 
     def compiled(self, milliseconds: float, again: bool) -> None:
-        """XLA compiled a program, on this thread, in so much wall time; `again` with more optimisation than before."""
+        """Count a compilation on this thread and its wall time; `again` if the program was compiled quickly before."""
         with _COMPILED:
             self.compiles += not again
             self.compile_ms += milliseconds
 
     def waiting(self) -> Waiting:
-        """The host waits for the device inside."""
+        """Return a context that counts its time as waiting for the device."""
         return Waiting(self)
 
     def as_dict(self, live_bytes: int, peak_bytes: int, gathers: int) -> dict[str, Any]:
-        """The counters with the device's memory: what `lazytpu.metrics()` returns."""
+        """Return the counters and the device's memory, for `lazytpu.metrics()`."""
         return {**asdict(self), "live_bytes": live_bytes, "peak_bytes": peak_bytes, "view_gathers": gathers}
 
 
 class Waiting:
-    """A wait for the device, which is counted. (A generator would take a microsecond more, of the twenty of a read.)"""
+    """A context that counts its time as waiting for the device. (A generator would take a microsecond more, of the
+    twenty of a read.)"""
 
     __slots__ = ("metrics", "start")
 

@@ -1,4 +1,4 @@
-"""Data of the host on its way to the device and back, and waiting for the device."""
+"""Transfers of data between host and device, and waiting for the device."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from lazytpu.trace.value import Layout, again
 
 
 class Transfers:
-    """Moves data for an engine, and raises what failed in its runs. `memory` reports what is alive, for errors."""
+    """Moves data for an engine, and raises errors of its runs. `memory` reports live memory for errors."""
 
     def __init__(self, inflight: Inflight, memory: Callable[[], MemoryReport]):
         self.inflight = inflight
         self.memory = memory
 
     def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Buffer:
-        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it.
-        Dimensions of the value that are said to vary have `ranges`."""
+        """Return a device buffer with a snapshot of `flat` (1-D, in memory order). `line` is the source line of the
+        upload.
+
+        `ranges` are the dimensions marked as varying.
+        """
         array = to_numpy(flat).reshape(layout.memory_shape)
         try:
             return uploaded(array, in_memory(ranges, layout) if ranges else {}, line)
@@ -39,22 +42,25 @@ class Transfers:
             raise self._exhausted(error, "upload") from None
 
     def mark(self, buffer: Buffer, layout: Layout, ranges: Ranges) -> Buffer:
-        """A buffer of a value's elements that says which dimensions of the value will vary."""
+        """Return a buffer of the same elements with dimensions marked as varying."""
         return marked(buffer, in_memory(ranges, layout))
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements, in memory of torch's own, so that it can be resized. Raises what
-        failed in the runs that they depend on, once. Only a constant is read without waiting."""
+        """Return a 1-D CPU tensor with a buffer's elements, in memory owned by torch, so that it can be resized.
+
+        Raise, once, the error of a run that the elements depend on. Only a constant is read without waiting.
+        """
         return self._read(buffer, lambda array: copied(array, dtype))
 
     def number(self, buffer: Buffer, dtype: torch.dtype, index: int) -> Any:
-        """One of these elements, as a Python number, in a third of the time."""
+        """Return one element of a buffer as a Python number, in a third of the time of `download`."""
         return self._read(buffer, lambda array: number(array, dtype, index))
 
     def _read(self, buffer: Buffer, take: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
+        """Wait for a buffer and return `take` of its array. Raise the error of a run that it depends on."""
         if buffer.host is not None:
             return take(buffer.host)
-        outcome = buffer.outcome  # first: a deferred buffer waits until its run is there
+        outcome = buffer.outcome  # first: for a deferred buffer this waits for its launch
         self.inflight.settle()
         if outcome is not None and outcome.errors:
             self._raise_first(outcome.errors)
@@ -67,8 +73,10 @@ class Transfers:
             raise self._exhausted(error, "read") from None
 
     def share(self, buffer: Buffer) -> Any:
-        """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer,
-        and raises what failed in the runs that it depends on, once."""
+        """Return a jax array of the same memory, which is not donated while the array lives.
+
+        Wait for the runs that compute the buffer, and raise, once, the error of a run that it depends on.
+        """
         outcome = buffer.outcome
         self.inflight.settle()
         if outcome is not None and outcome.errors:
@@ -81,40 +89,41 @@ class Transfers:
         return array
 
     def adopt(self, array: Any, line: Any = None) -> Buffer:
-        """A buffer of a jax array's memory. No run takes it: whoever made the array may still have it."""
+        """Return a buffer of a jax array's memory. It is never donated, since the array may still be in
+        use elsewhere."""
         buffer = Buffer(client.alias(array), array.nbytes, Origin("from_jax", line, None))
         buffer.pins = 1
         return buffer
 
     def launched(self) -> int:
-        """How many runs there were."""
+        """Return the number of runs so far."""
         return self.inflight.launched
 
     def wait(self, since: int = 0) -> None:
-        """Wait until everything launched is done. Raises what failed in runs after the first `since`, unless it was
-        raised before."""
+        """Wait for all launched runs. Raise the first unreported error of runs after the first `since`."""
         self.inflight.settle()
         if self.inflight.errors:
             self._raise_first([error for error in self.inflight.errors if error.run > since])
 
     def idle(self) -> bool:
-        """Whether everything launched is done; what failed is still to be raised."""
+        """Return whether all launched runs are done. Their errors are still to be raised."""
         return self.inflight.idle()
 
     def _raise_first(self, errors: Sequence[DeviceError]) -> None:
+        """Raise the first error that was not raised yet, with a memory report if memory was exhausted."""
         try:
             self.inflight.raise_first(errors)
         except OutOfMemory as error:
             raise self._exhausted(error, "read") from None
 
     def _exhausted(self, error: OutOfMemory, stage: str) -> OutOfMemoryError:
-        """An error of memory while data is moved, in full."""
+        """Return the out-of-memory error of a transfer, with a memory report."""
         MEMORY.exhausted += 1
         return OutOfMemoryError(error, stage, self.memory())
 
 
 def in_memory(ranges: Ranges, layout: Layout) -> Ranges:
-    """The same dimensions by their numbers in memory order."""
+    """Return the same dimensions by their numbers in memory order."""
     order = layout.memory_order
     return {order.index(dim): between for dim, between in ranges.items()}
 

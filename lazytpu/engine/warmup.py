@@ -1,4 +1,4 @@
-"""Ahead of time: programs compiled before the work begins, or brought along in a library."""
+"""Warm-up: programs compiled before they are needed, or loaded from a library."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lazytpu.runtime.cache.translation import environment
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What one call of a function made ready: programs `compiled` by XLA, and `loaded` from the cache on disk, in
-    `seconds`; `value` is what the function returned."""
+    """The effect of a warm-up call: the number of programs `compiled` by XLA and `loaded` from the disk cache, the
+    `seconds` it took, and the `value` that the function returned."""
 
     compiled: int
     loaded: int
@@ -33,10 +33,10 @@ class Warmed:
 
 @interruptible
 def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Warmed:
-    """Call a function. When this returns, all that it recorded is compiled and has run. Raises what it raises."""
-    sync()  # what was recorded before is not this function's
+    """Call a function, and return after everything it recorded is compiled and has run. Raise its errors."""
+    sync()  # run everything recorded before the function
     start, compiles, loaded = time.perf_counter(), engine.metrics.compiles, TRAFFIC.hits
-    with options(background_compile=0):  # whole programs, not their ops one by one
+    with options(background_compile=0):  # compile whole programs rather than run op by op
         value = function(*args, **kwargs)
         sync()
     seconds = time.perf_counter() - start
@@ -44,10 +44,10 @@ def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], 
 
 
 def load(path: Path) -> Unpacked:
-    """Take a library into the cache.
+    """Unpack a library into the cache.
 
-    Raises OSError, BadLibrary for a damaged file, and ValueError that says what differs when nothing in it is for this
-    environment, or when there is no cache on disk.
+    Raise OSError, and BadLibrary for a damaged file. Raise ValueError if there is no disk cache, or if no program in
+    the library is for this environment; the message names the difference.
     """
     into = store()
     if into.root is None:

@@ -1,1 +1,2 @@
-"""A cut whose program is not known: import, passes, emission and XLA, at once or in the background."""
+"""Compilation of a cut without a program: import, passes, emission and XLA, on the cut's thread or in
+the background."""

@@ -1,8 +1,8 @@
-"""Compilation on threads of its own: a step whose program takes long goes on in a shorter way until it is there.
+"""Background compilation: a step whose program takes long continues by a faster strategy until the program is ready.
 
-A cut that misses chooses by estimates (`choice`): it waits for its program, or for the same compiled quickly or in
-parts, or runs op by op. It waits as long as `options.background_compile` says. Where it went on with something else,
-the whole program is compiled behind it, and the first cut after that uses it.
+A cut that misses chooses by estimates (`choice`). It waits for its program, or for the same program compiled quickly or
+in parts, or runs op by op. It waits for at most `options.background_compile` seconds. If it continued with a
+substitute, the whole program is compiled in the background and used by the first cut after that.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
-AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
-BEHIND = 1  # the same of whole programs for steps that run already: others must not wait for these
+AT_ONCE = 2  # concurrent compilations: each takes all cores for part of its time, and much memory
+BEHIND = 1  # concurrent compilations for steps that run already, on which other steps must not wait
 
 Build = Callable[[Prepared], Compiled]
 
 
 class CompileWarning(UserWarning):
-    """The whole program of a step could not be compiled; it goes on with the one that it has."""
+    """The whole program of a step could not be compiled; the step continues with its substitute."""
 
 
 class Background:
-    """The programs that are being compiled.
+    """The programs being compiled in the background.
 
-    `build` compiles one on any thread, and raises what went wrong; `quick` does it with less optimisation, and `parts`
-    in parts, None if it was not taken apart. `costs` estimates them. `leave` has one compiled after this process.
+    `build` compiles one on any thread, and raises its errors. `quick` compiles it with less optimisation, and `parts`
+    in parts, or returns None if it was not split. `costs` estimates these. `leave` has one compiled after the process
+    ends.
     """
 
     def __init__(
@@ -58,14 +59,14 @@ class Background:
         self.costs = costs
         self.leave = leave
         self.progress = Progress(self.unfinished)
-        self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
+        self._jobs: dict[Job, None] = {}  # oldest first; a dict, since its operations are atomic
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._behind = threading.BoundedSemaphore(BEHIND)
         self._waking = threading.Lock()
         self._closed = False
 
     def unfinished(self) -> list[Job]:
-        """What is being compiled, oldest first."""
+        """Return the jobs being compiled, oldest first."""
         return list(self._jobs)
 
     def program(
@@ -77,15 +78,19 @@ class Background:
         prepare: Callable[[], Prepared],
         unknown: Callable[[], Unknown],
     ) -> tuple[Compiled | Job, bool]:
-        """The program of a plan that computes at least the slots `live` and takes the memory of at most the inputs
-        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet; `unknown`
-        says which ops would have to be compiled to run without one.
+        """Return a program that computes at least the slots `live` and donates at most the inputs `dead`, and whether
+        it was compiled before.
 
-        If there is something else to run, `meanwhile` of its job or its ops, this returns the job instead: after at
-        most `patience` seconds, unless the ops would take longer than the wait. If it cannot be compiled, the error is
-        raised; but if a cut got the job before, the next cut gets it again, with `error` set. The cut after that tries
-        anew.
+        `prepare` is called if no job compiles one yet. `unknown` returns the ops that must be compiled to run without a
+        program.
+
+        If a substitute exists, which is the job's `meanwhile` or the ops, return the job after at most `patience`
+        seconds. Wait longer if compiling the ops would take longer than the wait.
+
+        A compile error is raised, unless an earlier cut has the job. Then the next cut gets the job once more, with
+        `error` set, and the cut after that tries anew.
         """
+        # Find a compatible job, or prepare the program and start one.
         needed, free = frozenset(live), frozenset(dead)
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
         hit = job is not None and job.done.is_set()
@@ -103,6 +108,7 @@ class Background:
             job.naps -= 1
         elif job.rests:
             self._wake(job)
+        # Wait for the program or its substitute, unless an earlier cut has waited already.
         if job.way != "op by op" and not job.late:
             self._wait(job, patience, unknown)
         elif job.seconds > QUIET and not job.done.is_set():
@@ -112,6 +118,7 @@ class Background:
             if job.meanwhile is None:
                 job.making.entry.way = "op by op"
             return job, False
+        # The job is done: return its program, or raise its error.
         if job in plan.jobs:
             plan.jobs.remove(job)
         if job.error is not None and not job.late:
@@ -119,6 +126,8 @@ class Background:
         return (job if job.compiled is None else job.compiled), hit
 
     def _wait(self, job: Job, patience: float, unknown: Callable[[], Unknown]) -> None:
+        """Wait for a job's program or substitute, for `patience` seconds or as long as that is faster than running op
+        by op."""
         if not _wait(job.usable, min(patience, QUIET) - job.seconds):
             self.progress.show()
             if not _wait(job.usable, patience - job.seconds):
@@ -126,20 +135,24 @@ class Background:
                 _wait(job.usable, wait_on(job.seconds, job.expected, op_by_op) - job.seconds)
 
     def _start(self, plan: CutPlan, prepared: Prepared, choice: Choice, whole: float) -> Job:
-        """Begin to compile for a plan. When no thread can start, as at the end of the process, it is compiled here."""
+        """Start a job for a plan, and return it. Compile on this thread if no thread can start, as at the end of the
+        process."""
         job = Job(prepared, choice, whole)
         prepared.making.chose(choice.way, choice.seconds)
         self._jobs[job] = None
         if self._closed:
             self._compile(job)
         else:
-            plan.jobs.append(job)  # first: after an interrupt of start() the thread runs
+            plan.jobs.append(job)  # before start(), after whose interrupt the thread may run
             self._on_thread(job, self._first)
         return job
 
     def behind(self, prepared: Prepared, meanwhile: Compiled) -> Job:
-        """The job of a program for steps that go on with another one, which does as well: no cut waits for it. Its
-        `compiled` is the other one if XLA refuses it, and None at the end of the process."""
+        """Return the job of a program for steps that continue with `meanwhile`, which serves as well; no cut waits for
+        it.
+
+        Its `compiled` is `meanwhile` if XLA refuses the program, and None at the end of the process.
+        """
         job = Job(prepared, Choice("whole", 0.0), 0.0)
         job.meanwhile, job.late = meanwhile, True
         job.usable.set()
@@ -151,7 +164,7 @@ class Background:
         return job
 
     def _wake(self, job: Job) -> None:
-        """Compile the whole of a program that a second step runs in another form."""
+        """Compile the whole of a program when a second step runs its substitute."""
         with self._waking:
             if self._closed or not job.rests:
                 return
@@ -161,6 +174,7 @@ class Background:
         self._on_thread(job, self._second)
 
     def _on_thread(self, job: Job, work: Callable[[Job], None]) -> None:
+        """Run `work` on a new thread, or compile the job on this one if none can start."""
         thread = threading.Thread(target=work, args=(job,), name="lazytpu compiler", daemon=True)
         if job.thread is None:
             job.thread = thread
@@ -170,31 +184,36 @@ class Background:
             self._compile(job)
 
     def close(self, end: float) -> bool:
-        """At the end of the process: begin nothing more, and wait for what is being compiled until `end`
-        (time.monotonic()), except in the helper process, which goes on, also with what waits for its turn here. Returns
-        whether all of it is done."""
+        """Start nothing more at the end of the process, and wait for compilations until `end` (time.monotonic()).
+        Return whether all are done.
+
+        The helper process continues, also with programs that wait for their turn here.
+        """
         self._closed = True
         self.progress.close()
         elsewhere.remind()
-        left = self._left() if options.compile_after_exit else []
-        if left:
+        later = self._left() if options.compile_after_exit else []
+        if later:
             say(
-                f"not compiled yet: {', '.join(ticket.name for ticket in left)}; a helper process goes on for at most "
+                f"not compiled yet: {', '.join(ticket.name for ticket in later)}; a helper process goes on for at most "
                 f"{options.compile_after_exit:g} s, for the next run (LAZYTPU_COMPILE_AFTER_EXIT)"
             )
         for job in self.unfinished():
-            if job.ticket in left:
-                del self._jobs[job]  # nothing becomes of it here
+            if job.ticket in later:
+                del self._jobs[job]  # this process abandons it
         jobs = self.unfinished()
         if jobs:
             say(f"waiting for {len(jobs)} program{'s' if len(jobs) > 1 else ''} to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
     def _left(self) -> list[Ticket]:
-        """What the helper goes on with. Whole programs of steps that ran twice are wanted in the next run, too: this
-        one would have compiled them next."""
+        """Return the tickets with which the helper process continues.
+
+        Hand it also the whole programs of steps that ran twice. This process would have compiled them next, and the
+        next run needs them.
+        """
         for job in self.unfinished():
-            prepared = job.prepared  # its thread may just begin, and find that all is over
+            prepared = job.prepared  # its thread may just start, and clear this at the end of the process
             if job.queues and prepared is not None:
                 self.leave(replace(prepared, handed=job.handed))
         return elsewhere.leave()
@@ -202,14 +221,15 @@ class Background:
     # -- on the threads
 
     def _first(self, job: Job) -> None:
-        """What a step waits for: the way that was chosen, and the whole program where that fails."""
+        """Compile a program by the strategy that was chosen, or whole if that fails."""
         with self._slots:
             if self._closed:
-                self._finish(job)  # it has not begun, so it is not worth waiting for
+                self._finish(job)  # it has not started, so nothing is lost
             elif not self._shorter(job):
                 self._compile(job)
 
     def _second(self, job: Job) -> None:
+        """Compile the whole program of a step that continues with a substitute."""
         job.queues = True
         with self._behind:
             job.queues = self._closed
@@ -219,8 +239,10 @@ class Background:
                 self._compile(job)
 
     def _shorter(self, job: Job) -> bool:
-        """Compile a program quickly or in parts, and let it rest. Returns whether that is what was chosen, and went
-        well: what is wrong with the program is told when the whole of it fails."""
+        """Compile a program quickly or in parts, then let the job rest. Return whether this was chosen and succeeded.
+
+        An error in the program is raised when the whole of it fails.
+        """
         prepared = job.prepared
         assert prepared is not None
         try:
@@ -239,7 +261,7 @@ class Background:
         assert prepared is not None
         try:
             job.compiled = self.build(replace(prepared, handed=job.handed, behind=job.meanwhile is not None))
-        except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
+        except BaseException as error:  # noqa: BLE001  (raised at the cut that needs the program)
             if job.meanwhile is None:
                 job.error = again(error)
             else:
@@ -260,12 +282,13 @@ def _nothing(prepared: Prepared) -> None:
 
 
 def _tell(job: Job, error: BaseException) -> None:
+    """Warn that a step continues with its substitute."""
     how = {"quick": "less optimisation", "parts": "its parts"}.get(job.way, "that for many sizes")
     try:
         warnings.warn(
             f"{job.what} goes on with {how}, as XLA could not compile it: {error}", CompileWarning, stacklevel=1
         )
-    except CompileWarning:  # where warnings are errors; no cut may fail because of this one
+    except CompileWarning:  # where warnings are errors: this warning must not fail a cut
         say(str(error))
 
 
@@ -273,5 +296,5 @@ def _tell(job: Job, error: BaseException) -> None:
 def _wait(event: threading.Event, seconds: float) -> bool:
     try:
         return event.wait(max(0.0, seconds))
-    except BaseException as error:  # only the handler of a signal raises here
+    except BaseException as error:  # only a signal handler raises here
         raise Interrupted from error

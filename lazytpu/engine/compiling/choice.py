@@ -1,4 +1,4 @@
-"""How a step goes on that has no program yet: which way to its end is the shortest, by estimates of seconds."""
+"""Choice of how a step without a program continues: the fastest strategy by estimates in seconds."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ from typing import Literal
 Way = Literal["whole", "quick", "parts", "op by op"]
 
 SAVED = 2.0
-"""Seconds that another way must be shorter than waiting for the whole program. What it compiles comes on top of that,
-its steps may be two to twenty times slower, and they share the cores with the compiler until the whole is there."""
+"""Seconds that another strategy must save compared with waiting for the whole program. The whole program must be
+compiled in addition. Until it is ready, steps may be two to twenty times slower, and they share the cores with the
+compiler."""
 SAVED_RARELY = 0.5
-"The same for a step that comes rarely, as that of a last, smaller batch, once an epoch: it may be slower."
+"""The same for a step that occurs rarely and so may be slower, such as a last, smaller batch once per epoch."""
 SHARE = 0.7
-"And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
+"""The largest share of the whole program's time that another strategy may take. Errors of two estimates differ by less
+than that."""
 FEW_NAPS, MOST_NAPS = 2, 100
-"Steps that come rarely, as once an epoch, and go on with another program: the fewest and the most."
+"Least and greatest number of rare steps, such as once per epoch, that run a substitute before the whole is compiled."
 SHORT = 1.0
-"Seconds of compiling ops one by one that are never too many."
+"""Compile time of single ops, in seconds, that is always acceptable."""
 TINY = 0.03
-"CPU seconds until the program of one small op is there: import, passes, emission, XLA."
+"""CPU seconds for the program of one small op: import, passes, emission, XLA."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The ops of a step that have no program yet, in memory or on disk: how many different ones, and how large a
-    `share` of its ops that is."""
+    """The ops of a step that have no program yet, in memory or on disk: the number of different ones, and their `share`
+    of its ops."""
 
     count: int
     share: float
 
     def seconds(self, whole: float, load: float) -> float:
-        """What compiling them one by one takes. Some are large, as one op on each of a hundred tensors; together they
-        are the program that takes `whole` seconds."""
+        """Return the seconds to compile these ops one by one.
+
+        Some are large, such as one op on each of a hundred tensors. Together they cost as much as the program, which
+        takes `whole` seconds.
+        """
         return TINY * load * self.count + (self.share * whole if self.share else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds until a program is there: the `whole` one, the same with less optimisation (`quick`), its `parts`.
-    Infinite for what there cannot be. A step takes `slower` seconds longer with the quick one. With `made`, that is
-    there already, and the whole is not."""
+    """Seconds until a program is ready: the `whole` one, one with less optimisation (`quick`), or its `parts`. Infinite
+    if impossible.
+
+    A step takes `slower` seconds longer with the quick program. `made` says that only the quick one is ready.
+    """
 
     whole: float
     quick: float = inf
@@ -53,20 +60,23 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way to go on, and in how many seconds it should be open. `seconds` of "op by op" is what the whole program
-    takes, which is compiled meanwhile."""
+    """The chosen strategy, and the seconds until it is ready. For "op by op", `seconds` is the time of the whole
+    program, which is compiled meanwhile."""
 
     way: Way
     seconds: float
 
 
 def choose(costs: Costs, op_by_op: Callable[[], float], saved: float = SAVED) -> Choice:
-    """The shortest way. Of two that are about as long, the one that runs faster afterwards: another way has to save
-    `saved` seconds. `op_by_op` says what running the ops one by one would take; it is asked only where that could
-    matter, as it looks at each op.
+    """Return the fastest strategy. Prefer the one that runs faster afterwards, unless another saves at least `saved`
+    seconds.
 
-    A quick program that an earlier process made is the way that the step went there, by the estimate of a busier
-    machine perhaps. It goes that way again: a second run of a script compiles nothing."""
+    `op_by_op` returns the seconds to compile the ops one by one. It is called only if that can matter, since it
+    examines each op.
+
+    A quick program from an earlier process is used again, even if that process chose it on a busier machine: the second
+    run of a script compiles nothing.
+    """
     if costs.made:
         return Choice("quick", costs.quick)
     best = Choice("whole", costs.whole)
@@ -80,22 +90,28 @@ def choose(costs: Costs, op_by_op: Callable[[], float], saved: float = SAVED) ->
 
 
 def _shorter(seconds: float, than: float, saved: float) -> bool:
+    """Return whether `seconds` is enough less than `than`."""
     return seconds < SHARE * than and than - seconds > saved
 
 
 def naps(costs: Costs, way: Way) -> int:
-    """How many steps that come rarely go on the way they went before the whole program is compiled. With a quick one,
-    as many as lose the time that this takes: a short script would compile it in vain, and a long one loses at most
-    twice what it has to."""
+    """Return the number of rare steps that run with the substitute before the whole program is compiled.
+
+    With a quick program, these steps lose as much time as the compilation takes. A short script avoids a useless
+    compilation, and a long one loses at most twice the minimum.
+    """
     if way != "quick" or not costs.slower:
         return FEW_NAPS
     return min(MOST_NAPS, max(FEW_NAPS, ceil(costs.whole / costs.slower) - 1))
 
 
 def wait_on(waited: float, expected: float, op_by_op: float) -> float:
-    """Until how many seconds of waiting to go on with it, when a step has `waited` as long as the user's setting says
-    for what was `expected` to take so long. Compiling hundreds of ops one by one takes longer than the rest of the
-    wait, and makes that longer; so it is begun when it takes less than what is left, or a fourth of what has passed."""
+    """Return the seconds of waiting after which to continue op by op, once a step has `waited` as long as the user
+    allows.
+
+    Compiling hundreds of ops takes longer than the rest of the wait, and slows that down. So it starts only if it takes
+    less than the time left of `expected`, or a fourth of the time waited.
+    """
     if op_by_op <= max(SHORT, expected - waited):
         return waited
     return max(waited, 4 * op_by_op)

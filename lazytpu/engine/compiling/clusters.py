@@ -1,4 +1,4 @@
-"""A step as a chain of programs: the clusters of `cluster-fusion`, each distinct one compiled once."""
+"""A step as a chain of programs: the clusters of `cluster-fusion`, of which identical ones are compiled once."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from lazytpu.runtime.xla.program import Program
 from lazytpu.runtime.xla.signature import Signature, signature
 
 LEAST = 500
-"Ops of the smallest step that is worth taking apart: XLA compiles smaller ones in a few seconds."
+"""Number of ops from which on a step is split: XLA compiles smaller ones in a few seconds."""
 SPARED = 2
-"A step is taken apart when it has this many times the ops of its distinct clusters, or more."
+"""Minimal ratio of a step's ops to the ops of its distinct clusters for it to be split."""
 PASSES = "cluster-fusion,mark-donation"
 DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """A step in parts, before they are compiled: the StableHLO of each distinct part, how they are called, and the CPU
-    seconds by `estimate` that compiling all distinct ones takes."""
+    """A step in parts that are not compiled yet: the StableHLO of each distinct part, the plan of calls, and the CPU
+    seconds to compile all distinct parts, by `estimate`."""
 
     modules: tuple[ir.Module, ...]
     names: tuple[str, ...]
@@ -41,17 +41,19 @@ class Clustered:
     work: float
 
     def chain(self, compile: Callable[[ir.Module, str], Program], name: str) -> Chain:
-        """The chain; `compile` makes the program of a module, with the name that it is to have."""
-        programs = [compile(module, f"{name}.{part}") for module, part in zip(self.modules, self.names, strict=True)]
+        """Return the chain of programs; `compile` compiles a module under a name."""
+        programs = [
+            compile(module, f"{name}.{part_name}") for module, part_name in zip(self.modules, self.names, strict=True)
+        ]
         return Chain(programs, self.plan, name=name)
 
 
 def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered | None:
-    """Take apart a module that is ready to be emitted; `whole` is its StableHLO. None when it is small, or when
-    compiling the parts would not save much.
+    """Split a module that is ready to be emitted; `whole` is its StableHLO. Return None if it is small, or the parts
+    save little.
 
-    The module's last result is the step's status, and when it is there, every run of the chain must be done. So it
-    passes through a last program, which waits for all parts that nothing else waits for.
+    The module's last result is the step's status. When it is ready, every run of the chain must be done, so a last
+    program computes it after all other parts.
     """
     before = count_ops(module)
     if before < LEAST:
@@ -75,8 +77,11 @@ def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered 
 
 
 def _wait_for_all(main: FuncOp) -> FuncOp | None:
-    """Let the last result pass through a new function, which also takes a result of each call whose results no other
-    call takes. None, with nothing changed, when there is only one such call, and it makes that result."""
+    """Pass the last result through a new function that depends on all parts, and return the function.
+
+    It takes one result of each call whose results no other call uses. Return None, with nothing changed, if the only
+    such call computes the last result itself.
+    """
     returned = main.body.block.last_op
     assert isinstance(returned, ReturnOp) and main.parent is not None
     status = returned.operands[-1]
@@ -101,13 +106,13 @@ def _size(value: SSAValue) -> int:
 
 
 def plan_of(main: FuncOp, parts: list[FuncOp], whole: Signature) -> Plan:
-    """The plan of a function that only calls `parts`; `whole` is its signature as one program."""
-    number = {part.sym_name.data: i for i, part in enumerate(parts)}
-    taken = [_taken(part) for part in parts]
+    """Return the plan of a function that only calls `parts`; `whole` is its signature as one program."""
+    number = {number_of_part.sym_name.data: i for i, number_of_part in enumerate(parts)}
+    taken = [_taken(number_of_part) for number_of_part in parts]
     block = main.body.block
     constants = [op for op in block.ops if isinstance(op, DenseConstantOp)]
-    known = [*block.args, *(op.result for op in constants)]
-    place: dict[SSAValue, int] = {value: i for i, value in enumerate(known)}
+    initial = [*block.args, *(op.result for op in constants)]
+    place: dict[SSAValue, int] = {value: i for i, value in enumerate(initial)}
     calls = [op for op in block.ops if isinstance(op, CallOp)]
     returned = block.last_op
     assert isinstance(returned, ReturnOp)
@@ -116,23 +121,24 @@ def plan_of(main: FuncOp, parts: list[FuncOp], whole: Signature) -> Plan:
     planned: list[Call] = []
     donated: set[int] = set()
     for call in calls:
-        part = number[call.callee.string_value()]
+        number_of_part = number[call.callee.string_value()]
         inputs = tuple(place[operand] for operand in call.operands)
-        donated.update(inputs[i] for i in taken[part] if inputs[i] < len(block.args))
+        donated.update(inputs[i] for i in taken[number_of_part] if inputs[i] < len(block.args))
         dead = [v for v in dict.fromkeys(call.operands) if last[v] is call and not isinstance(v.owner, DenseConstantOp)]
         for result in call.results:
             place[result] = len(place)
-        planned.append(Call(part, inputs, tuple(place[value] for value in dead)))
+        planned.append(Call(number_of_part, inputs, tuple(place[value] for value in dead)))
     results = tuple(place[operand] for operand in returned.operands)
     of_chain = Signature(whole.arguments, whole.results, tuple(sorted(donated)))
     return Plan(tuple(planned), results, of_chain, tuple(map(_table, constants)))
 
 
 def _table(op: DenseConstantOp) -> np.ndarray[Any, Any]:
+    """Return a constant array."""
     kind = op.result.type
     return np.frombuffer(bytes.fromhex(op.data.data), array_dtype(dtype_of(kind))).reshape(shape_of(kind))
 
 
 def _taken(part: FuncOp) -> list[int]:
-    """The arguments whose memory a function takes."""
+    """Return the arguments that a function donates."""
     return [i for i, attributes in enumerate(part.arg_attrs or ()) if ALIAS in attributes.data]

@@ -1,4 +1,4 @@
-"""The miss path: a trace to its program, from the index, or through import, passes and lowering."""
+"""The miss path: from a trace to its program, by the index on disk, or by import, passes and lowering."""
 
 from __future__ import annotations
 
@@ -47,18 +47,20 @@ if TYPE_CHECKING:
     from lazytpu.engine.compiling.translate import Translated
 
 Which = Literal["whole", "quick", "part"]
-"""What of a step is compiled: all of it, all of it with less optimisation, or a part."""
+"""The variant that is compiled: the whole program, the whole with less optimisation, or a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Program `number` of the process. It is either `ready`, since the index knew the trace, or `translated`, and what
-    is left is to compile `translated.module`, on any thread.
+    """Program `number` of the process before compilation. It is `ready` if the index had it; otherwise
+    `translated.module` is to be compiled, on any thread.
 
-    `content` is the digest that the index finds the trace by, None where it is not to find it; `making` is told what
-    becomes of it. `load` says how busy the machine was when it was translated (`costs.Busy`). With `parts_only` the
-    parts are compiled, and not the whole. One that may be compiled in the helper process has `handed`, which is told
-    its ticket there; one that is `behind` has no step that waits for it.
+    - `content`: the digest of the trace in the index, None if it must not be stored there.
+    - `making`: the recompile entry, which records the outcome.
+    - `load`: how busy the machine was at the translation (`costs.Busy`).
+    - `parts_only`: compile the parts, but not the whole.
+    - `handed`: receives the ticket if the helper process compiles the program; None if it must not.
+    - `behind`: whether no step waits for it.
     """
 
     number: int
@@ -75,16 +77,18 @@ class Prepared:
 
     @property
     def binding(self) -> Binding:
-        """What the program takes of its trace, and what it gives back."""
+        """The arguments that the program takes from its trace, and its results."""
         stage = self.translated or self.ready
         assert stage is not None
         return stage.binding
 
 
 class Compiler:
-    """Compiles traces in two halves. `prepare` is Python's: it happens at the cut, on its thread, one at a time.
-    `build` is XLA's: it may take minutes, on any thread, and holds no lock. Programs with the same StableHLO are
-    compiled once."""
+    """Compiles traces in two stages. Programs with equal StableHLO are compiled once.
+
+    `prepare` runs Python at the cut, on the cut's thread, one trace at a time. `build` runs XLA on any thread, may take
+    minutes, and holds no lock.
+    """
 
     def __init__(
         self,
@@ -105,15 +109,15 @@ class Compiler:
         self.programs = Programs()
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
-        self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
+        self._preparing = threading.RLock()  # the passes and the list of graphs are not thread-safe
         self.verifier = Verifier(lambda: self.recompiles, self._preparing)
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
-        """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
+        """Return a program that computes the slots `live` and may donate the inputs `dead`."""
         return self.build(self.prepare(trace, live, dead))
 
     def sized(self, trace: Trace) -> Sized | None:
-        """The bucket and the sizes of a trace that may have a program for many; None for others."""
+        """Return the bucket and sizes of a trace, or None if it can only have an exact program."""
         if not buckets.active() or trace.mode not in ("fused", "lazy"):
             return None
         if not trace.epoch or trace.state.traits.collective:
@@ -126,20 +130,20 @@ class Compiler:
             return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
-        """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
+        """Prepare the program of a trace's bucket, as `prepare` does. Raise OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        others = (each for each in bucket.forms.buckets.values() if each is not bucket)
-        told = partial(for_many_sizes, several=any(each.plan.programs for each in others))
+        siblings = (sibling for sibling in bucket.forms.buckets.values() if sibling is not bucket)
+        reason_of = partial(for_many_sizes, several=any(sibling.plan.programs for sibling in siblings))
         refused = OneSize("looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
-            with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
+            with self.recompiles.making(number, name, trace, records, live, dead, reason_of) as making:
                 with LookingFor("the program of a bucket"):
                     try:
                         bucket.settle()
                         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
                         return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-                    except OneSize as error:  # these sizes stay part of the program
+                    except OneSize as error:  # the sizes are compiled in
                         refused = error
                 making.entry.notes = (f"no program for many sizes: {refused}",)
                 making.entry.source = "refused"
@@ -148,9 +152,11 @@ class Compiler:
     def prepare(
         self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...], because: Reason | None = None
     ) -> Prepared:
-        """Find the trace in the index, or take it through import, passes and lowering. `because` says why, if it is not
-        that no earlier program serves. Raises ImportFailure and PassError, and RecompileError when there were too many
-        recompiles already."""
+        """Load a trace's program from the index, or translate the trace by import, passes and lowering.
+
+        `because` is the reason of the compilation, if it is not that no earlier program is compatible. Raise
+        ImportFailure, PassError, or RecompileError after too many recompiles.
+        """
 
         def told(reason: Reason) -> Reason:
             return because or reason
@@ -199,7 +205,8 @@ class Compiler:
         if sized is not None:
             making.entry.notes = (sized.text,)
         content = lookup.content(records, live, dead, "" if bucket is None else bucket.text)
-        if content is not None and not options.dump and options.debug < 2:  # those show the program being made
+        # Look the program up in the index.
+        if content is not None and not options.dump and options.debug < 2:  # these options show the translation
             start = time.perf_counter()
             recalled = lookup.recall(content, trace.state, live, dead, self.programs.recall)
             if recalled is not None:
@@ -208,20 +215,22 @@ class Compiler:
                 ready = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
+        # Translate the trace, and record its texts and notes.
         parts_only = options.clusters == "only"
         busy = Busy()
         result = translated(None if sized else self._takes_apart(trace.mode, busy))
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
         making.entry.notes += (*result.notes, *(note for record in result.passes for note in record.notes))
         parts_only = parts_only and result.parts is not None
-        content = content if result.complete else None  # a later process, with the pass mended, translates it again
+        content = content if result.complete else None  # a later process, with the pass fixed, translates it again
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:
             _dump(options.dump, prepared, result, origin.text())
         return prepared
 
     def _takes_apart(self, mode: str, busy: Busy) -> Callable[[Work], bool] | None:
-        """Says of a step in that mode whether to take it apart, given what compiling it costs."""
+        """Return a predicate that decides from a module's cost whether to split a step, or None if steps of this mode
+        are not split."""
         if options.clusters == "only":
             return lambda work: True
         if options.clusters == "off" or mode != "fused" or not options.background_compile:
@@ -231,9 +240,9 @@ class Compiler:
         return lambda work: self.estimator.takes_apart(work, busy.load)
 
     def build(self, prepared: Prepared) -> Compiled:
-        """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
+        """Return the compiled program. This runs on any thread, and waits if another thread compiles the same program.
 
-        Raises CompileError.
+        Raise CompileError.
         """
         if prepared.ready is not None:
             return prepared.ready
@@ -253,7 +262,7 @@ class Compiler:
         return Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
 
     def costs(self, prepared: Prepared) -> Costs:
-        """Estimates of the ways to a program that is translated."""
+        """Return estimates for the strategies to obtain a translated program."""
         assert prepared.translated is not None
         if prepared.parts_only:
             return Costs(0.0)  # there is nothing to choose
@@ -263,34 +272,36 @@ class Compiler:
         return self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
 
     def quick(self, prepared: Prepared) -> Compiled:
-        """The same program, compiled in less time with less optimisation. The index does not know it: a later process
-        finds it on disk when it has translated the trace.
+        """Return the program compiled in less time with less optimisation. It is not in the index: a later process
+        finds it on disk after translating the trace.
 
-        Raises CompileError.
+        Raise CompileError.
         """
         assert prepared.translated is not None
         program = self._program(prepared, quick_module(prepared.translated.module), prepared.name, "quick")
         return Compiled.of(program, prepared.binding, prepared.records, prepared.name, self.queue)
 
     def parts(self, prepared: Prepared) -> Compiled | None:
-        """The same program in clusters that run one after the other; None when it was not taken apart. The index does
-        not know it: a later process finds the parts on disk, but translates the trace into them again.
+        """Return the program in clusters that run one after the other; None if it was not split. The clusters are not
+        in the index: a later process finds them on disk after translating the trace.
 
-        Raises CompileError, which names the part.
+        Raise CompileError, which names the part.
         """
         translated = prepared.translated
         if translated is None or translated.parts is None:
             return None
         chain = translated.parts.chain(partial(self._program, prepared, which="part"), prepared.name)
         binding = translated.binding
-        first = len(binding.packs)  # from positions of the program's arguments to inputs of the trace
+        first = len(binding.packs)  # argument positions to inputs of the trace
         donated = frozenset(binding.inputs[i - first] for i in chain.signature.donated)
         return Compiled.of(chain, replace(binding, donated=donated), prepared.records, prepared.name, self.queue)
 
     def _program(self, prepared: Prepared, module: ir.Module, name: str, which: Which) -> Program:
+        """Return the program of a module, compiled at most once in this process."""
         return self.programs.of(module, lambda key: self._obtain(prepared, module, key, name, which))
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
+        """Load or compile a program, and record its cost and source."""
         work = None if prepared.translated is None else prepared.translated.work
         tickets: list[Ticket] = []
 
@@ -318,24 +329,26 @@ class Compiler:
         return obtained.program
 
     def leave(self, prepared: Prepared) -> None:
-        """Let the helper compile the whole program when this process has ended."""
+        """Let the helper process compile the whole program after this process has ended."""
         assert prepared.translated is not None
         handing.leave(prepared.translated.module, name=prepared.name, handed=partial(self._handed, prepared))
 
     def _handed(self, prepared: Prepared, key: str, ticket: Ticket) -> None:
-        """The helper has a program: should this process end before it, the next one finds it by its trace."""
+        """Note in the index that the helper process compiles a program, so that the next process finds it even if this
+        one ends first."""
         assert prepared.handed is not None
         prepared.handed(ticket)
         self._note(prepared, key, coming=True)
 
     def _note(self, prepared: Prepared, key: str, *, coming: bool = False) -> None:
+        """Store a program in the index under its trace."""
         if prepared.content is not None:
             records = len(prepared.records)
             lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
 
 
 def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:
-    """Write the stages of a program as files, with its reason and where it comes from."""
+    """Write the stages of a program as files, with its reason and origin."""
     number, name, reason = prepared.number, prepared.name, prepared.making.entry
     if translated.imported is not None:
         dumps.write(folder, number, name, "imported", translated.imported)

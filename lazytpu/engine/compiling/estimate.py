@@ -1,8 +1,8 @@
-"""How long XLA will take to compile a module, before it is asked to: a count of its ops, each with a weight.
+"""Estimates of XLA's compile time for a module: a weighted count of its ops.
 
-The weights are those of XLA:CPU (jaxlib 0.10.2, an Intel Xeon), fitted over 32 modules: training steps of a GPT, a
-BERT, a U-Net, a ResNet, a GAN, a VAE, an ODE solver and recurrent layers, and modules of one kind of op. Two thirds of
-the estimates are within a factor of 1.6, all within 3. What another machine or compiler needs is a factor (`costs`).
+The weights are for XLA:CPU (jaxlib 0.10.2, an Intel Xeon), fitted over 32 modules: training steps of a GPT, a BERT, a
+U-Net, a ResNet, a GAN, a VAE, an ODE solver and recurrent layers, and modules of one kind of op. Two thirds of the
+estimates are within a factor of 1.6, all within 3. Another machine or compiler differs by a factor (`costs`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lazytpu.passes.patterns.trips import trips
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a module costs, in CPU seconds of the reference: to compile it in full (`full`), and with less optimisation
-    (`quick`); and how much longer one run of the quick program takes (`slower`)."""
+    """The cost of a module in CPU seconds of the reference machine: of a full compilation (`full`), of one with less
+    optimisation (`quick`), and the extra time of one run of the quick program (`slower`)."""
 
     full: float = 0.0
     quick: float = 0.0
@@ -31,7 +31,7 @@ class Work:
 
 
 BASE = Work(0.02, 0.01)
-"Of any module."
+"""The cost of any module."""
 
 # Milliseconds of an op, in full and with less optimisation.
 _CALL, _INDEX, _MOVE, _FREE, _POINTWISE = (20.0, 15.0), (18.0, 0.9), (1.2, 0.6), (1.8, 0.2), (1.1, 0.25)
@@ -49,19 +49,21 @@ _OPS = {
 }
 
 ELEMENT = 1.5e-9
-"Seconds that code without optimisation takes longer for an element of an op's result."
+"""Extra seconds for an element of an op's result in code without optimisation."""
 PRODUCT = 0.8e-9
-"The same for a product in a convolution: XLA writes out those that Eigen does not know, as in backward passes."
+"""Extra seconds for a product in a convolution: XLA expands convolutions that Eigen does not support, such as in
+backward passes."""
 RUNS = 8
-"How often a loop is taken to run whose count is not known before it does."
+"""Assumed iterations of a loop whose trip count is not constant."""
 
 
 def work(module: Operation) -> Work:
-    """What compiling a module costs. A walk over its ops, some 2 us each."""
+    """Return the cost of a module, in a walk over its ops of some 2 us each."""
     return BASE + _inside(module, 1)
 
 
 def _inside(parent: Operation, runs: int) -> Work:
+    """Return the cost of the ops in the regions of `parent`, which run `runs` times."""
     full = quick = slower = 0.0
     for region in parent.regions:
         for block in region.blocks:
@@ -70,7 +72,11 @@ def _inside(parent: Operation, runs: int) -> Work:
                 full += 1e-3 * of_full
                 quick += 1e-3 * of_quick
                 if op.regions:
-                    times = (RUNS if (known := trips(op)) is None else known) if isinstance(op, WhileOp) else 1
+                    times = (
+                        (RUNS if (constant_trips := trips(op)) is None else constant_trips)
+                        if isinstance(op, WhileOp)
+                        else 1
+                    )
                     inner = _inside(op, runs * times)
                     full, quick, slower = full + inner.full, quick + inner.quick, slower + inner.slower
                 elif op.results:
@@ -79,9 +85,10 @@ def _inside(parent: Operation, runs: int) -> Work:
 
 
 def _slower(op: Operation) -> float:
+    """Return the extra seconds of an op in code without optimisation."""
     elements = sum(numel(shape_of(result)) for result in op.results)
     if isinstance(op, ConvolutionOp):
         kernel = shape_of(op.kernel)
-        made = kernel[op.layout.data.split(",")[1].index("O")]
-        return PRODUCT * elements * numel(kernel) / max(1, made)
+        output_features = kernel[op.layout.data.split(",")[1].index("O")]
+        return PRODUCT * elements * numel(kernel) / max(1, output_features)
     return ELEMENT * elements

@@ -1,5 +1,5 @@
-"""Programs for many sizes: the one of a trace's bucket, how its step goes on until that is compiled, and the exact one
-of sizes that come often."""
+"""Programs for many sizes: the program of a trace's bucket, the substitute until it is compiled, and the exact program
+of frequent sizes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class JobAtSizes:
-    """The job of a bucket's program, at the sizes of one trace: as far as a step needs it that runs without the
-    program."""
+    """The job of a bucket's program at the sizes of one trace, reduced to the fields that a step without the program
+    needs."""
 
     meanwhile: AtSizes | None
     way: str
@@ -48,10 +48,10 @@ class ForSizes:
     def program(
         self, plan: CutPlan, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]
     ) -> tuple[Compiled | JobAtSizes, bool] | None:
-        """The program of the bucket that a trace with this plan is in, at its sizes, or a job, and whether it was there
-        already. None for a trace of one size: the first of its kind, or one that `pad-sizes` or XLA refuses.
+        """Return the program of a trace's bucket at the trace's sizes, or a job, and whether it existed before.
 
-        The other arguments are those of `Background.program`; with no `patience` the program is compiled here.
+        Return None for a trace with an exact program: the first of its kind, or one that `pad-sizes` or XLA refuses.
+        The other arguments are as in `Background.program`; without `patience` the program is compiled on this thread.
         """
         sized = self.compiler.sized(trace)
         if sized is None or live in sized.bucket.refused:
@@ -71,16 +71,18 @@ class ForSizes:
                 bound = None if meanwhile is None else self._bound(meanwhile, sized, trace, live, dead)
                 return None if bound is None and meanwhile is not None else (JobAtSizes(bound, shared.way), False)
             bucket.refused[live] = str(shared.error)
-        except (OneSize, CompileError) as error:  # the program of one size may be another matter
+        except (OneSize, CompileError) as error:  # the exact program may still compile
             bucket.refused[live] = str(error)
         return None
 
     def look_at(self, plan: CutPlan, trace: Trace, live: Slot, dead: Slot) -> None:
-        """Called at each cut of a trace that has programs for many sizes, before one is chosen. Where such programs
-        may not serve, they are forgotten. Where their sizes have come often, the exact program is compiled, and takes
-        their place when it is there."""
+        """Update a trace's programs for many sizes before one is chosen at a cut.
+
+        Drop these programs where buckets are off. If the trace's sizes are frequent, compile the exact program, and
+        replace them once it is ready.
+        """
         heat: Heat | None = plan.sized
-        if heat is None:  # another thread has looked
+        if heat is None:  # another thread has updated it
             return
         if not buckets.active():
             _forget(plan)
@@ -92,8 +94,8 @@ class ForSizes:
                 self._compile_exactly(plan, heat, program, trace, live, dead)
 
     def instead(self, reason: str, plan: CutPlan, trace: Trace, live: Slot, dead: Slot) -> Compiled:
-        """The exact program of a trace, compiled here, as that of its bucket is refused for this `reason` from now
-        on."""
+        """Refuse the bucket's program for this `reason` from now on, and return the trace's exact program, compiled on
+        this thread."""
         sized = self.compiler.sized(trace)
         if sized is not None:
             sized.bucket.refused[live] = reason
@@ -104,23 +106,24 @@ class ForSizes:
     def _compile_exactly(
         self, plan: CutPlan, heat: Heat, program: AtSizes, trace: Trace, live: Slot, dead: Slot
     ) -> None:
+        """Start to compile the exact program of frequent sizes."""
         because = hot_size(heat.text, trace.state.records()[0].line)
-        heat.wanted, heat.over = (live, dead), True  # other threads need not begin it, too
+        heat.wanted, heat.over = (live, dead), True  # keep other threads from starting it as well
         try:
             prepared = self.compiler.prepare(trace, live, dead, because)
             if prepared.ready is None:
                 heat.job = self.background.behind(prepared, program)
             else:
                 self._replace(plan, heat, prepared.ready)
-        except Exception as error:  # noqa: BLE001  (whatever it is: the step has a program, and needs no other)
+        except Exception as error:  # noqa: BLE001  (any error: the step has a program already)
             say(f"there is no exact program of sizes that come often: {error}")
-        except BaseException:  # an interrupt: the step comes again
+        except BaseException:  # an interrupt: the step will be cut again
             heat.over = False
             raise
 
     @staticmethod
     def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None) -> None:
-        """From now on a trace has its exact program, unless it is none."""
+        """Use the exact program of a trace from now on, if there is one."""
         heat.job = None
         if exact is None or isinstance(exact, AtSizes):  # XLA refused it, or the process ends
             return
@@ -130,19 +133,22 @@ class ForSizes:
     def _shared(
         self, sized: Sized, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]
     ) -> tuple[Compiled | Job, bool]:
-        """The program of the bucket, at no sizes yet. Raises OneSize and CompileError."""
+        """Return the bucket's program, not yet bound to sizes. Raise OneSize and CompileError."""
         plan = sized.bucket.plan
-        known = fitting(plan, live, dead)
-        if known is not None:
-            return known, True
+        compatible = fitting(plan, live, dead)
+        if compatible is not None:
+            return compatible, True
         prepare = partial(self.compiler.prepare_bucket, sized, trace, live, dead)
         if not patience:
             return self.compiler.build(prepare()), False
         return self.background.program(plan, live, dead, patience, prepare, unknown)
 
     def _bound(self, shared: Compiled, sized: Sized, trace: Trace, live: Slot, dead: Slot) -> AtSizes | None:
-        """A program of a bucket at the sizes of a trace, at which it is verified. None where the trace has an exact
-        program instead: the other one does not serve there, or is wrong, and is dropped."""
+        """Verify a bucket's program at the sizes of a trace and bind it. Return None if the trace must have an exact
+        program.
+
+        The bucket's program then does not serve these sizes, or is wrong and is dropped.
+        """
         refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with LookingFor("the sizes of a run"):
             try:
@@ -151,14 +157,14 @@ class ForSizes:
                 return AtSizes.bind(shared, sized.sizes, sized.records)
             except OneSize as error:
                 refused = error
-            except ValueError as error:  # a rule of pad-sizes gives other sizes than torch
+            except ValueError as error:  # a rule of pad-sizes disagrees with torch
                 refused = OneSize(str(error))
         self.compiler.verifier.drop(shared, sized, trace, live, dead, refused)
         return None
 
 
 def _forget(plan: CutPlan) -> None:
-    """Forget the programs for many sizes of a trace; its bucket keeps them."""
+    """Remove a trace's programs for many sizes; its bucket keeps them."""
     for key, program in list(plan.programs.items()):
         if isinstance(program, AtSizes):
             plan.programs.pop(key, None)

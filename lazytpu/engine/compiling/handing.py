@@ -1,4 +1,5 @@
-"""Which programs the helper process compiles (`lazytpu.runtime.compiling`), and which a thread of this one."""
+"""The decision between the helper process (`lazytpu.runtime.compiling`) and a thread of this process for
+a compilation."""
 
 from __future__ import annotations
 
@@ -13,24 +14,26 @@ from lazytpu.runtime.compiling.elsewhere import HelperLost, Ticket
 from lazytpu.runtime.xla.mlir import ir
 
 LEAST = 8.0
-"Seconds of compiling that make a helper worth its start, and what its program costs to store and to load."
+"""Compile time in seconds that justifies the start of a helper, and the store and load of its program."""
 BEHIND = 2.0
-"The same of a program that no step waits for: the start costs it nothing, and the script has the interpreter."
+"""The same for a program that no step waits for: the start delays nothing, and the script keeps the interpreter."""
 
 
 def obtain(
     module: ir.Module, key: str, seconds: float, *, behind: bool, name: str, handed: Callable[[Ticket], None] | None
 ) -> Obtained:
-    """The program of a module, as `programs.obtain` gives it. If compiling it takes long, by an estimate in `seconds`,
-    the helper does it, and `handed` gets the ticket; without `handed`, or if the helper is lost, it is compiled here.
-    `behind` says that no step waits for it.
+    """Return the program of a module, as `programs.obtain` does.
 
-    Raises CompileError.
+    If compilation takes long by the estimate `seconds`, the helper process compiles it, and `handed` receives the
+    ticket. Without `handed`, or if the helper is lost, this process compiles it. `behind` says that no step waits for
+    it.
+
+    Raise CompileError.
     """
     long = seconds >= (BEHIND if behind else LEAST)
     if handed is not None and long and not store().has(programs.KIND, key) and elsewhere.available(module):
-        with peers.sought(programs.KIND, key) as found:
-            if not found:
+        with peers.sought(programs.KIND, key) as from_peer:
+            if not from_peer:
                 ticket = elsewhere.compile(module, key, name=name)
                 handed(ticket)
                 try:
@@ -42,8 +45,10 @@ def obtain(
 
 
 def leave(module: ir.Module, *, name: str, handed: Callable[[str, Ticket], None]) -> None:
-    """Give the helper, at the end of the process, a program that is not on disk: `handed` is told its key and ticket.
-    Without a helper the next process compiles it."""
+    """Hand a program that is not on disk to the helper at the end of the process; `handed` receives its key and ticket.
+
+    Without a helper the next process compiles it.
+    """
     key = programs.program_key(module)
     if not store().has(programs.KIND, key) and elsewhere.available(module):
         handed(key, elsewhere.compile(module, key, name=name))

@@ -1,7 +1,7 @@
-"""A size that comes often gets its exact program, behind the steps that run the one of its bucket meanwhile.
+"""Exact programs for frequent sizes, compiled while steps run the bucket's program.
 
-It does when padding and masks have cost these as much time as the program takes to compile: both together then cost at
-most twice what the better of the two would have, however often the size still comes.
+A size gets its exact program once padding and masks have cost as much time as its compilation takes. So the total cost
+is at most twice the optimum, however often the size still occurs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.sizes.templates import Sized
 
 RECORD = 5e-3
-"CPU seconds of XLA:CPU for the program of a record, as part of a step."
+"""CPU seconds of XLA:CPU to compile one record as part of a step."""
 MASKS = 0.05
-"The part of a run that masks take where a size is its bound and nothing is padded: 2 to 9 % (benchmarks/sizes.py)."
+"""Share of a run spent on masks if a size equals its bound and nothing is padded: 2 to 9 % (benchmarks/sizes.py)."""
 OFTEN = 8
-"Runs before which no size is hot: the first ones take long, and so do some on a busy machine."
+"""Runs before which no size is frequent: the first ones take long, as do some on a busy machine."""
 
 
 @dataclass(slots=True)
 class Heat:
-    """What the traces that end at one state have lost by programs of their bucket, of which padding takes the part
-    `waste`: the milliseconds `lost` in so many `runs`. When that is what their own program is `worth`, a `job` compiles
-    the one that is `wanted`, of those live slots and dead inputs. `over`: no other is begun."""
+    """The time that traces ending at one state lost by their bucket's program.
+
+    Padding takes the share `waste` of a run. `lost` counts the milliseconds lost in `runs` runs, and `worth` is the
+    cost of an exact program. When `lost` reaches `worth`, a `job` compiles that program, for the live slots and dead
+    inputs `wanted`. With `over` no other job is started.
+    """
 
     sized: Sized
     worth: float
@@ -36,13 +39,13 @@ class Heat:
     over: bool = False
 
     def ran(self, program: AtSizes) -> bool:
-        """Count a run of a program of the bucket; whether their own is worth its compilation now."""
+        """Count a run of the bucket's program, and return whether an exact program now pays."""
         self.runs += 1
         self.lost += program.timing.last_ms * max(MASKS, self.waste)
         return self.runs >= OFTEN and self.lost >= self.worth
 
     @property
     def text(self) -> str:
-        """What came how often, for `lazytpu.explain()`."""
+        """The sizes and their number of runs, for `lazytpu.explain()`."""
         sizes = ", ".join(f"{name} = {size}" for name, size in self.sized.sizes.items())
         return f"{sizes} came {self.runs:,} times, by the program for many sizes"

@@ -1,4 +1,4 @@
-"""A program that is being compiled in the background, as the cuts see it that want it."""
+"""A program being compiled in the background, as seen by the cuts that need it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from lazytpu.runtime.compiling.elsewhere import Ticket
 
 
 class Job:
-    """A program that a thread compiles, the `way` that was chosen. Once it is `done`, it is `compiled`, or `error` says
-    why not.
+    """A program that a thread compiles by the strategy `way`. Once it is `done`, either `compiled` or `error` is set.
 
-    It computes the slots `live` of its plan and takes the memory of the inputs `donated`. `what` names it, `reason`
-    says why it is made, `expected` how many seconds a step will wait for it, and `whole` for the whole program, on a
-    machine whose `load` is that (`costs.Busy`). `late` says that a cut went on without it.
-
-    `meanwhile` is the same program compiled quickly or in parts, once that is there: `usable` is set from then on, and
-    also when the whole is done. It `rests` until a second step wants it: only then the whole is worth compiling. A
-    step that comes rarely lets it rest for `naps` steps more. It `queues` while it waits for its turn then.
-    `ticket` is that of the helper process, if it compiles the program.
+    - `live`, `donated`: the slots that it computes, and the inputs that it donates.
+    - `what`, `reason`: its name, and why it is compiled.
+    - `expected`: the seconds that a step will wait for it; `whole`: the seconds for the whole program, both at `load`
+      (`costs.Busy`).
+    - `late`: whether a cut continued without it.
+    - `meanwhile`: the program compiled quickly or in parts, when ready. `usable` is set then, or when the whole is
+      done.
+    - `rests`: whether the whole waits for a second step that needs it, as only then it pays.
+    - `naps`: the number of rare steps for which it rests longer.
+    - `queues`: whether it waits for its turn.
+    - `ticket`: the ticket of the helper process, if that compiles it.
     """
 
     __slots__ = (
@@ -55,16 +57,16 @@ class Job:
         self.ticket: Ticket | None = None
 
     def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
-        """Whether its program will compute these slots, and take the memory of no inputs but these."""
+        """Return whether its program will compute the slots `needed` and donate no inputs but `free`."""
         if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
-            return False  # an interrupt came before its thread began
+            return False  # an interrupt prevented the start of its thread
         return needed.issubset(self.live) and self.donated <= free
 
     def handed(self, ticket: Ticket) -> None:
-        """The helper process compiles it."""
+        """Note that the helper process compiles it."""
         self.ticket = ticket
 
     @property
     def seconds(self) -> float:
-        """How long ago it was begun."""
+        """The seconds since it was started."""
         return time.perf_counter() - self.began

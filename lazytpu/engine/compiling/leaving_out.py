@@ -1,7 +1,7 @@
-"""The boundary around the passes of a program: what to compile when one of them has a bug.
+"""The error boundary around the passes of a program: compile without a pass that has a bug.
 
-A failed pass has half rewritten the module, so the trace is imported again and goes through the pipeline without that
-pass. The registry says which passes are required: their errors are raised.
+A failed pass leaves the module half rewritten, so the trace is imported again and run through the pipeline without that
+pass. Errors of passes that the registry marks as required are raised.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Made = TypeVar("Made")
 
 
 def leaving_out(attempt: Callable[[str, bool], Made], passes: str, verify: bool) -> tuple[Made, list[PassError]]:
-    """What `attempt` makes with a pipeline, and the errors of the passes that this lacks.
+    """Return the result of `attempt` with a pipeline, and the errors of passes that were left out.
 
-    `attempt` takes the pipeline and whether to verify the module after each pass, and begins with a fresh module.
-    Raises PassError where a required pass fails, or any refuses the module.
+    `attempt` takes the pipeline and whether to verify the module after each pass, and starts from a fresh module. Raise
+    PassError if a required pass fails, or any pass refuses the module.
     """
     errors: list[PassError] = []
     while True:
@@ -31,16 +31,16 @@ def leaving_out(attempt: Callable[[str, bool], Made], passes: str, verify: bool)
                 raise
             culprit = error if verify else _located(attempt, passes, error)
         name = culprit.by
-        rest = passes if name is None else without(passes, name)
-        if name is None or rest == passes or known_passes()[name].required:
+        remaining = passes if name is None else without(passes, name)
+        if name is None or remaining == passes or known_passes()[name].required:
             raise culprit
         errors.append(culprit)
-        passes, verify = rest, True
+        passes, verify = remaining, True
 
 
 def _located(attempt: Callable[[str, bool], object], passes: str, error: PassError) -> PassError:
-    """The error of the pass that is to blame. Where the module is not verified after each pass, it may be an earlier
-    one than that which failed."""
+    """Return the error of the pass that caused a failure. Without verification after each pass, an earlier pass may be
+    the cause."""
     try:
         attempt(passes, True)
     except PassError as located:

@@ -1,4 +1,4 @@
-"""Passes that failed and were left out of a program: the count and the warning. Loads neither xDSL nor a pass."""
+"""The count and warning of passes that failed and were left out of a program. Loads neither xDSL nor a pass."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from lazytpu.passes.errors import PassError
 
 PASS_ERRORS = Unexpected()
-"Those of this process. Each is a bug, and the project's tests fail where there is one."
+"""The pass errors of this process. Each is a bug, and the project's tests fail on it."""
 
 WARNED: dict[str, object] = {}
-"The names of the passes that were warned of."
+"""The names of passes for which a warning was issued."""
 
 
 class PassWarning(UserWarning):
@@ -24,17 +24,20 @@ class PassWarning(UserWarning):
 
 
 def left_out(error: PassError, program: str) -> str:
-    """Count a pass that is left out of a program for this error, and warn once per pass. Returns what
-    `lazytpu.explain()` says of it."""
+    """Count a pass that is left out for this error, warn once per pass, and return a note for `lazytpu.explain()`."""
     name, first = error.by, str(error).partition("\n")[0]
     assert name is not None
     PASS_ERRORS.note(f"running the passes over {program}", error)
-    error.__traceback__ = error.__cause__ = error.__context__ = None  # their frames hold the trace and its buffers
+    error.__traceback__ = error.__cause__ = error.__context__ = (
+        None  # frames of these keep the trace and its buffers alive
+    )
     mine = object()
     if WARNED.setdefault(name, mine) is mine:
-        known = passes().get(name)
-        own = known is not None and not known.built_in
-        todo = f"Mend it, or switch it off: lazytpu.passes.unregister({name!r})." if own else "Please report it."
+        registered = passes().get(name)
+        user_defined = registered is not None and not registered.built_in
+        todo = (
+            f"Mend it, or switch it off: lazytpu.passes.unregister({name!r})." if user_defined else "Please report it."
+        )
         _warn(
             f"lazytpu compiles {program}, and others for which it fails, without the pass {name!r}. The values are "
             f"right; the program may be slower. {error}\n{todo} lazytpu.metrics()['pass_errors'] counts such programs."
@@ -45,5 +48,5 @@ def left_out(error: PassError, program: str) -> str:
 def _warn(message: str) -> None:
     try:
         warnings.warn(message, PassWarning, stacklevel=2)
-    except PassWarning:  # where warnings are errors; no step may fail because of this one
+    except PassWarning:  # where warnings are errors: this warning must not fail a step
         say(message)

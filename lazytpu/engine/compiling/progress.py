@@ -1,4 +1,4 @@
-"""One line on standard error that says what is being compiled and why, how long it takes, and what runs until then."""
+"""A line on standard error about running compilations: the program, reason and time, and the substitute that runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from lazytpu.options import options
 
 QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
-REASON = 120  # letters of the reason, at the end: a terminal that is not as wide cuts them off
-WIDE = 1000  # columns that cut nothing off
+REASON = 120  # characters of the reason, at the end, where a narrow terminal truncates them
+WIDE = 1000  # columns that truncate nothing
 ROOM = 30  # columns for the reason that a terminal has to leave; a narrower one gets a shorter line
 
 
 class Compilation(Protocol):
-    """A program that is being compiled: `number` tells it from others, `what` describes it, `reason` says why it is
-    made. It should be there `expected` seconds after it was begun. `meanwhile` is the program that runs in its place,
-    one of its parts or a quick one by the `way` that was chosen; without one, ops run one by one, if a step is `late`,
-    and else the script waits."""
+    """A program being compiled.
+
+    `number` identifies it, `what` describes it, and `reason` says why it is compiled. It should be ready `expected`
+    seconds after its start. `meanwhile` is the substitute that runs, compiled by the strategy `way`. Without one, ops
+    run one by one if a step is `late`; otherwise the script waits.
+    """
 
     number: int
     what: str
@@ -36,13 +38,16 @@ class Compilation(Protocol):
 
     @property
     def seconds(self) -> float:
-        """How long it has been compiled for."""
+        """The seconds since its start."""
         ...
 
 
 class Progress:
-    """Shows `jobs()` while there are any. On a terminal this is one line that a thread keeps up to date and removes at
-    the end; elsewhere, if LAZYTPU_DEBUG is at least 1, one line for each program."""
+    """Shows `jobs()` while there are any.
+
+    On a terminal this is one line, updated by a thread and removed at the end. Elsewhere, if LAZYTPU_DEBUG is at least
+    1, it is one line for each program.
+    """
 
     def __init__(self, jobs: Callable[[], Sequence[Compilation]]):
         self.jobs = jobs
@@ -52,7 +57,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def show(self) -> None:
-        """Say what is being compiled, from now until it is done."""
+        """Show the running compilations until they are done."""
         if not is_terminal():
             for job in self.jobs() if options.debug >= 1 else ():
                 if job.number not in self._said:
@@ -65,28 +70,29 @@ class Progress:
                 self._thread.start()
 
     def close(self) -> None:
-        """Say nothing more, and leave the terminal as it was."""
+        """Stop, and restore the terminal."""
         self._stop.set()
         thread = self._thread
         if thread is not None:
             thread.join(2 * INTERVAL)
 
     def _update(self) -> None:
+        """Update the line until there is nothing to show."""
         from tqdm import tqdm  # here: most processes never show the line
 
         form: dict[str, Any] = {"bar_format": "{desc}", "leave": False, "dynamic_ncols": True, "delay": INTERVAL}
         with suppress(*UNREAD), tqdm(file=sys.stderr, **form) as line:
-            line.delay = 0  # it was for the constructor, which writes as refresh() does
+            line.delay = 0  # the delay was for the constructor, which would print the line
             while jobs := self._left():
                 line.set_description_str(describe(jobs, line.ncols or WIDE), refresh=False)
-                with tqdm.get_lock():  # where refresh() takes it, it stays taken if nothing can be written
+                with tqdm.get_lock():  # refresh() would keep the lock if writing fails
                     line.refresh(nolock=True)
                 self._stop.wait(INTERVAL)
             return
-        self._thread = None  # it could not be written
+        self._thread = None  # writing failed
 
     def _left(self) -> Sequence[Compilation]:
-        """What there is to show. When that is nothing, the thread ends, and `show` begins another."""
+        """Return the jobs to show. If there are none, the thread ends, and `show` starts another."""
         with self._lock:
             jobs = () if self._stop.is_set() else self.jobs()
             if not jobs:
@@ -95,11 +101,10 @@ class Progress:
 
 
 def describe(jobs: Sequence[Compilation], width: int = WIDE) -> str:
-    """The line for the programs that are being compiled, the oldest of those first that the script waits for. A
-    terminal of `width` columns shows as much of its beginning."""
+    """Return the line for the running compilations, in `width` columns: first the oldest that the script waits for."""
     first = min(jobs, key=lambda job: job.late)
-    left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
-    line = f"lazytpu: {_sentence(first, left)}"
+    others_text = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
+    line = f"lazytpu: {_sentence(first, others_text)}"
     if line.find("(because: ") + ROOM <= width:
         return line
     time = f"{first.seconds:.0f} s" if _overdue(first) else f"{first.seconds:.0f} of about {first.expected:.0f} s"
@@ -107,6 +112,7 @@ def describe(jobs: Sequence[Compilation], width: int = WIDE) -> str:
 
 
 def _sentence(job: Compilation, left: str = "") -> str:
+    """Return the description of a compilation."""
     time = f"{job.seconds:.0f} s so far"
     if not _overdue(job):
         time = f"about {job.expected:.0f} s, {time}"
@@ -115,11 +121,12 @@ def _sentence(job: Compilation, left: str = "") -> str:
 
 
 def _overdue(job: Compilation) -> bool:
-    """Whether the estimate of its time says nothing, or nothing more."""
+    """Return whether the estimate of its time is unknown, exceeded, or irrelevant."""
     return job.meanwhile is not None or not job.seconds < job.expected < inf
 
 
 def _running(job: Compilation) -> str:
+    """Return a description of what runs until the program is ready."""
     if job.meanwhile is not None:
         return f"meanwhile it runs {'with less optimisation' if job.way == 'quick' else 'in parts'}"
     return "meanwhile ops run one by one" if job.late else "the script waits"

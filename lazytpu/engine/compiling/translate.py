@@ -1,5 +1,5 @@
-"""From a trace to StableHLO: import, passes, emission. Loads xDSL and all rules, which a program in the
-index does not need."""
+"""Translation of a trace to StableHLO: import, passes, emission. It loads xDSL and all rules, which programs in the
+index do not need."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from lazytpu.trace.trie import Record
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A trace as XLA takes it (`module`), and how its program is bound to it.
+    """A trace as a StableHLO module for XLA (`module`), and its program's binding.
 
-    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`, and `work` what
-    compiling it costs. `parts` is the same program in clusters, when they were asked for and pay.
+    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`, and `work` its
+    compile cost. `parts` is the program in clusters, if they were requested and pay.
     """
 
     module: ir.Module
@@ -49,15 +49,15 @@ class Translated:
     passes: tuple[PassRecord, ...]
     work: Work
     imported: str | None = None
-    "The module as it came to the passes, when it is to be dumped."
+    """The module before the passes, if it is to be dumped."""
     parts: Clustered | None = None
     notes: tuple[str, ...] = ()
-    "What `lazytpu.explain()` says of it."
+    """Notes for `lazytpu.explain()`."""
     complete: bool = True
-    "Whether it went through all passes: none failed and was left out."
+    """Whether it went through all passes: none was left out after a failure."""
 
     def texts(self) -> Texts:
-        """What `lazytpu.graphs()` shows."""
+        """Return the texts for `lazytpu.graphs()`."""
         return Texts(self.text, self.stablehlo, self.passes)
 
 
@@ -76,19 +76,22 @@ def translate(
     tuned: bool = False,
     sized: Sized | None = None,
 ) -> Translated:
-    """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
+    """Translate a trace to the program for `target` that computes the slots `live` and may donate the inputs `dead`.
 
-    `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
-    compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
-    passes are those that pay for this program. The program of a `sized` trace has the records at the bound of its
-    bucket, and is made one for all sizes of that; OneSize says why not. A pass that fails is left out, with a warning,
-    unless it is required. Raises ImportFailure, PassError or LoweringError.
+    - `names`, `name`: names of slots, and of the program, for readability only.
+    - `platform`: the platform of the program, if it is not this process's.
+    - `parts`: decides from the compile cost whether the program is also split.
+    - `memory_limit`: bytes of HBM that the program may use, 0 for no limit.
+    - `tuned`: use only those passes that make this program faster.
+    - `sized`: translate the program of this trace's bucket, from the records at its bound.
+
+    A pass that fails is left out with a warning, unless it is required. Raise ImportFailure, PassError or
+    LoweringError, and OneSize if the bucket can have no program.
     """
 
     def attempt(passes: str, verify: bool) -> _Rewritten:
         marks = any(spec.name == "mark-donation" for spec in parse_pipeline(passes))
-        donated = _donated(records, dead) if marks else ()  # XLA would choose itself what to overwrite
+        donated = _donated(records, dead) if marks else ()  # else XLA would choose the overwritten inputs itself
 
         def import_(records: Sequence[Record], identities: bool = False) -> Imported:
             return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
@@ -106,24 +109,27 @@ def translate(
         )
         return _Rewritten(imported, padding, notes, before, tuple(history))
 
+    # Import the trace and run the passes.
     wanted = pipeline(target, memory_limit, platform or client.platform())
     rewritten, errors = leaving_out(attempt, wanted, options.verify)
     imported, padding = rewritten.imported, rewritten.padding
+    # Drop unused arguments; the pack of sizes, if any, stays the last one.
     packs = len(imported.packer.packs)
     used, aliased = drop_unused_arguments(imported.module, keep_last=padding is not None)
     if padding is not None:
         used = used[:-1]
         taken = tuple([padding.arguments[i - packs] for i in used if i >= packs])
         padding = replace(padding, arguments=taken)
+    # Emit the whole program, and split it if that pays.
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     cost = work(imported.module)
-    apart = parts is not None and parts(cost)
+    splits = parts is not None and parts(cost)
     in_parts = None
-    if apart:
+    if splits:
         try:
             in_parts = clustered(imported.module, module, verify=options.verify)
-        except PassError as error:  # the whole program was made before
+        except PassError as error:  # the whole program is complete already
             if error.by is None:
                 raise
             errors.append(error)
@@ -152,8 +158,8 @@ def translate(
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A trace that went through its passes: the module, its padding with `notes` on that, the `text` of the module
-    before, if it is to be dumped, and the `history` of the passes."""
+    """A trace after the passes: the module, its padding and `notes` on it, and the `history` of the passes. `text` is
+    the module before the passes, if it is to be dumped."""
 
     imported: Imported
     padding: Padding | None
@@ -163,8 +169,10 @@ class _Rewritten:
 
 
 def _donated(records: Sequence[Record], dead: Sequence[int]) -> Sequence[int]:
-    """The inputs `dead` without the states that recurrent layers begin with: in a first step these are zeros, which are
-    kept (frontend/ops/first_hidden.py), and the others run its program."""
+    """Return the inputs `dead` without the initial states of recurrent layers.
+
+    In a first step these are cached zeros (frontend/ops/first_hidden.py), and later steps run its program.
+    """
     layers = [record for record in records if str(record.op).startswith("lazytpu.recurrent")]
     if not layers:
         return dead
@@ -174,16 +182,16 @@ def _donated(records: Sequence[Record], dead: Sequence[int]) -> Sequence[int]:
 
 
 def pipeline(target: Target, memory_limit: int = 0, platform: str = "cpu") -> str:
-    """The passes for a target; where it runs on a TPU the program takes at most `memory_limit` bytes, if that is not
-    0."""
+    """Return the passes for a target. On a TPU the program uses at most `memory_limit` bytes, unless that is 0."""
     text = for_target(target)
     return f"{text},limit-memory{{limit={memory_limit}}}" if memory_limit and platform == "tpu" else text
 
 
 def drop_unused_arguments(module: ModuleOp, keep_last: bool = False) -> tuple[list[int], list[int]]:
-    """Remove the arguments of `@main` that nothing reads; with `keep_last`, not the last one.
+    """Remove unused arguments of `@main`; with `keep_last`, keep the last one.
 
-    Returns the original positions of those that stay, and which of these (by new position) are aliased by a result.
+    Return the original positions of the remaining arguments, and which of these, by new position, are aliased by a
+    result.
     """
     function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
     block, attributes = function.body.block, list(function.arg_attrs or ())

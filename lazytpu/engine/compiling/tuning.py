@@ -1,7 +1,8 @@
-"""`torch.compile(mode="max-autotune")`: which passes of the TPU's pipeline pay for a program, by the cost report.
+"""`torch.compile(mode="max-autotune")`: choice of the TPU passes that make a program faster, by the cost report.
 
-The TPU's compiler makes a program with all passes, and one without each that changes something; the chip's model times
-them (`lazytpu.inspection.tpu`), and the fastest pipeline is taken. No TPU is needed, and nothing else is tried.
+The TPU's compiler compiles a program with all passes, and without each pass that changes it. The chip's model times
+these (`lazytpu.inspection.tpu`), and the fastest pipeline is taken. No TPU is needed, and no other combination is
+tried.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lazytpu.runtime.tpu.tpu_compiler import smallest
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pipeline, in words, as text, and with the StableHLO that it gives for a program."""
+    """A pipeline: its description, its text, and the StableHLO that it gives for a program."""
 
     what: str
     passes: str
@@ -31,8 +32,11 @@ class Candidate:
 
 
 def fastest(module: ModuleOp, passes: str, generation: str, name: str) -> str:
-    """`passes`, or the same without one of them, whichever gives the program that takes the least time on a TPU of this
-    generation. The module stays as it is. Takes as long as libtpu does for each."""
+    """Return `passes`, or `passes` without one of them, whichever gives the fastest program on a TPU of this
+    generation.
+
+    The module is not changed. This takes as long as libtpu does for each candidate.
+    """
     choices = candidates(module, passes, name)
     if len(choices) == 1:
         return passes
@@ -42,7 +46,7 @@ def fastest(module: ModuleOp, passes: str, generation: str, name: str) -> str:
 
 
 def candidates(module: ModuleOp, passes: str, name: str) -> list[Candidate]:
-    """The pipeline as it is, and without each TPU pass whose absence changes the program."""
+    """Return the full pipeline, and the pipeline without each TPU pass whose absence changes the program."""
     optional = [spec.name for spec in parse_pipeline(passes) if "tpu" in known_passes()[spec.name].targets]
     pipelines = [("all passes", passes), *((f"without {left_out}", without(passes, left_out)) for left_out in optional)]
     choices: list[Candidate] = []
@@ -56,7 +60,8 @@ def candidates(module: ModuleOp, passes: str, name: str) -> list[Candidate]:
 
 
 def seconds(choice: Candidate, generation: str, name: str) -> float:
-    """What a candidate takes by the cost report; infinite where the compiler refuses it, or the time is not known."""
+    """Return the run time of a candidate by the cost report; infinite if the compiler refuses it, or the time is
+    unknown."""
     try:
         report = report_stablehlo(choice.stablehlo, smallest(generation), name=f"{name}, {choice.what}")
     except CompileError:

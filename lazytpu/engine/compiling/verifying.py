@@ -1,4 +1,4 @@
-"""Decides whether a bucket's program serves a size, and drops one that is wrong."""
+"""The check that a bucket's program serves a size, and the removal of wrong programs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lazytpu.trace.recorder import Trace
 
 
 class Verifier:
-    """Keeps two invariants for whoever binds a program to a trace. A hit finds the bound program and does nothing here.
+    """Keeps two invariants for code that binds programs to traces. A hit finds the bound program and does nothing here.
 
     1. A program of a bucket runs at a size only if its guards hold there.
-    2. With `options.verify_sizes`, it runs at a size only if the import of the trace was equal to its expressions.
+    2. With `options.verify_sizes`, it runs at a size only if the import of the trace agreed with its expressions.
     """
 
     def __init__(self, recompiles: Callable[[], Recompiles], preparing: threading.RLock):
@@ -29,8 +29,10 @@ class Verifier:
         self._preparing = preparing
 
     def verify(self, shared: Compiled, sized: Sized) -> bool:
-        """Whether the guards of a program hold at the sizes of a trace; if not, the trace has an exact program, and the
-        bucket goes on. Compares the program with the trace, if that is asked for. Raises OneSize."""
+        """Return whether a program's guards hold at the sizes of a trace; if not, the trace needs an exact program.
+
+        With `options.verify_sizes`, also compare the program with the trace, and raise OneSize if they differ.
+        """
         padding = shared.binding.padding
         assert padding is not None
         if padding.expressions.failing(sized.sizes) is not None:
@@ -47,7 +49,7 @@ class Verifier:
     def drop(
         self, shared: Compiled, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...], error: OneSize
     ) -> None:
-        """Forget the programs of a bucket, which differ from a trace by this error, and refuse further ones."""
+        """Remove the programs of a bucket that differ from a trace by this error, and refuse further ones."""
         bucket, padding = sized.bucket, shared.binding.padding
         programs, jobs = bucket.plan.programs, bucket.plan.jobs
         for key in [key for key, program in list(programs.items()) if program.binding.padding is padding]:

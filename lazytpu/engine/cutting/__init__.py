@@ -1,1 +1,1 @@
-"""From a trace to its results: the strategy of a cut, and how it runs."""
+"""Running a cut: the choice of a strategy, its launch, and deferred launches in a job of several processes."""

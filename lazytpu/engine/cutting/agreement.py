@@ -1,4 +1,4 @@
-"""How the processes of a job make sure that they launch the same collectives in one order (R8)."""
+"""How the processes of a job ensure that all launch the same collectives in the same order (R8)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A collective that is about to be launched: its `group` and the processes in it, what it does with what
-    (`signature`, equal on all members), and the user's line."""
+    """A collective that is about to be launched.
+
+    `group` is its process group and `members` the ranks in it. `signature` describes the operation and its operand, and
+    is equal on all members. `line` is the user's source line.
+    """
 
     group: str
     members: tuple[int, ...]
@@ -19,44 +22,48 @@ class Call:
 
 
 class Turn(Protocol):
-    """One collective that is about to be launched."""
+    """The ticket of one collective that is about to be launched."""
 
     def wait(self) -> None:
-        """Wait until the others will launch the same. Raises an error when they will not."""
+        """Wait until the other ranks are about to launch the same collective. Raise an error if they will not."""
         ...
 
     def launched(self, status: Any) -> None:
-        """It was launched; the array `status` is there when it is done."""
+        """Note that the collective was launched. The array `status` is ready when the collective has finished."""
         ...
 
     def is_awaited(self) -> bool:
-        """Whether the script has waited for it: then the others come to it whatever the script does next."""
+        """Return whether the script has waited for this collective. If so, the other ranks reach it whatever the script
+        does next."""
         ...
 
 
 class Agreement(Protocol):
-    """How the processes make sure that they are about to launch the same collectives."""
+    """Compares the collectives of the ranks before they are launched."""
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
-        """Tell the others what this process launches next, without waiting."""
+        """Announce to the other ranks which collectives this rank launches next, without waiting. Return a ticket for
+        each."""
         ...
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
-        """Whether the script has waited for all collectives of these groups."""
+        """Return whether the script has waited for all collectives of these groups."""
         ...
 
     def rehearsed(self, groups: Sequence[str]) -> None:
-        """The collectives recorded last, of these groups, will never be launched."""
+        """Note that the most recently recorded collectives, of these groups, will never be launched."""
         ...
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
-        """A trace with collectives of these groups, given with their members, has failed: those that were not launched
-        never will be."""
+        """Note that a trace with collectives has failed, so that those not launched yet never will be.
+
+        `groups` maps the groups of the trace's collectives to their members.
+        """
         ...
 
 
 class Alone(Agreement):
-    """There are no other processes."""
+    """The agreement of a process without peers."""
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         raise AssertionError(f"a collective outside of a process group: {calls[0]}")
@@ -65,7 +72,7 @@ class Alone(Agreement):
         return True
 
     def rehearsed(self, groups: Sequence[str]) -> None:
-        """There is nobody who counts them."""
+        """Do nothing: no other rank counts collectives."""
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there is no rank to notify."""

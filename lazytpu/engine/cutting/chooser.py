@@ -1,4 +1,4 @@
-"""Chooses how a cut runs."""
+"""Choice of the strategy of a cut."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lazytpu.trace.trie import CutPlan
 
 
 class Chooser:
-    """Chooses the strategy of a cut, and has programs compiled. `user_line` is the line of the script that runs now."""
+    """Chooses the strategy of a cut and has programs compiled. `user_line` returns the script's current source line."""
 
     def __init__(
         self,
@@ -49,18 +49,19 @@ class Chooser:
         self.stepwise = Stepwise(compiler.prepare, compiler.build, inflight.keep_up)
 
     def choose(self, cut: Cut, order: Order) -> Strategy | None:
-        """The strategy of a cut; None where there is nothing to run. The first check that holds decides:
+        """Return the strategy of a cut, or None if there is nothing to run. The first check that holds decides:
 
-        1. Collectives: the trace runs in pieces, which other processes know.
-        2. Nothing is alive, and no check of values is wanted: nothing runs.
-        3. A program for exactly this cut is known: it is launched. This is the hit.
-        4. No input waits for a cut before it, and the trace is small, and short or varying: the host computes it.
-        5. No input waits for a cut before it, and a program would serve if it took no input that somebody still needs:
-           it takes copies of these.
-        6. Any other program that serves, for these sizes or for many: it is launched (`program`).
-        7. No program serves: one is compiled, here or in the background.
+        1. The trace has collectives: run it in pieces, so that each collective is the same program on all ranks.
+        2. No value is live, and no values are to be checked: run nothing.
+        3. A program for exactly this cut exists: launch it. This is the hit.
+        4. No input is deferred, and the trace is small, and short or varying: compute it on the host.
+        5. No input is deferred, and a program would be compatible if it did not donate inputs still in use: launch it
+           on copies of these.
+        6. Another compatible program exists, for these sizes or for many: launch it (`program`).
+        7. No program is compatible: compile one, on this thread or in the background.
 
-        Before all of them, programs for many sizes are replaced where the exact one is there, or they may not serve.
+        Before these checks, a bucket's program is replaced if the exact one is ready, or if it must not serve the
+        trace.
         """
         plan, trace = cut.plan, cut.trace
         if plan.sized is not None:
@@ -74,11 +75,11 @@ class Chooser:
             return self.launch(program, trace)
         if order.awaits(trace):
             return self.program(cut)
-        way = self.host_way(plan, trace)
-        return self._without_host(cut) if way is None else Host(way, self.on_host, self._without_host)
+        host_way = self.host_way(plan, trace)
+        return self._without_host(cut) if host_way is None else Host(host_way, self.on_host, self._without_host)
 
     def _without_host(self, cut: Cut) -> Strategy:
-        """Checks 5 to 7."""
+        """Apply checks 5 to 7."""
         copying = on_copies(cut)
         if copying is None:
             return self.program(cut)
@@ -86,19 +87,19 @@ class Chooser:
         return Launch(program, copies=copies)
 
     def program(self, cut: Cut) -> Strategy:
-        """Checks 6 and 7: launch the program that serves a cut, or one that is compiled here, or what runs until a
-        thread has compiled it."""
+        """Apply checks 6 and 7: return the launch of a compatible or newly compiled program, or a substitute until a
+        background thread has compiled it."""
         plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
         program: Compiled | Job | JobAtSizes | None = fitting(plan, live, dead)
         hit = program is not None
         if program is None:
             patience = options.background_compile if trace.mode == "fused" else 0.0
             unknown = partial(self.stepwise.unknown, cut)
-            found = self.for_sizes.program(plan, trace, live, dead, patience, unknown)
-            if found is None and patience:
+            chosen = self.for_sizes.program(plan, trace, live, dead, patience, unknown)
+            if chosen is None and patience:
                 prepare = partial(self.compiler.prepare, trace, live, dead)
-                found = self.background.program(plan, live, dead, patience, prepare, unknown)
-            program, hit = found or (self.compiler.compile(trace, live, dead), False)
+                chosen = self.background.program(plan, live, dead, patience, prepare, unknown)
+            program, hit = chosen or (self.compiler.compile(trace, live, dead), False)
         if isinstance(program, Job | JobAtSizes):
             return Meanwhile(program, hit, self.stepwise, self.compiler.metrics)
         plan.programs[live, dead] = program
@@ -106,7 +107,8 @@ class Chooser:
         return self.launch(program, trace, hit)
 
     def launch(self, program: Compiled, trace: Trace, hit: bool = True) -> Launch:
-        """Launch a program. In strict and debug mode all lines that have an op share its record, and so its checks."""
+        """Return the launch of a program. In strict and debug mode ops on several lines share a record, so its checks
+        get the current line."""
         checks = None
         if program.binding.checks and trace.mode in ("strict", "debug"):
             line = self.user_line()
@@ -116,13 +118,14 @@ class Chooser:
         return Launch(program, hit, checks)
 
     def host_way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        """How a trace runs on the host; None where it does not."""
+        """Return how to run a trace on the host, or None if it must not."""
         if not (options.on_host and trace.mode == "fused" and options.background_compile):
             return None
         return self.on_host.way(plan, trace)
 
     def compiled(self, plan: CutPlan, trace: Trace, live: tuple[int, ...]) -> tuple[Compiled, bool]:
-        """A program that computes some slots and takes no memory, compiled here, and whether it was there already."""
+        """Return a program that computes the slots `live` and donates nothing, and whether it existed already. Compile
+        it on this thread if needed."""
         if plan.sized is not None:
             self.for_sizes.look_at(plan, trace, live, ())
         program = fitting(plan, live, ())
@@ -132,15 +135,16 @@ class Chooser:
         return program, hit
 
     def _pieces(self, cut: Cut, agreement: Agreement) -> Pieces:
-        """The pieces of a trace with collectives, each with its own strategy."""
+        """Return the strategy that runs a trace with collectives in pieces, each with its own strategy."""
         plan, key = cut.plan, (cut.live, cut.dead)
         pieces: list[Piece] | None = plan.steps.get(key)
         if pieces is None:
             pieces = plan.steps[key] = pieces_of(plan, cut.trace.state.records(), *key)
         chosen = [(piece, self._piece(piece, cut.trace)) for piece in pieces]
-        return Pieces(chosen, agreement, all(one.hit for _, one in chosen if one is not None))
+        return Pieces(chosen, agreement, all(strategy.hit for _, strategy in chosen if strategy is not None))
 
     def _piece(self, piece: Piece, whole: Trace) -> Strategy | None:
+        """Return the strategy of one piece of the trace `whole`, or None if there is nothing to run."""
         state, live, dead = piece.part.state, piece.live, piece.dead
         plan = self.traces.ended(state)
         trace = Trace(state, NAMELESS, [], [], [], whole.begun, whole.mode)
@@ -149,7 +153,7 @@ class Chooser:
             return None
         if program is None and piece.call is None:
             return self.program(Cut(plan, trace, [], live, dead))
-        if program is None:  # a collective has no other strategy than its program
+        if program is None:  # a collective always runs as its own program
             program, hit = self.compiler.compile(trace, live, dead), False
             plan.programs[live, dead] = program
         return self.launch(program, trace, hit)

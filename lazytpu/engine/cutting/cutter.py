@@ -1,4 +1,4 @@
-"""What a cut does: choose a strategy, run it, count it, and say what failed."""
+"""Execution of a cut: choose a strategy, run it, update the metrics, and raise errors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from lazytpu.trace.value import EMPTY
 
 
 class Cutter:
-    """Turns traces into results. `memory` reports what is alive, for errors; `order` says when cuts are launched.
+    """Turns traces into results. `memory` reports live memory for errors; `order` decides when cuts are launched.
 
-    1. After `cut_trace` every live value of the trace has a buffer, which may be deferred; a read of a lost one raises.
-    2. It raises Interrupted only when nothing has happened: the trace may be cut again.
-    3. Any other error leaves what the trace was to overwrite as it was before it, where that is still there.
-    4. The pins of the trace's inputs are given back, whether it failed or not.
+    1. After `cut_trace` every live value of the trace has a buffer, which may be deferred. Reading a poisoned one
+       raises.
+    2. It raises Interrupted only if the cut had no effects, so the trace may be cut again.
+    3. After any other error, the inputs that the trace was to overwrite have their old contents if these still exist.
+    4. The trace's pins on its inputs are released whether it failed or not.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class Cutter:
         self._waited = 0.0  # metrics.wait_ms at the last cut
 
     def reset_metrics(self) -> None:
-        """Start counting anew."""
+        """Reset the metrics."""
         self.metrics.reset()
         self._waited = 0.0
 
     def cut_trace(self, trace: Trace) -> None:
-        """Compute what is alive of a trace.
+        """Compute the live values of a trace.
 
-        Raises Interrupted when an interrupt came before it ran: nothing has happened then, and it may be cut again.
+        Raise Interrupted if an interrupt arrived before the trace had effects; it may then be cut again.
         """
         order = self.order
         order.begin(trace)
@@ -92,25 +93,26 @@ class Cutter:
         order.end(trace)
 
     def _count_trace(self, trace: Trace, start: float) -> None:
+        """Add the trace's records and recording time, without time spent waiting, to the metrics."""
         metrics = self.metrics
         metrics.records += trace.state.edges
         metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
         self._waited = metrics.wait_ms
 
     def _failure(self, cut: Cut, strategy: Strategy | None, error: BaseException) -> BaseException:
-        """The error to raise for a cut that failed, once everything is as it was before it."""
+        """Return the error to raise for a failed cut, after restoring the state before it."""
         trace = cut.trace
         if cut.plan.collective:
             try:
                 self.order.agreement.lost(groups_of(trace.state.records()), error)
-            except BaseException as interrupt:  # noqa: BLE001  (of its wait: what is below has to be done first)
+            except BaseException as interrupt:  # noqa: BLE001  (of its wait: the state must be restored first)
                 error = interrupt
         full = partial(self.exhausted, trace, cut.held, None if strategy is None else strategy.program)
         return failed_cut(error, trace, cut.held, full, self.order.poison)
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
-        """A trace cannot run, since what it depends on failed with `error`: its live values are again what they were
-        before it, and reads of what it would have made raise `error`."""
+        """Abandon a trace whose inputs failed with `error`. Values it overwrites keep their old contents; reading its
+        other results raises `error`."""
         self.order.restore(trace.buffers)
         plan = self.traces.ended(trace.state)
         if plan.collective:
@@ -122,14 +124,14 @@ class Cutter:
                 buffer.pins -= 1
 
     def constant(self, trace: Trace, slot: int) -> ConstantBuffer | None:
-        """The constant that a trace computes as `slot`. None when that fails, or a check of values does: the read cuts
-        then, and raises it."""
+        """Return the constant that a trace computes as `slot`. Return None if that fails, or a check of values does:
+        the read then cuts the trace, which raises the error."""
         start = time.perf_counter()
         chooser = self.chooser
         try:
             plan = self.traces.ended(trace.state)
-            way = chooser.host_way(plan, trace)
-            on_host = None if way is None else chooser.on_host.run(way, plan, trace, (slot,))
+            host_way = chooser.host_way(plan, trace)
+            on_host = None if host_way is None else chooser.on_host.run(host_way, plan, trace, (slot,))
             hit = on_host is not None
             if on_host is not None:
                 (buffer,) = on_host
@@ -139,16 +141,14 @@ class Cutter:
                 if buffers is None:
                     return None
                 buffer = buffers[program.binding.live.index(slot)]
-            known = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch().copy())
-        except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and raises it in full)
+            constant_buffer = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch().copy())
+        except Exception:  # noqa: BLE001  (any error: the read that cuts raises it again, with full context)
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
-        return known
+        return constant_buffer
 
-    def exhausted(
-        self, trace: Trace, held: list[tuple[int, Any]], program: Any, error: Any
-    ) -> OutOfMemoryError:
-        """The error of a cut for which memory was too small; `program` is that of its strategy."""
+    def exhausted(self, trace: Trace, held: list[tuple[int, Any]], program: Any, error: Any) -> OutOfMemoryError:
+        """Return the error of a cut that ran out of memory; `program` is the program of its strategy."""
         MEMORY.exhausted += 1
         compiled = program if isinstance(program, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), compiled)

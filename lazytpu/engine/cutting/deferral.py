@@ -1,5 +1,6 @@
-"""Deferred launches, in a job of several processes. A cut with collectives waits for the others: a thread launches it,
-in the order of the cuts, while the script goes on with deferred buffers. Cuts after it wait behind it, or for it."""
+"""Deferred launches in a job of several processes. A cut with collectives waits for the other ranks: a thread launches
+it, in the order of the cuts, while the script continues with deferred buffers. Later cuts are deferred too, or wait for
+it."""
 
 from __future__ import annotations
 
@@ -29,13 +30,15 @@ from lazytpu.trace.value import Value, again
 
 
 class Deferral(Order):
-    """The order of launches of a `cutter`. What fails on the thread is raised where a result is needed, by the next cut
-    with a collective of the same group, and by `finish`.
+    """The launch order of a `cutter`'s cuts in a job of several processes.
+
+    An error on the launching thread is raised where a result is needed. It is also raised by the next cut with a
+    collective of the same group, and by `finish`.
 
     1. The thread launches deferred cuts one at a time, in the order in which they were cut.
-    2. A cut with collectives keeps that order: it is deferred, or launched when all before it are.
-    3. A cut that needs results of deferred ones is deferred behind them, or launched when it has these inputs.
-    4. Any other cut is launched at once, and takes no memory that a deferred one needs.
+    2. A cut with collectives keeps that order: it is deferred, or launched after all earlier cuts.
+    3. A cut that needs results of deferred cuts is deferred, or launched once these inputs are ready.
+    4. Any other cut is launched at once, and donates no buffer that a deferred cut needs.
     """
 
     def __init__(self, cutter: Cutter, launcher: Launcher):
@@ -43,9 +46,9 @@ class Deferral(Order):
         self.cutter = cutter
         self.inflight = cutter.inflight
         self.launcher = launcher
-        self._failures: dict[str, LaunchFailure] = {}  # the last of each group, of those that cuts may be part of
+        self._failures: dict[str, LaunchFailure] = {}  # group -> the last failure that its cuts may belong to
         self._has_failed = False
-        self._of_others: list[LaunchFailure] = []  # failures of what was cut for other processes
+        self._of_others: list[LaunchFailure] = []  # failures of cuts made to serve other ranks
         self._serving = threading.local()
 
     @property
@@ -56,31 +59,37 @@ class Deferral(Order):
         self.launcher.drain()
 
     def finish(self) -> None:
-        """Wait until everything cut is launched, and raise what failed, if nobody has been told."""
+        """Wait until all cuts are launched, and raise the first error that was not reported yet."""
         self.launcher.drain()
         self.raise_untold()
 
     def raise_untold(self) -> None:
-        """Raise what failed, if nobody has been told."""
+        """Raise the first error that was not reported yet, if any."""
         self.inflight.raise_first(self._untold())
 
     def has_untold(self) -> bool:
-        """Whether something failed that nobody has been told of."""
+        """Return whether there is an error that was not reported yet."""
         return bool(self._has_failed and self._untold())
 
     def _untold(self) -> list[Any]:
-        return [each for each in list(self.inflight.errors) if isinstance(each, LaunchFailure) and each.error]
+        """Return the launch failures that were not reported yet."""
+        return [error for error in list(self.inflight.errors) if isinstance(error, LaunchFailure) and error.error]
 
     def begin(self, trace: Trace) -> None:
-        """Wait until there is room for a cut that may be deferred. A trace that needs what has failed fails as well."""
+        """Wait until there is room for a cut that may be deferred. Raise the error of a failed input or collective
+        group, after abandoning the trace."""
         if trace.state.traits.collective or self.awaits(trace):
             try:
                 self.launcher.make_room()
             except BaseException as error:
                 raise Interrupted from error
         if self._has_failed:
-            if not self.launcher.is_busy:  # what was cut before they were told is launched, or part of them
-                self._failures = {group: each for group, each in self._failures.items() if each.error is not None}
+            if not self.launcher.is_busy:  # all cuts made before the report are launched or have failed
+                self._failures = {
+                    group: known_failure
+                    for group, known_failure in self._failures.items()
+                    if known_failure.error is not None
+                }
             groups = groups_of(trace.state.records())
             failure = lost_input(trace.buffers) or self._of_groups(groups, self.launcher.count)
             if failure is not None:
@@ -97,7 +106,8 @@ class Deferral(Order):
             self._await_read(trace.values[trace.read]())
 
     def _await_read(self, value: Value | None) -> None:
-        """Wait for the value of a read, which has left the rest of its trace: that is lost if this fails."""
+        """Wait for the value of a read, which left the rest of its trace pending. If the value failed, raise its error;
+        the rest is lost then."""
         buffer = None if value is None else value.buffer
         if type(buffer) is DeferredBuffer and is_waiting(buffer):
             try:
@@ -114,13 +124,16 @@ class Deferral(Order):
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """What is cut meanwhile on this thread is cut for other processes: if it fails, the script is told, as of what
-        fails on the launcher's thread, or else before it cuts something else, of which nothing is lost."""
+        """Mark cuts made on this thread in the context as made to serve other ranks.
+
+        If one fails, the error is reported to the script like an error of the launching thread. At the latest, this
+        happens before the next cut, which loses nothing.
+        """
         self._serving.now, self._serving.noted = True, False
         try:
             yield
         except Exception as error:
-            if not self._serving.noted:  # it has failed before it began
+            if not self._serving.noted:  # the error precedes the cut
                 self._of_another(error)
             raise
         finally:
@@ -138,7 +151,7 @@ class Deferral(Order):
             buffer.error = again(error)
 
     def _of_another(self, error: BaseException) -> LaunchFailure:
-        """A trace that was cut for others has failed, of which nobody has been told."""
+        """Register the failure of a trace that was cut to serve other ranks, and return it. It was not reported yet."""
         failure = LaunchFailure(again(error), self.inflight.launched + 1, self.inflight.errors, self.launcher)
         self._serving.noted = True
         self._of_others.append(failure)
@@ -146,7 +159,8 @@ class Deferral(Order):
         return failure
 
     def _raise_of_others(self) -> None:
-        """Raise what failed in a trace that was cut for others. Whoever cuts now loses nothing."""
+        """Raise the failure of a trace that was cut to serve other ranks, as Interrupted: the current cut loses
+        nothing."""
         while self._of_others:
             failure = self._of_others.pop()
             if failure.error is not None:
@@ -171,48 +185,54 @@ class Deferral(Order):
                     return None
             self._catch_up(trace, partial(self._wait_for_inputs, trace))
         if cuts := self.launcher.cuts():
-            needed = {id(buffer) for each in cuts for buffer in each.inputs()}
+            needed = {id(buffer) for deferred in cuts for buffer in deferred.inputs()}
             cut.kept = [i for i in cut.dead if id(trace.buffers[i]) in needed]
             cut.dead = tuple([i for i in cut.dead if i not in cut.kept])
         return strategy.run(cut)
 
     def _defers(self, strategy: Strategy, cut: Cut) -> bool:
-        """Whether a cut is launched later, while the script goes on. Not in debug mode, nor in strict mode where a
-        check may fail, at the line where the script is. Results that are copied into deferred buffers are no reason
-        where the script has to wait for what it has not waited for yet."""
+        """Defer a cut if possible, and return whether it was.
+
+        A cut is not deferred in debug mode, nor in strict mode if it has checks, since these must fail at the current
+        line. Results that must be copied into deferred buffers are deferred only if the script has yet to wait for some
+        collective.
+        """
         mode = cut.trace.mode
-        if mode == "debug" or (mode == "strict" and any(each.binding.checks for each in strategy.programs)):
+        if mode == "debug" or (mode == "strict" and any(item.binding.checks for item in strategy.programs)):
             return False
         if not all(map(_can_wait, strategy.programs)):
             groups = groups_of(cut.trace.state.records()) if strategy.collective else ()
-            if self.agreement.is_awaited(groups) and all(each.is_awaited() for each in self.launcher.cuts()):
+            if self.agreement.is_awaited(groups) and all(item.is_awaited() for item in self.launcher.cuts()):
                 return False
         turns = strategy.defer(self.launcher.away)
         self.launcher.put(DeferredCut(self.failed, self.compute, self.launcher, strategy, cut, turns))
         return True
 
     def _wait_for_inputs(self, trace: Trace) -> None:
+        """Wait until the deferred inputs of a trace are ready or have failed."""
         for buffer in trace.buffers:
             if type(buffer) is DeferredBuffer and is_waiting(buffer):
                 self.launcher.wait_for(buffer)
 
     def compute(self, trace: Trace, slot: int, part: Extracted, inputs: dict[int, Any]) -> Buffer | None:
-        """Launch the part of a trace that computes a slot, on the buffers by slot of its `inputs`. None when that
-        fails."""
-        own, chooser = part_of(trace, part, inputs), self.cutter.chooser
+        """Launch the part of a trace that computes a slot, with `inputs` by slot. Return its buffer, or None if the
+        launch fails."""
+        part_trace, chooser = part_of(trace, part, inputs), self.cutter.chooser
         start = time.perf_counter()
         try:
             plan, slots, result = self.cutter.traces.ended(part.state), (part.slots[slot],), Result()
-            program, hit = chooser.compiled(plan, own, slots)
-            chooser.launch(program, own).run(Cut(plan, own, [(slots[0], result)], slots, ()))
-        except Exception:  # noqa: BLE001  (whatever it is: the cut itself meets it again, and notes it in full)
+            program, hit = chooser.compiled(plan, part_trace, slots)
+            chooser.launch(program, part_trace).run(Cut(plan, part_trace, [(slots[0], result)], slots, ()))
+        except Exception:  # noqa: BLE001  (any error: the cut itself meets it again, and records it with full context)
             return None
         self.cutter.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         return result.buffer
 
     def _catch_up(self, trace: Trace, wait: Callable[[], None]) -> None:
-        """`wait` for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here;
-        then the trace has the old contents of what it would have overwritten."""
+        """Call `wait` to wait for the cuts that must precede a trace, which has no effects yet.
+
+        Raise the error of a failed input. The trace's buffers then have their contents before the failed cut.
+        """
         try:
             wait()
         except BaseException as error:
@@ -227,7 +247,8 @@ class Deferral(Order):
                 del error  # its traceback holds this frame, which would hold it
 
     def failed(self, cut: DeferredCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
-        """A cut that waited has failed, by itself or since an input failed before: the failure that it is part of."""
+        """Return the failure that a deferred cut belongs to. It failed by itself (`reason` is an error) or through an
+        input (`reason` is that input's failure)."""
         groups = groups_of(cut.trace.state.records())
         failure = reason if isinstance(reason, LaunchFailure) else None
         error = reason.reason if isinstance(reason, LaunchFailure) else reason
@@ -242,18 +263,21 @@ class Deferral(Order):
         return failure
 
     def _note(self, failure: LaunchFailure) -> None:
-        """Nobody has been told of a failure."""
+        """Register a failure that was not reported yet."""
         self._has_failed = True
         self.inflight.errors.append(failure)
 
     def _of_groups(self, groups: Iterable[str], number: float) -> LaunchFailure | None:
-        """A failure in one of these groups that nobody had been told of before that cut."""
+        """Return a failure in one of these groups that was not yet reported when cut `number` was made, or None."""
         failures = [self._failures.get(group) for group in groups]
-        return next((each for each in failures if each is not None and number < each.until), None)
+        return next(
+            (group_failure for group_failure in failures if group_failure is not None and number < group_failure.until),
+            None,
+        )
 
 
 def _can_wait(program: Any) -> bool:
-    """Whether a program gives plain buffers, which may be deferred; others would be copied."""
+    """Return whether a program's results are plain buffers, which can be deferred. Others would have to be copied."""
     if type(program) is not Compiled:
         return isinstance(program, Job)
     layouts = program.program.layouts

@@ -1,8 +1,7 @@
-"""A cut that waits to be launched: its deferred values, and what becomes of them when it fails.
+"""A cut that waits to be launched: its deferred values, and their state after a failure.
 
-Until somebody is told of a failure, all that depends on the cut raises it. Whoever is told goes on from where the last
-cut that did not fail has left off: what was overwritten since then has its old contents again, as after a cut that
-fails at once.
+Until a failure is reported, everything that depends on the cut raises it. Afterwards the script continues from the last
+cut that succeeded: overwritten values have their old contents again, as after a cut that fails immediately.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ _telling = threading.Lock()
 
 
 class LaunchFailure(DeviceError):
-    """Why cuts failed: one, and those that depend on it. It is among the `errors` of the engine until it is told; cuts
-    before number `until` of the `launcher`, which had been cut by then, are part of it all the same."""
+    """The failure of a cut and of all cuts that depend on it.
+
+    It is among the `errors` of the engine until it is reported. Cuts before number `until` of the `launcher` had been
+    made by then, and belong to the failure as well.
+    """
 
     __slots__ = ("_before", "_errors", "_launcher", "_values", "reason", "until")
 
@@ -46,7 +48,8 @@ class LaunchFailure(DeviceError):
         self._values: list[DeferredValue] = []
 
     def add(self, values: Sequence[DeferredValue], before: Sequence[Any]) -> None:
-        """So many more results are lost. What they overwrote was in the buffers `before`, None for nothing."""
+        """Add results that are lost. `before` has the buffers of the contents they overwrote, None if they overwrote
+        none."""
         with _telling:
             for value, old in zip(values, before, strict=True):
                 if old is not None:
@@ -57,16 +60,16 @@ class LaunchFailure(DeviceError):
                 self._give_back()
 
     def before(self, buffer: DeferredBuffer) -> Any:
-        """The buffer with what a lost one overwrote, or None."""
+        """Return the buffer with the contents that a lost buffer overwrote, or None."""
         return self._before.get(buffer)
 
     def told(self) -> BaseException:
-        """As `Failure` says: the error, to be raised."""
+        """Report the failure and return the error to raise, as `Failure` specifies."""
         self.tell()
         return again(self.reason)
 
     def tell(self) -> None:
-        """Somebody is told."""
+        """Mark the failure as reported and restore overwritten contents."""
         with _telling:
             if self.error is not None:
                 self.error, self.until = None, self._launcher.count
@@ -75,10 +78,10 @@ class LaunchFailure(DeviceError):
                     self._errors.remove(self)
 
     def _give_back(self) -> None:
-        """What was overwritten has its old contents again."""
-        for each in self._values:
-            value, old = each.value(), self._before.get(each.deferred)
-            if value is not None and value.buffer is each.deferred and old is not None:
+        """Give values that were overwritten their old buffers."""
+        for lost_value in self._values:
+            value, old = lost_value.value(), self._before.get(lost_value.deferred)
+            if value is not None and value.buffer is lost_value.deferred and old is not None:
                 value.buffer = old
                 if old is not EMPTY:
                     old.pins += 1  # other values may share it (R5)
@@ -86,8 +89,11 @@ class LaunchFailure(DeviceError):
 
 
 class DeferredValue:
-    """A live value of a cut that waits. Its `buffer` is None until it is set, by the launch or ahead of it, once; it is
-    then among the `buffers` of the cut."""
+    """A live value of a deferred cut.
+
+    Its `buffer` is None until it is set, once: by the launch of the cut, or ahead of it. It is then among the `buffers`
+    of the cut.
+    """
 
     __slots__ = ("buffers", "deferred", "launcher", "slot", "value")
 
@@ -105,7 +111,7 @@ class DeferredValue:
     @buffer.setter
     def buffer(self, made: Buffer) -> None:
         if is_waiting(self.deferred):
-            self.buffers[self.slot] = self.deferred  # first: the script may overwrite it as soon as it is kept
+            self.buffers[self.slot] = self.deferred  # before `keep`, after which the script may overwrite it
             self.deferred.keep(made)
             self.launcher.notify()
         else:
@@ -113,11 +119,12 @@ class DeferredValue:
 
 
 class DeferredCut:
-    """A cut that waits: its `strategy` will give the live values their buffers. `buffers` are those of its inputs, and
-    of what was computed of it and is still needed, by slot. Its collectives have `turns`.
+    """A cut that waits for its launch. Its `strategy` sets the buffers of the live values.
 
-    `failed` gives the failure that a cut is part of when it has failed. `compute` launches the part of a trace that
-    computes a slot, on the buffers by slot of its inputs, and gives None where that fails."""
+    `buffers` has, by slot, the inputs and those computed values that are still needed. `turns` are the tickets of its
+    collectives. `failed` returns the failure that the cut belongs to. `compute` launches the part of a trace that
+    computes a slot and returns its buffer, or None on failure.
+    """
 
     def __init__(
         self,
@@ -133,52 +140,52 @@ class DeferredCut:
         self.launcher = launcher
         self.strategy = strategy
         self.buffers = cut.inputs()
-        # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
+        # Keep no value alive here: the dead inputs of a later cut would depend on the time of this launch (R4).
         self.values = [DeferredValue(value, slot, launcher, self.buffers) for slot, value in cut.held]
         self.cut = cut.behind([(value.slot, value) for value in self.values], self.buffers)
         self.turns = turns
         self.number = launcher.count
-        self._only_in_turn: set[DeferredBuffer] = set()  # what could not be launched ahead
+        self._only_in_turn: set[DeferredBuffer] = set()  # buffers that could not be launched ahead
 
     @property
     def trace(self) -> Trace:
-        """Its trace, without the values."""
+        """Return its trace, without the values."""
         return self.cut.trace
 
     def inputs(self) -> Sequence[Any]:
-        """As `Launch` says."""
+        """See `Launch.inputs`."""
         return list(self.buffers.values())
 
     def is_awaited(self) -> bool:
-        """As `Launch` says."""
+        """See `Launch.is_awaited`."""
         return all(turn.is_awaited() for turn in self.turns)
 
     def makes(self, buffer: DeferredBuffer) -> bool:
-        """As `Launch` says."""
+        """See `Launch.makes`."""
         return any(value.deferred is buffer for value in self.values)
 
     def launch_ahead(self, buffer: DeferredBuffer, before: Callable[[DeferredBuffer], None]) -> None:
-        """As `Launch` says."""
-        value = next(each for each in self.values if each.deferred is buffer)
+        """See `Launch.launch_ahead`."""
+        value = next(item for item in self.values if item.deferred is buffer)
         if buffer in self._only_in_turn:
             return
         part = _part_for(self.cut.plan, self.trace.state.records(), value.slot, self.buffers)
         if part is None:
             return
         inputs = {slot: self.buffers[slot] for slot in part.inputs}
-        for each in inputs.values():
-            if is_waiting(each):
-                before(each)
-        if any(is_waiting(each) or each.gone() for each in inputs.values()):
+        for item in inputs.values():
+            if is_waiting(item):
+                before(item)
+        if any(is_waiting(item) or item.gone() for item in inputs.values()):
             return
-        made = self.compute(self.trace, value.slot, part, inputs)
-        if made is None:
+        buffer_ahead = self.compute(self.trace, value.slot, part, inputs)
+        if buffer_ahead is None:
             self._only_in_turn.add(buffer)
         else:
-            value.buffer = made
+            value.buffer = buffer_ahead
 
     def run(self) -> None:
-        """As `Launch` says."""
+        """See `Launch.run`."""
         try:
             reason = lost_input(self.trace.buffers)
             if reason is None:
@@ -186,29 +193,31 @@ class DeferredCut:
                 while following is not None:
                     following = following.run(self.cut)
                 return
-        except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
+        except BaseException as error:  # noqa: BLE001  (it is raised where a result is needed, or at the end)
             reason = error
         self._fail(reason)
 
     def _fail(self, reason: Any) -> None:
-        """What is not computed yet never is: for that `reason`, an error or the LaunchFailure of an input."""
+        """Poison the values that are not computed yet. `reason` is an error, or the LaunchFailure of an input."""
         failure = self.failed(self, reason)
         contents, predecessors = before_trace(self.trace)
-        lost = [value for value in self.values if value.buffer is None]
-        failure.add(lost, [_there(contents.get(root_of(value.slot, predecessors))) for value in lost])
+        lost_values = [value for value in self.values if value.buffer is None]
+        failure.add(lost_values, [_there(contents.get(root_of(value.slot, predecessors))) for value in lost_values])
         self.buffers.clear()  # the failure holds the values
         self.launcher.notify()
 
     def explained(self, error: BaseException, full: Callable[[Any], BaseException]) -> BaseException:
-        """The error to raise for a launch that failed; `full` makes that of one that needed too much memory. Inputs
-        whose memory it has taken are lost with it."""
+        """Return the error to raise for a failed launch; `full` constructs an out-of-memory error.
+
+        Donated inputs are released, and reading them raises this error.
+        """
         taken = [buffer for buffer in self.trace.buffers if buffer.taken()]
         for buffer in taken:
             buffer.release()
         lost = any(value.buffer is None for value in self.values)
         try:
             explained = again(explain(error, self.trace.state, lost, len(taken), full))
-        except Exception as another:  # noqa: BLE001  (a report of memory, say, of what the script is just changing)
+        except Exception as another:  # noqa: BLE001  (such as a memory report on objects that the script is changing)
             explained = again(error)
             explained.add_note(f"There is no more to say of it: {type(another).__name__}: {another}")
         drop_frames(error)
@@ -218,41 +227,44 @@ class DeferredCut:
 
 
 def _part_for(plan: CutPlan, records: Sequence[Record], slot: int, there: Container[int]) -> Extracted | None:
-    """The part of a trace that computes a slot, when other slots are `there`. None if that takes a collective."""
-    known = Slots(records)
+    """Return the part of a trace that computes `slot` if the slots in `there` are available; None if that needs a
+    collective."""
+    slots = Slots(records)
     needed: set[int] = set()
     pending = [slot]
     while pending:
         at = pending.pop()
-        maker = None if at in there else known.makers.get(at)
+        maker = None if at in there else slots.makers.get(at)
         if maker is None or maker in needed:
             continue
         record = records[maker]
         if record.collective:
             return None
         needed.add(maker)
-        pending.extend([each.slot for argument in record.arguments.values() for each in operands(argument)])
+        pending.extend([operand.slot for argument in record.arguments.values() for operand in operands(argument)])
     chosen = tuple(sorted(needed))
-    if chosen not in plan.ahead:  # the state of a part has its program
-        plan.ahead[chosen] = extract(records, chosen, known)
+    if chosen not in plan.ahead:  # the state of the part keeps its program
+        plan.ahead[chosen] = extract(records, chosen, slots)
     return plan.ahead[chosen]
 
 
 def lost_input(buffers: Sequence[Any]) -> Any:
-    """The LaunchFailure of the first of some buffers that has one, or None."""
+    """Return the LaunchFailure of the first failed buffer, or None."""
     return next((failure for buffer in buffers if (failure := failure_of(buffer)) is not None), None)
 
 
 def _there(old: Any) -> Any:
-    """The buffer with the contents of `old`. Where that is a deferred one that failed, what it overwrote; None if that
-    is gone."""
+    """Return the buffer with the contents of `old`.
+
+    For a failed deferred buffer these are the contents that it overwrote. Return None if they no longer exist.
+    """
     while (failure := failure_of(old)) is not None:
         old = failure.before(old)
     return None if old is None or (old is not EMPTY and old.gone()) else old
 
 
 def with_old_contents(buffers: list[Any]) -> None:
-    """Give a trace that is given up what was there before failed cuts, in place of their deferred values."""
+    """Replace the failed deferred buffers of an abandoned trace by the buffers they would have overwritten."""
     for i, buffer in enumerate(buffers):
         if failure_of(buffer) is not None:
             buffers[i] = old = _there(buffer)

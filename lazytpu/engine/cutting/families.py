@@ -1,4 +1,4 @@
-"""Which traces vary: many of the same ops at the same lines of the script, each another trace."""
+"""Detection of varying traces: many traces of the same ops at the same source lines, each a different trace."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 from lazytpu.trace.trie import Record
 
 AFTER = 4
-"Traces that do not vary yet: a first step, a steady one, one of a smaller last batch, an evaluation."
+"""Number of traces of a family that are not counted as varying: a first step, a steady one, a smaller last batch, an
+evaluation."""
 SHORT_AFTER = 1
-"The same of short ones: another one of these runs on the host in the time in which a program is looked for."
+"""The same for short traces: a host run takes no longer than the search for a program."""
 MOST = 1024
-"How many families are remembered; each is as large as the part of the script that it comes from."
+"""Number of families that are remembered; each is as large as the part of the script that it comes from."""
 
 
 class Families:
-    """Counts traces by the set of their ops and lines."""
+    """Counts traces by their set of ops and source lines."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[frozenset[tuple[Any, Any]], int] = OrderedDict()
 
     def vary(self, records: Sequence[Record], short: bool) -> bool:
-        """Whether a trace, which may be `short`, is one of those that vary. It must not have been met before."""
-        # A state keeps the line of its first recording, and a backward pass meets lines in another order each time.
+        """Count a new trace and return whether its family varies. `short` says whether the trace is short."""
+        # Ignore lines in a backward pass: a state keeps its first line, and the order of a backward pass changes.
         family = frozenset([(record.op, None if record.in_backward else record.line) for record in records])
         count = self._counts.pop(family, 0) + 1
         self._counts[family] = count

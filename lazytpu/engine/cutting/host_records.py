@@ -1,6 +1,6 @@
-"""Records computed on the host, by torch's own kernels for the CPU: which can be, and how.
+"""Execution of records on the host by torch's CPU kernels: which records are eligible, and how they run.
 
-Values are 1-D CPU tensors of the elements in memory order, by slot. They do not change while somebody needs them: an op
+Values are 1-D CPU tensors of the elements in memory order, by slot. They are immutable while they are needed: an op
 that writes gets a copy.
 """
 
@@ -33,7 +33,7 @@ _FILLS = (
     "zeros_like",
 )
 _EMPTY = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
-"Names of ops whose results hold anything in torch, and zeros on devices."
+"""Names of ops whose results are uninitialized in torch, and zeros on devices."""
 _COMPARISONS = (
     "eq",
     "ge",
@@ -49,15 +49,15 @@ _COMPARISONS = (
     "ne",
 )
 _ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
-_REDUCTIONS = ("all", "any", "mean", "sum")  # of floats only if there is one
-_OF_WHOLE_NUMBERS = (  # positions and masks between the steps of a script that generates text
+_REDUCTIONS = ("all", "any", "mean", "sum")  # for floats, exact only with a single element
+_OF_WHOLE_NUMBERS = (  # exact for integers: positions and masks in text generation
     "abs", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "cumsum", "isin", "max",
     "maximum", "min", "minimum", "neg", "nonzero",
 )  # fmt: skip
 _EXACT = frozenset((*_MOVES, *_FILLS, *_EMPTY, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
 _LIGHT = _EXACT | {"fill", "index_copy", "index_select", "tril", "triu"}
 _DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
-_REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
+_REFUSED = ("alpha", "rounding_mode", "out")  # these round twice or change the meaning
 
 
 def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int]) -> torch.Tensor:
@@ -70,16 +70,17 @@ _OWN: dict[str, Callable[..., torch.Tensor]] = {
     "lazytpu.box.default": _box,
     "lazytpu.nonzero.default": lambda self, count: torch.nonzero(self),
 }
-"Ops that are not torch's, and what they compute."
+"""Ops that torch does not have, and functions that compute them."""
 
 
 def small(layout: Layout, elements: int) -> bool:
-    """Whether a value has a dtype that the host computes as devices do, and at most so many elements."""
+    """Return whether a value has a dtype that the host computes as devices do, and 1 to `elements` elements."""
     return layout.dtype in _DTYPES and 0 < prod(layout.shape) <= elements
 
 
 def computable(record: Record, layouts: dict[int, Layout]) -> bool:
-    """Whether `compute` takes a record. Floats may come out rounded otherwise than by its program."""
+    """Return whether `compute` accepts a record. Floating-point results may be rounded differently than
+    by its program."""
     if not str(record.op).startswith("aten.") and str(record.op) not in _OWN:
         return False
     if record.rng is not None or record.checks:
@@ -87,25 +88,25 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     tensors = [operand for value in record.arguments.values() for operand in operands(value)]
     if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
         return False
-    # What whole number becomes of a NaN, or of a number that is too large, depends on the device.
+    # The integer that results from a NaN, or from a number out of range, depends on the device.
     floating = any(layouts[operand.slot].dtype.is_floating_point for operand in tensors)
-    whole = any(not _floating(made) and made.dtype is not torch.bool for made in _made(record, layouts))
-    return _name(record) not in ("_to_copy", "copy") or not floating or not whole
+    integral = any(not _floating(layout) and layout.dtype is not torch.bool for layout in _made(record, layouts))
+    return _name(record) not in ("_to_copy", "copy") or not floating or not integral
 
 
 def light(record: Record) -> bool:
-    """Whether a record does little to each element that it touches: it moves, fills or compares."""
+    """Return whether a record does little work per element: it moves, fills or compares."""
     return _name(record) in _LIGHT
 
 
 def exact(records: Sequence[Record], layouts: dict[int, Layout], limit: int) -> bool:
-    """Whether all records are `computable`, have the same bits on the host, and read at most `limit` elements of a
-    value."""
+    """Return whether all records are `computable`, give the same bits on the host, and read at most `limit` elements
+    per operand."""
     return all(_exact(record, layouts, limit) for record in records) and not _contracted(records, layouts)
 
 
 def last_uses(records: Sequence[Record], kept: Iterable[int]) -> list[set[int]]:
-    """For each record the slots that nothing needs after it, unless they are `kept`."""
+    """Return for each record the slots that it uses last, except those in `kept`."""
     last = {
         operand.slot: i
         for i, record in enumerate(records)
@@ -125,8 +126,11 @@ def compute(
     numbers: Sequence[Any],
     over: Collection[int] = (),
 ) -> list[int]:
-    """Compute what a record makes, and add it to `flat`: its slots. What it writes of the slots that are `over` with it
-    is written in place. Raises whatever torch does."""
+    """Compute a record's results, add them to `flat`, and return their slots. Raise whatever torch raises.
+
+    Slots in `over` are not used afterwards, so they are overwritten in place.
+    """
+    # Allocate empty inputs, and the new values of written slots.
     for slot, layout, empty in record.admitted:
         if empty:
             flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
@@ -146,17 +150,19 @@ def compute(
             number = numbers[value.index]
             return number if value.dtype is None else torch.tensor(number, dtype=value.dtype, device="cpu")
         if isinstance(value, list):
-            return [argument(each, written) for each in cast("list[Any]", value)]
+            return [argument(item, written) for item in cast("list[Any]", value)]
         return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
+    # Run the op on the CPU.
     arguments = {name: argument(value, name in record.written) for name, value in record.arguments.items()}
     if isinstance(arguments.get("device"), torch.device):
         arguments["device"] = torch.device("cpu")
     with torch.no_grad(), _as_they_are() if _name(record) in _FILLS else nullcontext():
         op: Any = _OWN.get(str(record.op)) or record.op
-        made = [result for result in _fresh(record, op(**arguments)) if result is not None]
+        results = [result for result in _fresh(record, op(**arguments)) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
-        for slot, layout, result in zip(record.out_slots, present, made, strict=True):
+        # Store each result in memory order.
+        for slot, layout, result in zip(record.out_slots, present, results, strict=True):
             if layout.dtype.is_floating_point and _name(record) in ("mean", "sum") and arguments["self"].numel() == 1:
                 # torch adds it to 0.0: -0.0 would become 0.0, and a denormal number be flushed.
                 result = arguments["self"].to(layout.dtype).reshape(layout.shape)
@@ -174,7 +180,7 @@ def compute(
 
 @contextmanager
 def _as_they_are() -> Iterator[None]:
-    """Denormal numbers are no zeros where a program is given one to fill with, and computes nothing."""
+    """Disable flushing of denormals in the context: a fill value is copied, not computed, so a program keeps it."""
     flushing = sys.float_info.min / 2 == 0.0
     torch.set_flush_denormal(False)
     try:
@@ -184,10 +190,10 @@ def _as_they_are() -> Iterator[None]:
 
 
 def _fresh(record: Record, results: Any) -> Iterator[torch.Tensor | None]:
-    """What an op returns beside the arguments that it writes."""
+    """Yield the results of an op that are not aliases of arguments it writes."""
     returns = record.op._schema.returns
-    for each, result in zip(returns, results if len(returns) > 1 else [results][: len(returns)], strict=True):
-        if each.alias_info is None:
+    for declared, result in zip(returns, results if len(returns) > 1 else [results][: len(returns)], strict=True):
+        if declared.alias_info is None:
             yield from cast("list[torch.Tensor]", result) if isinstance(result, list) else [result]
 
 
@@ -199,12 +205,13 @@ def _view(flat: torch.Tensor, layout: Layout, operand: Operand) -> torch.Tensor:
 
 
 def _contracted(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
-    """Whether XLA may multiply and add in one instruction, which rounds once: if products and sums of floats meet."""
+    """Return whether XLA may contract products and sums of floats into fused multiply-adds, which round once."""
     names = {_name(record) for record in records if any(map(_floating, _made(record, layouts)))}
     return "mul" in names and not names.isdisjoint(("add", "sub"))
 
 
 def _made(record: Record, layouts: dict[int, Layout]) -> list[Layout]:
+    """Return the layouts of the slots that a record creates or overwrites."""
     slots = [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
     return [layouts[slot] for slot in slots]
 
@@ -219,6 +226,7 @@ def _name(record: Record) -> str:
 
 
 def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
+    """Return whether one record gives the same bits on the host."""
     name = _name(record)
     if name not in _EXACT or any(n in record.arguments for n in _REFUSED) or not computable(record, layouts):
         return False
@@ -226,7 +234,7 @@ def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
         return False
     read = [operand for value in record.arguments.values() for operand in operands(value)]
     elements = [prod(layouts[x.slot].shape if x.view is None else x.view[0]) for x in read]
-    if any(count > limit for count in elements):  # of a view that repeats its elements
+    if any(count > limit for count in elements):  # an expanded view repeats elements
         return False
     involved = [*(layouts[x.slot] for x in read), *_made(record, layouts)]
     if not any(map(_floating, involved)):

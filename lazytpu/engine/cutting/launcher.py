@@ -1,7 +1,8 @@
-"""The thread that launches cuts with collectives, in their order, when the other processes have come to them.
+"""The thread that launches cuts with collectives, in their order, once the other ranks have reached them.
 
-While it waits for them, the script may need a value that a cut behind computes without them: they may be waiting for
-what the script does with it. Such a value is launched ahead, by whoever waits for it.
+While it waits for other ranks, the script may need a value that a later cut computes without collectives. The other
+ranks may in turn wait for that value's effects. So the waiting thread launches the computation of such a value ahead of
+its turn.
 """
 
 from __future__ import annotations
@@ -17,45 +18,50 @@ from typing import Any, Protocol
 from lazytpu.interrupts import interruptible, wait_for
 from lazytpu.runtime.buffers.deferred import DeferredBuffer, is_waiting
 
-MOST = 4  # cuts that wait, or are being launched: each holds its inputs
-PATIENCE = 0.1  # seconds before a value is launched ahead, which computes it twice: mostly the others come soon
-AGAIN = 1.0  # seconds at most before that is tried again: it may have needed a collective that was launched since then
+MOST = 4  # deferred cuts, including the one being launched: each holds its inputs
+PATIENCE = 0.1  # seconds before a value is launched ahead, which computes it twice: mostly the other ranks arrive soon
+AGAIN = 1.0  # maximal seconds between attempts: the value may need a collective that is launched meanwhile
 NEVER = "lazytpu: the program that computes this value was not launched: the process has left its job, or ends"
 
 
 class Launch(Protocol):
-    """One cut that waits."""
+    """One deferred cut."""
 
     def run(self) -> None:
-        """Launch its programs. Raises nothing: it notes what failed."""
+        """Launch its programs. Raise nothing, but record errors."""
         ...
 
     def inputs(self) -> Sequence[Any]:
-        """The buffers that it may still take."""
+        """Return the buffers that it may still read or donate."""
         ...
 
     def is_awaited(self) -> bool:
-        """Whether the script has waited for all of its collectives."""
+        """Return whether the script has waited for all of its collectives."""
         ...
 
     def makes(self, buffer: DeferredBuffer) -> bool:
-        """Whether it computes what this buffer stands for."""
+        """Return whether it computes the value of this deferred buffer."""
         ...
 
     def launch_ahead(self, buffer: DeferredBuffer, before: Callable[[DeferredBuffer], None]) -> None:
-        """Launch what computes a buffer out of turn, unless that needs a collective, after calling `before` with each
-        of its inputs that waits. Raises nothing that will fail in its turn as well."""
+        """Compute a deferred buffer out of turn, unless that needs a collective.
+
+        Call `before` first with each input that is still deferred. Errors that will occur again in turn are not raised.
+        """
         ...
 
 
 class Launcher:
-    """Cuts, oldest first; the first one is being launched. `order` is held from where a cut says what its collectives
-    are until it is the last, so that both have one order. Whoever launches something of them is `_at_work`."""
+    """Launches deferred cuts, oldest first; the first one is being launched.
+
+    A cut holds `order` from the announcement of its collectives until it is enqueued, so that both have the same order.
+    A thread that launches parts of deferred cuts holds `_at_work`.
+    """
 
     def __init__(self) -> None:
         self.order = threading.RLock()
         self._cuts: deque[Launch] = deque()
-        self.count = 0  # of all cuts that were ever put
+        self.count = 0  # of all cuts ever enqueued
         self._changed = threading.Condition()
         self._at_work = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -63,11 +69,11 @@ class Launcher:
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether it is its thread that asks."""
+        """Whether the current thread is the launching thread."""
         return threading.current_thread() is self._thread
 
     def cuts(self) -> list[Launch]:
-        """What waits, or is being launched."""
+        """Return the deferred cuts, including the one being launched."""
         return list(self._cuts)
 
     @property
@@ -76,7 +82,7 @@ class Launcher:
         return bool(self._cuts)
 
     def put(self, cut: Launch) -> None:
-        """Launch a cut after those before it."""
+        """Enqueue a cut, and start the thread if needed."""
         with self._changed:
             self._cuts.append(cut)
             self.count += 1
@@ -86,17 +92,17 @@ class Launcher:
             self._changed.notify_all()
 
     def notify(self) -> None:
-        """A deferred buffer has changed."""
+        """Wake up waiting threads after a deferred buffer was set or failed."""
         with self._changed:
             self._changed.notify_all()
 
     def wait_for(self, buffer: DeferredBuffer) -> None:
-        """Wait until a deferred buffer is kept or failed. If that takes long, what it needs is launched ahead.
-        Raises RuntimeError when it will never be."""
+        """Wait until a deferred buffer is set or has failed. After `PATIENCE` seconds, compute it ahead of its turn.
+        Raise RuntimeError if it will never be set."""
         seconds = PATIENCE
         while not self._wait(lambda: not is_waiting(buffer), seconds):
             seconds = min(AGAIN, 2 * seconds)
-            if self._at_work.acquire(blocking=False):  # its thread waits for other processes
+            if self._at_work.acquire(blocking=False):  # the launching thread waits for other ranks
                 try:
                     self._launch_ahead(buffer)
                 finally:
@@ -105,13 +111,14 @@ class Launcher:
             raise RuntimeError(NEVER)
 
     def _launch_ahead(self, buffer: DeferredBuffer) -> None:
+        """Compute a deferred buffer ahead of its turn, if its cut is still enqueued."""
         cut = next((cut for cut in self.cuts() if cut.makes(buffer)), None)
         if cut is not None:
             cut.launch_ahead(buffer, self._launch_ahead)
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """While its thread waits for other processes, others may launch ahead."""
+        """Let other threads launch ahead while the launching thread waits for other ranks."""
         self._at_work.release()
         try:
             yield
@@ -119,14 +126,17 @@ class Launcher:
             self._at_work.acquire()
 
     def drain(self, seconds: float | None = None, before: float = inf) -> None:
-        """Wait until all cuts, or those before that number, are launched, or failed; at most so many seconds. Its own
-        thread does not wait."""
+        """Wait until all cuts, or those before number `before`, were launched or failed, for at most `seconds`. Return
+        at once on the launching thread."""
         if self._cuts and not self.is_own_thread:
             self._wait(lambda: not self._cuts or self.count - len(self._cuts) >= before, seconds)
 
     def make_room(self) -> None:
-        """Wait until there are not too many; not for a collective for which the script has not waited: others may come
-        to that only after what the script does next."""
+        """Wait while there are too many deferred cuts.
+
+        Do not wait for a collective that the script has not waited for: other ranks may reach it only after the
+        script's next actions.
+        """
         if len(self._cuts) >= MOST:
             self._wait(lambda: len(self._cuts) < MOST or not self._is_awaited())
 
@@ -140,8 +150,8 @@ class Launcher:
             return wait_for(self._changed, lambda: condition() or self._closed, seconds)
 
     def close(self, end: float) -> bool:
-        """Launch nothing more, and wait for what is just being launched until `end` (time.monotonic()). Returns whether
-        the thread has stopped."""
+        """Stop launching, and wait for the current launch until `end` (time.monotonic()). Return whether the thread has
+        stopped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -159,7 +169,7 @@ class Launcher:
                 cut = self._cuts[0]
             with self._at_work:
                 cut.run()
-            del cut  # it holds the inputs
+            del cut  # the reference keeps inputs alive
             with self._changed:
                 self._cuts.popleft()
                 self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""A step's program takes the memory of an input that somebody still needs: it runs on a copy of it.
+"""Launch of a step's program on copies of those donated inputs that are still in use.
 
-`clone()` shares the value, so after the best weights were put aside, or an average of them was begun, the next step
-must leave the old ones alone, once. A program that does is another one, as large as the step's; a copy costs what it
-costs to read and write the input. Where this goes on, the step gets that program.
+`clone()` shares the value. So after the best weights were saved, or an average of them was started, the next step must
+preserve the old weights once. A program without that donation takes as long to compile as the step's; a copy only costs
+a read and a write of the input. If this goes on, the step gets its own program.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.copies import copies_of
 
 LEAST = 16
-"Records of a trace whose program takes longer to compile than one that copies."
+"""Number of records from which on a program takes longer to compile than a program that copies."""
 BYTES = 1 << 30
-"That are copied for one trace, until it gets a program: a second of copying on a slow machine, about what that takes."
+"""Bytes copied for one trace until it gets a program: a second of copying on a slow machine, about the time of a
+compilation."""
 
 
 def on_copies(cut: Cut) -> tuple[Compiled, dict[int, Buffer]] | None:
-    """A program that computes at least the live slots of a cut, and takes the memory of more inputs than those that are
-    dead, with copies of the others, by index. None if one fits as it is, or there is none at all; for a short trace,
-    and for one that has copied much.
+    """Return a program that computes at least the live slots but donates inputs in use, with copies of these by index.
 
-    The copies are made before the program is launched, when an interrupt leaves the step pending."""
+    Return None if a compatible program exists, or if there is no such program. Also return None for a short trace, and
+    after `BYTES` were copied for the trace. The copies are made before the launch, so an interrupt leaves the step
+    pending.
+    """
     plan, trace = cut.plan, cut.trace
     if plan.copied >= BYTES or trace.state.depth < LEAST or trace.mode not in ("fused", "lazy"):
         return None
@@ -32,11 +34,15 @@ def on_copies(cut: Cut) -> tuple[Compiled, dict[int, Buffer]] | None:
     needed, free = frozenset(cut.live), frozenset(cut.dead)
     programs: list[Compiled] = [*plan.programs.values(), *(j.meanwhile for j in list(plan.jobs) if j.meanwhile)]
     candidates = [(c, c.binding.donated - free) for c in programs if needed.issubset(c.binding.live)]
-    taken = [(sum(trace.buffers[i].nbytes for i in others), c, others) for c, others in candidates if others]
-    if not taken:
+    costs = [
+        (sum(trace.buffers[i].nbytes for i in donated_in_use), c, donated_in_use)
+        for c, donated_in_use in candidates
+        if donated_in_use
+    ]
+    if not costs:
         return None
-    nbytes, program, others = min(taken, key=lambda candidate: candidate[0])
-    copied = sorted(others)
+    nbytes, program, donated_in_use = min(costs, key=lambda candidate: candidate[0])
+    copied = sorted(donated_in_use)
     copies = copies_of([trace.buffers[i] for i in copied])
     plan.copied += max(1, nbytes)
     return program, dict(zip(copied, copies, strict=True))

@@ -1,21 +1,18 @@
-"""Traces of few elements, run on the host as long as that is cheaper than to compile them (`options.on_host`).
+"""Execution of small traces on the host while that is cheaper than to compile them (`options.on_host`).
 
-Short ones: a script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a
-batch has, a `cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run
-again. torch's own kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run
-this way, and with denormal numbers flushed as the device does, so that the bits are those of the program.
+Short traces occur between the steps of a script: the sum of its losses, whether one is NaN, the number of labels in a
+batch, a `cat` of growing results, each size once. Each would need a program, 30 to 60 ms, that may never run again.
+torch's CPU kernels compute it in 0.1 ms. Only ops that round at most once run this way, and denormals are flushed as on
+the device, so that the bits equal the program's.
 
-Those that vary: an episode has as many steps as it has, a solver chooses its own, a batch is sampled so that a tensor
-occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
-which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
-As with the quick tier, results are equal to rounding. Those that vary in sizes alone share the program of a bucket:
-they run by it where it is there, and here until all of its sizes together have come often enough for it. Of short ones
-the second shows that they vary.
+Varying traces have the same ops at the same lines but differ each time: an episode's number of steps, a solver's
+iterations, a batch in which a tensor occurs twice. Once `Families` has seen several, which have programs, further ones
+run here, of any length and any op. They take 10 us per op, where a program takes 5 ms per op. As in the quick tier,
+results are equal up to rounding. Traces that vary only in sizes share a bucket's program. They run by it if it exists,
+and here until its sizes together have come often enough. For short traces the second one shows that they vary.
 
-A trace that comes again and again gets its program in the end. What ran here is in `lazytpu.explain()`; the first of
-those that vary is told on a terminal.
-
-A process whose traces are all short, as one that tries out ops, always gets programs.
+A trace that recurs gets its program eventually. `lazytpu.explain()` lists host runs; the first varying trace is
+reported on a terminal. A process whose traces are all short, as when trying out ops, always gets programs.
 """
 
 from __future__ import annotations
@@ -46,40 +43,44 @@ from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import Layout
 
 BESIDE = 32
-"Records of a trace of this process from which on it does more than try out ops."
+"""Least number of records of the longest trace in a process that does more than try out ops."""
 RECORDS = 32
-"Of a short trace."
+"""Greatest number of records of a short trace."""
 OF_A_PARAMETER = 4
-"Records of a step for each parameter of a model: a process with a model on the device does more than try out ops."
+"""Records of a step for each parameter of a model: a process with a model on the device does more than try out ops."""
 HOST = "the host"
-"What `Origin.program` is of results."
+"""The value of `Origin.program` for results of host runs."""
 ELEMENTS = 1024
-"Of one value of a short trace that runs on the host before anybody knows whether it varies; up to `FEW` near it."
+"""Greatest number of elements of a value in a short trace not known to vary. It is `FEW` if all ops are `light` and the
+device's memory is the host's."""
 ELEMENTS_VARYING = 262_144
-"Of one value of a trace that varies: a layer of 512 x 512."
+"""Greatest number of elements of a value in a varying trace: a layer of 512 x 512."""
 ELEMENTS_MOVED = 16_777_216
 MOVED = 4_194_304
-"""Of one value of a trace that varies and only moves elements, as one that writes the masks of a batch of requests,
-where the device's memory is the host's. One with more than `MOVED` elements runs on the host less often."""
+"""Limits for a varying trace that only moves elements, such as the masks of a batch of requests, if the device's memory
+is the host's. A value has at most `ELEMENTS_MOVED` elements; with more than `MOVED` the trace runs on the host less
+often."""
 RUNS = 100
 FEW = 16_384
-"""How often the same trace may run on the host, if no value has more than `FEW` elements; others run less often. XLA
-takes some 500 times as long for an op. It is a count, and no time, so that the next run of a script needs the programs
-that this one made."""
+"""A trace may run `RUNS` times on the host if no value has more than `FEW` elements, less often otherwise. XLA takes
+some 500 times as long for an op. The limit is a count rather than a time, so that the next run of a script needs the
+same programs."""
 
 
 @dataclass(slots=True)
 class Runs:
-    """How often traces may still run on the host."""
+    """The remaining number of host runs, which traces of a bucket share."""
 
     left: int
 
 
 @dataclass(slots=True, eq=False)
 class HostWay:
-    """How a trace runs on the host: its records, and the global switches they depend on. It has so many `runs` left,
-    and then has its program; one of those that vary shares them with all of its `bucket`, if it is in one. It is short,
-    or one of those that vary; `counted` is where the log counts it, once it ran."""
+    """How a trace runs on the host: its records, and the global settings they depend on.
+
+    After `runs` host runs it gets its program. Varying traces share `runs` with their `bucket`, if they have one. The
+    trace is short, or one that `varies`. `counted` is its entry in the log after its first run.
+    """
 
     records: list[Record]
     layouts: dict[int, Layout]
@@ -91,7 +92,7 @@ class HostWay:
 
     @property
     def over(self) -> bool:
-        """Whether it should have a program, or there is one that serves it."""
+        """Whether the trace should have a program, or a program already serves it."""
         return self.runs.left <= 0 or (self.bucket is not None and self.bucket.plan.known)
 
 
@@ -99,8 +100,11 @@ REFUSED = HostWay([], {}, frozenset(), Runs(0), varies=False)
 
 
 class OnHost:
-    """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
-    modes of the user, `sized` finds the bucket of a trace, and `parameters` counts those of models on the device."""
+    """Runs traces on the host.
+
+    `largest` is the length of the longest trace of this process. `undisturbed` hides ops from the user's modes, `sized`
+    returns the bucket of a trace, and `parameters` counts the model parameters on the device.
+    """
 
     def __init__(
         self,
@@ -119,7 +123,7 @@ class OnHost:
         self._told = False
 
     def way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        """How a trace runs on the host; None when it should have a program."""
+        """Return how a trace runs on the host; None if it should have a program."""
         self.largest = max(self.largest, trace.state.depth)
         if plan.known or plan.checks or plan.collective or options.dump:
             return None
@@ -129,33 +133,35 @@ class OnHost:
                 return None
         if plan.host is None:
             plan.host = self._found(trace)
-        way: HostWay = plan.host
+        host_way: HostWay = plan.host
         if torch.is_autocast_enabled("cpu"):
             return None
-        if way.over:
-            if way.counted is not None:
-                program_made(way.counted, way.records)
+        if host_way.over:
+            if host_way.counted is not None:
+                program_made(host_way.counted, host_way.records)
                 plan.host = REFUSED
             return None
-        if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
+        if not host_way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
             return None
-        if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
+        if host_way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return None
-        return way
+        return host_way
 
     def run(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
-        """The buffers of the slots `live`, all that is needed of a trace. None where torch refuses: nothing has
-        happened then, and from then on the trace has a program."""
+        """Compute the slots `live` of a trace and return their buffers.
+
+        Return None if torch refuses; there are then no effects, and the trace gets a program from now on.
+        """
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
         try:
             with self.undisturbed(), _flushing():
                 buffers = self._compute(way, plan, trace, live)
-        except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
+        except Exception:  # noqa: BLE001  (any error: the program meets it again, and raises it with full context)
             buffers = None
         finally:
-            torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
+            torch.set_grad_enabled(enabled)  # an interrupt while entering or leaving no_grad() would leave it off
         if buffers is None:
             plan.host = REFUSED
             return None
@@ -167,7 +173,7 @@ class OnHost:
         return buffers
 
     def _counted(self, way: HostWay) -> HostRuns:
-        """Where the runs of a trace are counted that ran for the first time."""
+        """Create the log entry of a trace after its first host run."""
         way.counted = self.log.begins(way.records, varies=way.varies)
         if way.varies and not self._told:
             self._told = True
@@ -179,7 +185,7 @@ class OnHost:
         return way.counted
 
     def _found(self, trace: Trace) -> HostWay:
-        """Whether and how a trace can run on the host that is met for the first time."""
+        """Return how a new trace runs on the host, or `REFUSED`."""
         records = trace.state.records()
         layouts = Slots(records).layouts
         near = client.platform() == "cpu" and all(map(light, records))
@@ -189,14 +195,14 @@ class OnHost:
             return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
         if not self.families.vary(records, short):
             return REFUSED
-        most, few = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)
+        most, full_runs_limit = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)
         possible = all(small(layout, most) for layout in layouts.values())
         if not possible or not all(computable(record, layouts) for record in records):
             return REFUSED
         largest = max(prod(layout.shape) for layout in layouts.values())
-        # The host is as precise as it gets.
+        # Drop the precision setting: the host always computes with full precision.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        runs = Runs(RUNS * few // max(few, largest))
+        runs = Runs(RUNS * full_runs_limit // max(full_runs_limit, largest))
         sized = self.sized(trace)
         if sized is None or sized.bucket.refused:
             return HostWay(records, layouts, settings, runs, varies=True)
@@ -206,7 +212,7 @@ class OnHost:
         return HostWay(records, layouts, settings, bucket.on_host, varies=True, bucket=bucket)
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
-        """The buffers of the slots `live`; None when an input failed."""
+        """Return the buffers of the slots `live`; None if an input failed."""
         buffers: list[Buffer] = trace.buffers
         self.inflight.settle_for(buffers)
         if any(buffer.error is not None or (buffer.outcome and buffer.outcome.errors) for buffer in buffers):
@@ -223,10 +229,12 @@ class OnHost:
 
 
 def _settings(records: Sequence[Record]) -> frozenset[tuple[str, str]]:
+    """Return the global settings on which records depend."""
     return frozenset(setting for record in records for setting in record.settings)
 
 
 def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
+    """Upload a flat host tensor and return its buffer."""
     array = to_numpy(flat).reshape(layout.memory_shape)
     MEMORY.note_execution(0, array.nbytes, 0)
     return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
@@ -234,8 +242,8 @@ def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
 
 @contextmanager
 def _flushing() -> Iterator[None]:
-    """Denormal numbers count as zeros on this thread, as in XLA's programs for CPUs and TPUs: its pools of threads run
-    that way, and a thread that runs a program itself switches."""
+    """Flush denormals to zero on this thread in the context, as XLA's programs for CPUs and TPUs do. XLA's thread pools
+    run in this mode, and a thread that runs a program itself switches to it."""
     smallest = sys.float_info.min
     if client.platform() == "gpu" or smallest / 2 == 0.0:
         yield

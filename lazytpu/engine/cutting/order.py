@@ -1,4 +1,4 @@
-"""When a cut is launched."""
+"""The time at which a cut is launched."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lazytpu.trace.recorder import Trace
 
 
 class Order:
-    """When cuts are launched: at once, in a process without others. See `Deferral`. `agreement` is how collectives wait
-    for the other processes."""
+    """Launches each cut at once, in a process without peers; `Deferral` may defer it. `agreement` coordinates
+    collectives with other ranks."""
 
     def __init__(self) -> None:
         self.agreement: Agreement = Alone()
@@ -24,25 +24,25 @@ class Order:
         return False
 
     def drain(self) -> None:
-        """Wait until everything cut is launched, or has failed."""
+        """Wait until all cuts were launched or failed."""
 
     def awaits(self, trace: Trace) -> bool:
-        """Whether inputs of a trace are results of cuts that wait to be launched."""
+        """Return whether inputs of a trace are results of deferred cuts."""
         return False
 
     def begin(self, trace: Trace) -> None:
-        """Called before a trace is cut. Raises what it depends on, if that failed; then the trace is lost."""
+        """Prepare for the cut of a trace. Raise the error of a failed dependency; the trace is lost then."""
 
     def launch(self, strategy: Strategy, cut: Cut) -> Strategy | None:
-        """Run a cut, or let it run later; or return the strategy to go on with instead."""
+        """Run a cut or defer it. Return the strategy to continue with instead, or None."""
         return strategy.run(cut)
 
     def end(self, trace: Trace) -> None:
-        """Called when a trace was cut."""
+        """Finish the cut of a trace."""
 
     def poison(self, lost: Lost, error: BaseException) -> None:
-        """Let every read of what a trace has lost raise `error` again."""
+        """Make every read of the lost values raise `error` again."""
         lost.poison(error)
 
     def restore(self, buffers: list[Any]) -> None:
-        """Put what was there before cuts that failed in place of their deferred values."""
+        """Replace failed deferred buffers by the buffers with the contents before the failed cuts."""

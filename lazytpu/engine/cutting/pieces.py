@@ -1,7 +1,8 @@
-"""A trace with collectives in pieces: each collective is a program of its own, and so is what lies between two of them.
+"""A trace with collectives in pieces: each collective is a program of its own, and so are the records between two of
+them.
 
-On the wire only its members and their order identify a collective, so its program must be the same on all of them, and
-what surrounds it here may differ from what does there (R8).
+On the wire, only its members and their order identify a collective. So its program must be the same on all members,
+while the surrounding records may differ between ranks (R8).
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from lazytpu.trace.trie import CutPlan, Operand, Record
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a trace that runs as one program. `live` are its slots that are needed later, and `dead` its inputs
-    that nothing needs after it. In the whole trace, `made` are the slots of `live`, and `done_with`
-    results of pieces that nothing needs after this one: what the trace takes is held until its end. `given` has pairs
-    of indices: of a live slot of the trace, and where that is in `live`. `call` is set if it is a collective, which
-    runs whether its result is needed or not. `idle` says that there is nothing to run."""
+    """A part of a trace that runs as one program.
+
+    - `live`: its slots that are needed later.
+    - `dead`: its inputs that are not needed after it.
+    - `made`: the slots in the whole trace that correspond to `live`.
+    - `done_with`: results of pieces, as slots of the whole trace, that are not needed after this piece. Inputs of the
+      trace are held until its end.
+    - `given`: pairs of the index of a live slot of the trace and its index in `live`.
+    - `call`: the collective, if it is one. It runs whether its result is needed or not.
+    - `idle`: whether there is nothing to run.
+    """
 
     part: Extracted
     live: tuple[int, ...]
@@ -38,38 +45,40 @@ class Piece:
 
 
 def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> list[Piece]:
-    """The pieces of a trace when the slots `live` are its results and its inputs `dead` may be overwritten."""
-    known = Slots(records)
+    """Return the pieces of a trace whose results are the slots `live` and whose inputs `dead` may be donated."""
+    slots = Slots(records)
+    # Split the records before and after each collective.
     chosen: list[list[int]] = [[]]
     for i, record in enumerate(records):
         if record.collective:
             chosen.extend(([i], []))
         else:
             chosen[-1].append(i)
-    indices = [part for part in chosen if part]
-    parts = [extract(records, part, known) for part in indices]
-    last = {slot: i for i, part in enumerate(parts) for slot in part.origins}
+    indices = [piece_part for piece_part in chosen if piece_part]
+    extracts = [extract(records, piece_part, slots) for piece_part in indices]
+    # Determine the last piece that uses each slot, except slots that outlive the trace.
+    last = {slot: i for i, piece_part in enumerate(extracts) for slot in piece_part.origins}
     kept = {*live, *(slot for i, slot in enumerate(plan.inputs) if i not in dead)}
     places = {slot: i for i, slot in enumerate(live)}
     pieces: list[Piece] = []
     results: set[int] = set()
-    for i, (part, within) in enumerate(zip(parts, indices, strict=True)):
-        ending = {slot for slot in part.origins if last[slot] == i and slot not in kept}
+    for i, (piece_part, within) in enumerate(zip(extracts, indices, strict=True)):
+        ending = {slot for slot in piece_part.origins if last[slot] == i and slot not in kept}
         inside = set(within)
-        computed = [new for new, old in enumerate(part.origins) if known.makers.get(old) in inside]
+        computed = [new for new, old in enumerate(piece_part.origins) if slots.makers.get(old) in inside]
         first = records[within[0]]
-        call = _call(first, known) if first.collective else None
-        needed = tuple([new for new in computed if call is not None or part.origins[new] not in ending])
-        made = tuple([part.origins[new] for new in needed])
-        results.update(made)
+        call = _call(first, slots) if first.collective else None
+        needed = tuple([new for new in computed if call is not None or piece_part.origins[new] not in ending])
+        made_slots = tuple([piece_part.origins[new] for new in needed])
+        results.update(made_slots)
         pieces.append(
             Piece(
-                part,
+                piece_part,
                 needed,
-                tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
-                made,
+                tuple([k for k, slot in enumerate(piece_part.inputs) if slot in ending]),
+                made_slots,
                 tuple(ending & results),
-                tuple([(places[slot], i) for i, slot in enumerate(made) if slot in places]),
+                tuple([(places[slot], i) for i, slot in enumerate(made_slots) if slot in places]),
                 call,
                 not needed and not any(records[k].checks for k in within),
             )
@@ -78,13 +87,13 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dea
 
 
 def groups_of(records: Sequence[Record]) -> dict[str, Sequence[int]]:
-    """The groups of a trace's collectives, with their members."""
+    """Return the groups of a trace's collectives, each with its members."""
     calls: list[Any] = [record.arguments for record in records if record.collective]
     return {call["group"]: call["members"] for call in calls}
 
 
 def _call(record: Record, known: Slots) -> Call:
-    """What a record of a collective says: `all_reduce(add) float32[4, 2]`."""
+    """Return the description of a collective, such as `all_reduce(add) float32[4, 2]`."""
     arguments = dict(record.arguments)
     operand, group, members = arguments.pop("self"), arguments.pop("group"), arguments.pop("members")
     assert isinstance(operand, Operand)
@@ -107,8 +116,8 @@ class Result:
 
 @dataclass(slots=True)
 class Pieces(Strategy):
-    """Run a trace with collectives: its `pieces` one after the other, each by its own strategy, None where there is
-    nothing to run. Each collective waits, in its turn, until the other processes are at the same one."""
+    """Run a trace with collectives: its `pieces` in order, each by its strategy, or None if there is nothing to run.
+    Each collective waits for its turn, until the other ranks have reached the same one."""
 
     pieces: Sequence[tuple[Piece, Strategy | None]]
     agreement: Agreement
@@ -121,38 +130,41 @@ class Pieces(Strategy):
 
     @property
     def programs(self) -> Sequence[Any]:
-        return [program for piece, one in self.pieces if one and not piece.idle for program in one.programs]
+        return [
+            program for piece, strategy in self.pieces if strategy and not piece.idle for program in strategy.programs
+        ]
 
     def defer(self, away: Away) -> Sequence[Turn]:
         self.away, self.turns = away, self._announce()
         return self.turns
 
     def _announce(self) -> Sequence[Turn]:
+        """Announce the collectives to the other ranks and return their tickets."""
         return self.agreement.post([piece.call for piece, _ in self.pieces if piece.call is not None])
 
     def run(self, cut: Cut) -> Strategy | None:
         turns = iter(self._announce() if self.turns is None else self.turns)
         buffers = cut.inputs()
-        for piece, one in self.pieces:
-            if one is not None:
-                # A result of the whole trace gets its buffer as soon as its piece has run; deferred, it may be shared.
+        for piece, strategy in self.pieces:
+            if strategy is not None:
+                # A result of the whole trace gets its buffer once its piece has run. A deferred buffer may be shared.
                 results = [Result() for _ in piece.live]
                 for place, i in piece.given:
                     results[i] = cut.held[place][1]
                 held = list(zip(piece.live, results, strict=True))
                 plan = piece.part.state.plan or CutPlan.of(piece.part.state)
-                own = Cut(plan, part_of(cut.trace, piece.part, buffers), held, piece.live, piece.dead)
+                piece_cut = Cut(plan, part_of(cut.trace, piece.part, buffers), held, piece.live, piece.dead)
                 if piece.call is None:
-                    one.run(own)
+                    strategy.run(piece_cut)
                 else:
-                    self._launch_in_turn(next(turns), one.program, own)
+                    self._launch_in_turn(next(turns), strategy.program, piece_cut)
                 buffers.update(zip(piece.made, [result.buffer for result in results], strict=True))
             for slot in piece.done_with:
                 del buffers[slot]
         return None
 
     def _launch_in_turn(self, turn: Turn, program: Compiled, cut: Cut) -> None:
-        """Launch a collective when the other processes are at it, too."""
+        """Launch a collective once the other ranks have reached it."""
         with self.away():
             turn.wait()
             buffers, status = program.launch_watched(cut.trace.buffers, cut.trace.numbers)

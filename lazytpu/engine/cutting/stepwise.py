@@ -1,7 +1,7 @@
-"""Runs a trace without its program: each record by a program of its own, shared by all traces with the same op.
+"""Execution of a trace without its program: each record runs by its own program, shared by all traces with the same op.
 
-The results are those that the program of the whole trace gives. What is alive at the cut gets a buffer; what no record
-needs any more is freed, or gives its memory to a later record; random numbers use the seeds and offsets recorded.
+The results equal those of the whole trace's program. Live values get buffers. Values not needed any more are freed or
+donated to later records. Random numbers use the recorded seeds and offsets.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from lazytpu.trace.trie import CutPlan, Record
 
 @dataclass(slots=True)
 class RecordStep:
-    """One record as a trace of its own (`part`): `live` are its slots that are needed later, `dead` its inputs that
-    nothing needs after it. `done_with` are slots of the whole trace.
+    """One record as a trace of its own (`part`).
 
-    `compiled`, `checks` and `origin` are set at the first run; `compiled` is None then if there is nothing to run.
+    `live` are its slots that are needed later, `dead` its inputs that are not needed after it. `done_with` are slots of
+    the whole trace that are not needed any more. `compiled`, `checks` and `origin` are set at the first run; `compiled`
+    stays None if there is nothing to run.
     """
 
     record: Record
@@ -42,8 +43,8 @@ class RecordStep:
 
 
 class Stepwise:
-    """Runs traces one record at a time. `prepare` translates a trace, `build` compiles what it gives, and `keep_up`
-    waits when the host is far ahead of the device."""
+    """Runs traces one record at a time. `prepare` translates a trace, `build` compiles the translation, and `keep_up`
+    waits if the host is far ahead of the device."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Stepwise:
         self.keep_up = keep_up
 
     def unknown(self, cut: Cut) -> Unknown:
-        """Return which programs `run` would have to compile first. This looks at each record, some 0.1 ms the first
+        """Return the programs that `run` would have to compile first. Inspecting a record takes some 0.1 ms the first
         time."""
         steps = self._steps(cut)
         unknown = {
@@ -65,6 +66,7 @@ class Stepwise:
         return Unknown(len(unknown), len(unknown) / max(1, len(steps)))
 
     def _steps(self, cut: Cut) -> list[RecordStep]:
+        """Return the steps of a cut, cached in its plan."""
         steps = cut.plan.steps.get((cut.live, cut.dead))
         if steps is None:
             steps = steps_of(cut.plan, cut.trace.state.records(), frozenset(cut.live), frozenset(cut.dead))
@@ -72,9 +74,9 @@ class Stepwise:
         return steps
 
     def run(self, cut: Cut) -> None:
-        """Give the held values of a cut their buffers, one record after the other.
+        """Set the buffers of a cut's live values, one record after the other.
 
-        Raises what went wrong with one record; values computed before it have their buffers then.
+        Raise the error of a record; values computed before it have their buffers then.
         """
         trace, values = cut.trace, dict(cut.held)
         steps = self._steps(cut)
@@ -85,12 +87,13 @@ class Stepwise:
                 value = values.get(slot)
                 if value is not None and value.buffer is None and slot in buffers:
                     value.buffer = buffers[slot]
-                    buffers[slot] = value.buffer  # the deferred one, if it is
+                    buffers[slot] = value.buffer  # this may be a deferred buffer
             self.keep_up()
             for slot in step.done_with:
                 buffers.pop(slot, None)
 
     def _step(self, step: RecordStep, trace: Trace, buffers: dict[int, Any]) -> None:
+        """Run one record and add its results to `buffers`."""
         part = step.part
         inputs = [buffers[slot] for slot in part.inputs]
         numbers = [trace.numbers[i] for i in part.numbers]
@@ -107,7 +110,7 @@ class Stepwise:
                 buffers[part.origins[slot]] = buffer
 
     def _ready(self, step: RecordStep, trace: Trace) -> None:
-        """Find the program of a record, or compile it: here, on the thread that needs it."""
+        """Find the program of a record, or compile it on this thread."""
         plan = trace.state.plan
         if plan is None:
             plan = trace.state.plan = CutPlan.of(trace.state)
@@ -119,7 +122,7 @@ class Stepwise:
         if compiled is not None and not step.live and not compiled.binding.checks:
             compiled = None
         if compiled is not None:
-            line = step.record.line  # not that of the record that had this program first
+            line = step.record.line  # another record may have had this program first
             step.checks = tuple(replace(check, line=line) for check in compiled.binding.checks)
             step.origin = Origin(str(step.record.op), line, compiled.program.name)
         step.compiled = compiled
@@ -127,7 +130,7 @@ class Stepwise:
 
 
 def _has_program(step: RecordStep) -> bool:
-    """Whether the program of a record is in memory or on disk."""
+    """Return whether the program of a record is in memory or on disk."""
     plan = step.part.state.plan
     if plan is not None and fitting(plan, step.live, step.dead) is not None:
         return True
@@ -136,22 +139,21 @@ def _has_program(step: RecordStep) -> bool:
 
 
 def steps_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], dead: frozenset[int]) -> list[RecordStep]:
-    """The records of a trace, each with what becomes of its operands and results when the slots `live` are the results
-    of the trace and its inputs `dead` may be overwritten."""
-    known = Slots(records)
-    parts = [extract(records, (i,), known) for i in range(len(records))]
-    last = {slot: i for i, part in enumerate(parts) for slot in part.origins}
+    """Return the steps of a trace whose results are the slots `live` and whose inputs `dead` may be donated."""
+    slots = Slots(records)
+    extracts = [extract(records, (i,), slots) for i in range(len(records))]
+    last = {slot: i for i, record_part in enumerate(extracts) for slot in record_part.origins}
     kept = live | {slot for i, slot in enumerate(plan.inputs) if i not in dead}
     steps: list[RecordStep] = []
-    for i, (record, part) in enumerate(zip(records, parts, strict=True)):
-        ending = {slot for slot in part.origins if last[slot] == i and slot not in kept}
-        made = [new for new, old in enumerate(part.origins) if known.makers.get(old) == i]
+    for i, (record, record_part) in enumerate(zip(records, extracts, strict=True)):
+        ending = {slot for slot in record_part.origins if last[slot] == i and slot not in kept}
+        made_slots = [new for new, old in enumerate(record_part.origins) if slots.makers.get(old) == i]
         steps.append(
             RecordStep(
                 record,
-                part,
-                tuple([new for new in made if part.origins[new] not in ending]),
-                tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
+                record_part,
+                tuple([new for new in made_slots if record_part.origins[new] not in ending]),
+                tuple([k for k, slot in enumerate(record_part.inputs) if slot in ending]),
                 tuple(ending),
             )
         )

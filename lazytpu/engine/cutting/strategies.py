@@ -1,6 +1,6 @@
-"""How a cut gets its results: by a program, by something else while that is compiled, or on the host.
+"""Strategies that compute the results of a cut: by its program, by a substitute while that is compiled, or on the host.
 
-The chooser picks a strategy, which holds no cut: it runs on the one that it is given, now or behind other cuts.
+The chooser picks a strategy. A strategy stores no cut: `run` takes it, immediately or after other cuts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.value import again
 
 Away = Callable[[], AbstractContextManager[Any]]
-"""Entered while the launching thread waits for other processes: others may launch ahead of it then."""
+"""Returns a context for the time in which the launching thread waits for other ranks; other threads may launch ahead in
+it."""
 
 
 class Strategy:
-    """One way to run a cut. `program` is what it launches, if that is one program, or the job that compiles it, and
-    `hit` says whether it was compiled before. With `collective` it launches collectives, and keeps the order of the
-    cuts. Unless it `launches`, nothing has happened when it fails."""
+    """A strategy to run a cut.
+
+    `program` is its single program, the job that compiles it, or None. `hit` says whether the program existed before.
+    With `collective` it launches collectives and keeps the order of the cuts. Unless it `launches`, it has no effects
+    when it fails.
+    """
 
     __slots__ = ()
 
@@ -42,23 +46,23 @@ class Strategy:
 
     @property
     def programs(self) -> Sequence[Any]:
-        """All that it may launch."""
+        """All programs that it may launch."""
         return (self.program,)
 
     def run(self, cut: Cut) -> Strategy | None:
-        """Give the held values of a cut their buffers. Or return the strategy to go on with instead: then nothing has
-        happened."""
+        """Set the buffers of a cut's live values. If it returns a strategy, it had no effects, and that strategy is to
+        run instead."""
         raise NotImplementedError
 
     def defer(self, away: Away) -> Sequence[Turn]:
-        """Get ready to run later, on the thread that launches cuts in order: announce the collectives now."""
+        """Prepare to run later on the launching thread: announce the collectives now and return their tickets."""
         return ()
 
 
 @dataclass(slots=True)
 class Launch(Strategy):
-    """Launch one program. `checks` are its checks with other source lines, and `copies` of inputs, by index, are what
-    it takes in place of those that somebody still needs."""
+    """Launch one program. `checks` are its checks with other source lines. `copies` replace donated inputs that are
+    still in use, by index."""
 
     program: Compiled
     hit: bool = True
@@ -79,7 +83,7 @@ class Launch(Strategy):
         return None
 
     def _copied(self, cut: Cut) -> list[Buffer]:
-        """The inputs, with copies of those whose memory the program takes though it is not to."""
+        """Return the inputs, with copies of those that the program donates although they are still in use."""
         buffers: list[Buffer] = cut.trace.buffers
         copies = dict(self.copies or {})
         needed = [i for i in cut.kept if i in self.program.binding.donated and i not in copies]
@@ -90,8 +94,10 @@ class Launch(Strategy):
 
 @dataclass(slots=True)
 class LaunchSized(Launch):
-    """Launch a program for many sizes. Where its padding does not fit into memory, the exact program may. Not behind
-    other cuts: the thread that launches these compiles nothing."""
+    """Launch a program for many sizes. If its padding does not fit into memory, continue with the exact program.
+
+    A deferred cut cannot do that, since the launching thread compiles nothing.
+    """
 
     for_sizes: ForSizes | None = None
 
@@ -108,8 +114,10 @@ class LaunchSized(Launch):
 
 @dataclass(slots=True)
 class Meanwhile(Strategy):
-    """The program is being compiled: run a quick one, or its parts, if these are compiled, else op by op. If it could
-    not be compiled, this raises why, with the results computed, as those of the steps before it."""
+    """Run a substitute while the program is compiled: a quick program, its compiled parts, or else op by op.
+
+    If the compilation failed, raise its error after the results are computed, as for earlier steps.
+    """
 
     program: Job | JobAtSizes
     hit: bool
@@ -118,7 +126,7 @@ class Meanwhile(Strategy):
 
     def run(self, cut: Cut) -> Strategy | None:
         job, metrics = self.program, self.metrics
-        if job.compiled is not None:  # by now: this has waited behind other cuts
+        if job.compiled is not None:  # finished while this cut was deferred
             Launch(job.compiled).run(cut)
         elif job.meanwhile is not None:
             Launch(job.meanwhile).run(cut)
@@ -136,8 +144,8 @@ class Meanwhile(Strategy):
 
 @dataclass(slots=True)
 class Host(Strategy):
-    """Compute the results on the host, without a program. Where torch's kernels for the CPU refuse, `otherwise` says
-    what to do instead."""
+    """Compute the results on the host, without a program. If torch's CPU kernels refuse, return the strategy from
+    `otherwise`."""
 
     way: HostWay
     on_host: OnHost

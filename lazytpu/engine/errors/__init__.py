@@ -1,1 +1,1 @@
-"""Errors of a cut: which op of which line, what depends on it, and how tensors get their old values back."""
+"""Errors of a cut: the op and source line, the values that depend on it, and the restoration of old values."""

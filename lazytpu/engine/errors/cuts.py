@@ -1,4 +1,4 @@
-"""Errors of a cut in the user's terms: which op, which line, what stays valid."""
+"""Errors of a cut for the user: the op, the source line, and the values that stay valid."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def failed_cut(
     out_of_memory: Callable[[RunError | CompileError], BaseException],
     poison: Callable[[Lost, BaseException], None],
 ) -> BaseException:
-    """The error to raise for a cut that failed, once its live values `held` are again what they were before it.
+    """Return the error to raise for a failed cut, after restoring its live values `held` to their contents before it.
 
-    `out_of_memory` makes the full error of a run or compilation that the device's memory was too small for, and
-    `poison` lets reads of what is lost raise it.
+    `out_of_memory` constructs the full error of a run or compilation that exhausted the device's memory. `poison` makes
+    reads of lost values raise the error.
 
-    Nothing that the error's frames hold keeps device memory alive (R4): the trace is emptied, and errors that the
-    device raised lose their frames.
+    Frames of the error must keep no device memory alive (R4). So the trace is emptied, and errors of the device lose
+    their frames.
     """
     pending = any(value.buffer is None for _, value in held)
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
     explained = explain(error, trace.state, pending, len(lost.inputs), out_of_memory)
     poison(lost, explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
-        if buffer is not None and buffer is not EMPTY:  # as the old contents of what failed before may be
+        if buffer is not None and buffer is not EMPTY:  # these may stand for the contents before an earlier failed cut
             buffer.pins -= 1
     for references in (trace.buffers, trace.values, trace.numbers, held):
         references.clear()
@@ -58,14 +58,17 @@ def explain(
     donated: int,
     out_of_memory: Callable[[RunError | CompileError], BaseException],
 ) -> BaseException:
-    """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line.
-    `lost` says whether results of the trace have no value; the memory of `donated` inputs is gone."""
+    """Return the error to raise for a failed cut, with op and source line. The type is kept where the user may catch
+    it.
+
+    `lost` says whether results of the trace have no value, and `donated` is the number of inputs whose memory is gone.
+    """
     if isinstance(error, RunError | CompileError) and is_full(error.reason):
         error = out_of_memory(error)
     valid = _VALID if lost else _KEPT
     if donated:
         valid = f"{valid} {_TAKEN.format(donated)}"
-    from lazytpu.passes.errors import PassError  # imports xDSL, which a process that compiles nothing does without
+    from lazytpu.passes.errors import PassError  # imports xDSL, which a process without compilations never loads
 
     if isinstance(error, ImportFailure):
         return not_imported(error, f"\n{valid}")
@@ -76,7 +79,7 @@ def explain(
 
 
 def not_imported(error: ImportFailure, valid: str = "") -> RuntimeError:
-    """The error to raise for a record that could not be imported; `valid` says what else is still there."""
+    """Return the error to raise for a record that could not be imported; `valid` describes the remaining values."""
     from lazytpu.ir.types import TooLarge
 
     kind = torch.OutOfMemoryError if isinstance(error.__cause__, TooLarge) else RuntimeError
@@ -92,18 +95,19 @@ CHECKED: dict[str, type[Exception]] = {
 
 
 def failed_check(check: Check) -> Exception:
-    """The exception of a check of values that failed."""
+    """Return the exception of a failed value check."""
     return CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
 
 
 def drop_frames(error: BaseException | None) -> None:
-    """Let the frames go that an error and its causes passed through: they hold buffers (R4)."""
+    """Drop the frames of an error and its causes, since they hold buffers (R4)."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 
 def _span(state: State) -> str:
+    """Return the ops between which a trace lies."""
     records = state.records()
     first, last = records[0], records[-1]
     return f"of {len(records)} ops from {_where(first)} to {_where(last)}"

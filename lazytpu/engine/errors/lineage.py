@@ -1,8 +1,8 @@
-"""Which checks of values a result depends on, and which of them failed: a read raises only what concerns its value.
+"""Which value checks a result depends on, and which of them failed: a read raises only errors that concern its value.
 
-The trace of a program says this: `Lineage` sorts its results into groups that depend on the same checks and inputs. A
-run has one `RunOutcome` per group, which its buffers hold. When the run is done, the outcome says what failed, in the
-run itself or in those that made its inputs.
+The trace of a program determines this. `Lineage` sorts its results into groups that depend on the same checks and
+inputs. A run has one `RunOutcome` per group, which its buffers hold. When the run is done, the outcome has the errors,
+of the run itself or of the runs that computed its inputs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
 
-ALL = -1  # in place of a check's number: that the run succeeds at all, which all of its results depend on
-FINE = 8  # most groups with a RunOutcome each; if there are more, those that differ in inputs alone become one
+ALL = -1  # the number for the failure of a whole run, on which all of its results depend
+FINE = 8  # greatest number of groups; beyond it, groups that differ only in inputs are merged
 ASSERTIONS = frozenset((torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg))
-"Ops that say what has to hold for all that follows."
+"""Ops whose checks concern everything after them."""
 SMALL = 64  # records; in a larger trace without checks every result may depend on every input
 
 
 class DeviceError:
-    """What went wrong in the run of that number. It is raised once and then dropped, since a raised error holds the
-    frames that it passed through, and they hold the user's tensors (R4)."""
+    """The error of run number `run`. It is raised once and then dropped, since a raised error holds its frames, and
+    they hold the user's tensors (R4)."""
 
     __slots__ = ("error", "run")
 
@@ -37,13 +37,13 @@ class DeviceError:
         self.run = run
 
     def tell(self) -> None:
-        """It is about to be raised."""
+        """Mark the error as reported, before it is raised."""
         self.error = None
 
 
 class RunOutcome:
-    """How a run ended, for the results of one of its groups: `errors` is empty until that is known, and if all went
-    well."""
+    """The outcome of a run for the results of one of its groups. `errors` is empty until the run is done, and if it
+    succeeded."""
 
     __slots__ = ("errors", "group")
 
@@ -66,8 +66,11 @@ class ResultGroup:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The groups of a program, and the group of each of its live slots (`of`). `guards` are checks by records without
-    results, as of a factorization's info: (the check, the inputs that it speaks of)."""
+    """The groups of a program, and the group of each of its live slots (`of`).
+
+    `guards` are checks by records without results, such as of a factorization's info: (the check, the inputs it
+    concerns).
+    """
 
     groups: tuple[ResultGroup, ...]
     of: tuple[int, ...]
@@ -75,33 +78,37 @@ class Lineage:
 
 
 def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks: Sequence[Check]) -> Lineage:
-    """The Lineage of a program of a trace that computes the slots `live` and makes `checks`."""
+    """Return the Lineage of a trace's program that computes the slots `live` and has the given `checks`."""
     if not checks and len(records) > SMALL:
         return Lineage((ResultGroup((), tuple(range(len(known.inputs)))),), (0,) * len(live), ())
-    own = [0] * len(records)  # bits of the checks of each record
+    # Assign each check to its record.
+    check_bits = [0] * len(records)  # bits of the checks of each record
     for number, check in enumerate(checks):
-        own[check.record] |= 1 << number
+        check_bits[check.record] |= 1 << number
+    # A check by a record without results also concerns the results and inputs that the record reads.
     guards: list[tuple[int, tuple[int, ...]]] = []
     for index, record in enumerate(records):
-        if own[index] and not record.out_slots and not record.written:
+        if check_bits[index] and not record.out_slots and not record.written:
             read = _read(record)
-            for slot in read:  # what the same record made beside the info fails with it
+            for slot in read:  # other results of the record that computed the info fail with it
                 if slot in known.makers:
-                    own[known.makers[slot]] |= own[index]
+                    check_bits[known.makers[slot]] |= check_bits[index]
             guarded = tuple([known.inputs[slot] for slot in read if slot in known.inputs])
-            guards.extend((number, guarded) for number in _bits(own[index]) if guarded)
+            guards.extend((number, guarded) for number in _bits(check_bits[index]) if guarded)
+    # Propagate checks and inputs from operands to results.
     depends = {slot: (0, 1 << number) for slot, number in known.inputs.items()}
     asserted = 0
     for index, record in enumerate(records):
         if record.op in ASSERTIONS:
-            asserted |= own[index]
-        checked, inputs = own[index] | asserted, 0
+            asserted |= check_bits[index]
+        checked, inputs = check_bits[index] | asserted, 0
         for slot in _read(record):
-            before = depends.get(slot, (0, 0))
-            checked |= before[0]
-            inputs |= before[1]
+            previous = depends.get(slot, (0, 0))
+            checked |= previous[0]
+            inputs |= previous[1]
         for slot in (*record.out_slots, *(slot for slots in record.written.values() for slot in slots)):
             depends[slot] = checked, inputs
+    # Group the live slots by checks and inputs.
     kinds = [depends.get(slot, (0, 0)) for slot in live]
     if len(set(kinds)) > FINE:
         merged = dict[int, int]()
@@ -114,17 +121,19 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
 
 
 def _read(record: Record) -> list[int]:
+    """Return the slots that a record reads."""
     return [operand.slot for argument in record.arguments.values() for operand in operands(argument)]
 
 
 def _bits(mask: int) -> tuple[int, ...]:
+    """Return the numbers of the set bits."""
     return tuple([i for i in range(mask.bit_length()) if mask >> i & 1])
 
 
 def note_guarded(
     failed: dict[int, DeviceError], parents: Sequence[RunOutcome | None], guards: Sequence[tuple[int, tuple[int, ...]]]
 ) -> None:
-    """Add the guards of a run that `failed`, by number, to the outcomes of its inputs."""
+    """Add the `failed` guards of a run to the outcomes of the inputs they concern."""
     for number, inputs in guards:
         if number in failed:
             for parent in {parents[i] for i in inputs} - {None}:
@@ -133,8 +142,10 @@ def note_guarded(
 
 
 def note(failed: dict[int, DeviceError], outcomes: Sequence[RunOutcome], parents: Sequence[RunOutcome | None]) -> None:
-    """Add the checks of a run that `failed`, by number, to its outcomes, with the errors of its inputs, which their
-    outcomes (`parents`) know. No parents: none of the inputs can have failed."""
+    """Add the `failed` checks of a run, by number, to its outcomes, together with the errors of its inputs.
+
+    `parents` are the outcomes of the inputs; it is empty if no input can have failed.
+    """
     for outcome in outcomes:
         errors = [failed[number] for number in (ALL, *outcome.group.checks) if number in failed]
         if parents:
@@ -143,22 +154,21 @@ def note(failed: dict[int, DeviceError], outcomes: Sequence[RunOutcome], parents
 
 
 def _merged(before: Sequence[DeviceError], more: Iterable[DeviceError]) -> tuple[DeviceError, ...]:
-    """All of them once, in the order of their runs, without those that were raised."""
+    """Return all pending errors without duplicates, in the order of their runs."""
     pending = [error for error in dict.fromkeys((*before, *more)) if error.error is not None]
     return tuple(sorted(pending, key=lambda error: error.run))
 
 
 def to_raise(errors: Iterable[DeviceError]) -> BaseException | None:
-    """The first of some errors that was not raised yet, with the others as notes; None if there is none. From now on
-    all of them count as raised."""
+    """Return the first pending error, with others as notes, or None. Mark all of them as reported."""
     pending: list[BaseException] = []
-    for each in errors:
-        if each.error is not None:
-            pending.append(again(each.error))
-            each.tell()
+    for pending_error in errors:
+        if pending_error.error is not None:
+            pending.append(again(pending_error.error))
+            pending_error.tell()
     if not pending:
         return None
-    first, *others = pending
-    for other in others[:3]:
-        first.add_note(f"Before this was told, more failed: {type(other).__name__}: {other}")
+    first, *further = pending
+    for further_error in further[:3]:
+        first.add_note(f"Before this was told, more failed: {type(further_error).__name__}: {further_error}")
     return first

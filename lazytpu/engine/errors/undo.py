@@ -1,4 +1,5 @@
-"""After a cut that failed: what its ops overwrote has its old contents again, and what they made is lost."""
+"""Restoration after a failed cut: values that its ops overwrote get their old contents, and its other
+results are lost."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from lazytpu.trace.value import EMPTY, Value, again
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a failed cut cannot give back: `inputs` whose memory was donated to the run that failed, and `values` that
-    the trace made, or that overwrote such an input."""
+    """Values that a failed cut cannot restore: `inputs` whose memory was donated to the failed run, and `values` that
+    the trace computed, or that overwrote such an input."""
 
     values: list[Value]
     inputs: list[Buffer]
 
     def poison(self, error: BaseException) -> None:
-        """Let every read of what is lost raise `error` again."""
+        """Make every read of a lost value raise `error` again."""
         for buffer in self.inputs:
             buffer.error = again(error)
         for value in self.values:
@@ -30,9 +31,9 @@ class Lost:
 
 
 def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
-    """Give the live values of a trace that did not run what their storages held before it.
+    """Restore the live values of a trace that did not run to the contents of their storages before it.
 
-    Inputs of a trace that could not even begin may be EMPTY again, or None where nothing has made them.
+    Inputs of a trace that could not start may be EMPTY, or None if nothing has computed them.
     """
     real = [b for b in trace.buffers if b is not None and b is not EMPTY]
     inputs = [b for b in real if b.taken()]
@@ -49,12 +50,13 @@ def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
             continue
         value.buffer = old
         if old is not EMPTY and (users[root] > 1 or trace.values[root]() is not None):
-            old.pins += 1  # several values share it from now on: that one of them is dead proves nothing (R5)
+            old.pins += 1  # several values share it from now on, so one dead value is no reason to donate it (R5)
     return Lost(values, inputs)
 
 
 def before_trace(trace: Trace) -> tuple[dict[int, Any], dict[int, int]]:
-    """What the trace's inputs hold, by slot, and for each slot that overwrites another the overwritten one."""
+    """Return the contents of the trace's inputs by slot, and for each slot that overwrites another one the overwritten
+    slot."""
     contents: dict[int, Any] = {}
     predecessors: dict[int, int] = {}
     buffers = iter(trace.buffers)
@@ -69,7 +71,8 @@ def before_trace(trace: Trace) -> tuple[dict[int, Any], dict[int, int]]:
 
 
 def root_of(slot: int, predecessors: dict[int, int]) -> int:
-    """The first slot of the chain that `slot` ends, each overwriting the one before: itself, if it overwrites none."""
+    """Return the first slot in the chain of overwritten slots that ends in `slot`; `slot` itself if it
+    overwrites none."""
     while slot in predecessors:
         slot = predecessors[slot]
     return slot

@@ -1,1 +1,1 @@
-"""A cut whose program is known: its runs, whole, in clusters or op by op, and what the device still works on."""
+"""Launches of compiled programs: runs in whole, in clusters or op by op, and the runs still in flight."""

@@ -1,4 +1,4 @@
-"""A compiled program that runs itself: `launch` is the one place where arguments become results."""
+"""A compiled program bound to a trace: `launch` is the only place where arguments become results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lazytpu.trace.trie import CutPlan, Record
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What programs are launched on: the runs in flight, and the packs of numbers that the device has already."""
+    """The shared launch state: the runs in flight, and the packs of numbers already on the device."""
 
     inflight: Inflight
     packs: Packs
@@ -33,10 +33,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """A program of a trace, ready to run, as a whole or as a chain of its parts.
+    """A compiled program of a trace, whole or as a chain of parts.
 
-    `binding` says what it takes and gives. Of each result there are its size (`nbytes`) and the op and line that made
-    it (`origins`); `lineage` says which results each check concerns.
+    `binding` describes its arguments and results. `nbytes` has the size of each result, and `origins` the op and line
+    that computed it. `lineage` says which results each check affects.
     """
 
     program: Program | Chain
@@ -51,7 +51,7 @@ class Compiled:
     def of(
         cls, program: Program | Chain, binding: Binding, records: Sequence[Record], name: str, queue: Queue
     ) -> Compiled:
-        """A program with its binding to a trace of these records, whose source lines are those of its results."""
+        """Return a program bound to a trace of these records; errors name the source lines of the records."""
         slots = Slots(records)
         results = binding.signature(records).results
         sizes = [dtype.itemsize * prod(shape) for dtype, shape in results[:-1]]
@@ -66,23 +66,23 @@ class Compiled:
         checks: tuple[Check, ...] | None = None,
         alone: bool = False,
     ) -> list[Buffer]:
-        """Run the program on a trace's inputs and run-time numbers: the buffers of its results, in the order of
-        `binding.live`. This waits for nothing (`Inflight.keep_up` does, when the results have their places); donated
-        inputs are released.
+        """Run the program and return the buffers of its results, in the order of `binding.live`.
 
-        `checks` are those of the program with other source lines. What fails is told to whoever reads a result that
-        depends on it. `alone` says that this is one op, not a step: a check of what its inputs hold may still come.
+        The call does not wait for the device (`Inflight.keep_up` does, once the results are assigned), and releases
+        donated inputs. `checks` are the program's checks with other source lines. A failure is reported to whoever
+        reads a dependent result. With `alone` this is a single op, so a check of its inputs' values may still be
+        pending.
 
-        Raises RunError, and OutOfMemory when there is no room; `RunError.lost` says which inputs are gone.
+        Raise RunError, and OutOfMemory if there is no room; `RunError.lost` lists the inputs that no longer exist.
         """
         return self._launch(self.binding.checks if checks is None else checks, buffers, numbers, alone)[0]
 
     def launch_watched(self, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Buffer], Any]:
-        """As `launch`; besides, an array that is there when the program is done."""
+        """Run as `launch`, and also return an array that is ready when the program is done."""
         return self._launch(self.binding.checks, buffers, numbers, False)
 
     def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
-        """As `launch`, but wait for the checks: None when one fails, which is told to nobody."""
+        """Run as `launch`, and wait for the checks. Return None if one fails; this is not reported."""
         results, status = self._launch((), buffers, numbers, True)
         if self.binding.checks and not client.to_host(status, copy=False).all():
             return None
@@ -91,7 +91,7 @@ class Compiled:
     def _launch(
         self, checks: tuple[Check, ...], buffers: Sequence[Buffer], numbers: list[Any], alone: bool
     ) -> tuple[list[Buffer], Any]:
-        """The buffers of the results, and the array of the status."""
+        """Run the program; return the buffers of the results and the status array."""
         binding, program, lineage, inflight = self.binding, self.program, self.lineage, self.queue.inflight
         run = inflight.run(lineage, checks, buffers, alone)
         arguments: list[Any] = []
@@ -106,14 +106,14 @@ class Compiled:
         for i in binding.donated:
             buffers[i].release()
         outcomes = run.outcomes
-        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
-        results = self._results(arrays, each)
+        result_outcomes = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
+        results = self._results(arrays, result_outcomes)
         status = arrays[-1]
         inflight.add(run, status, self.timing, measured)
         return results, status
 
     def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
-        """Add the arrays of inputs to the packs among the arguments."""
+        """Append the arrays of the inputs to the arguments."""
         layouts = self.program.layouts
         if layouts is None:
             arguments.extend([buffers[i].array for i in self.binding.inputs])
@@ -122,7 +122,7 @@ class Compiled:
             arguments.extend(arrays_of([buffers[i] for i in self.binding.inputs], wanted))
 
     def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
-        """The buffers of the results, each with the outcome of what made it."""
+        """Return the buffers of the results, each with its outcome."""
         layouts = self.program.layouts
         if layouts is None:
             return list(map(Buffer, arrays, self.nbytes, self.origins, outcomes))
@@ -130,9 +130,12 @@ class Compiled:
 
 
 def fitting(plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:
-    """A program that computes at least `live` and takes the memory of at most `dead`: the one with the fewest extra
-    results. So it never depends on the timing of garbage collection whether a cut compiles (R4)."""
+    """Return the program that computes at least `live`, donates at most `dead` and has the fewest extra results; None
+    if there is none.
+
+    Thus the timing of garbage collection never decides whether a cut compiles (R4).
+    """
     needed, free = frozenset(live), frozenset(dead)
-    programs: list[Compiled] = list(plan.programs.values())  # at once: another thread may add one
+    programs: list[Compiled] = list(plan.programs.values())  # a snapshot: another thread may add one
     fits = [c for c in programs if needed.issubset(c.binding.live) and c.binding.donated <= free]
     return min(fits, key=lambda c: (len(c.binding.live), -len(c.binding.donated)), default=None)

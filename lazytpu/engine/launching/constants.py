@@ -1,4 +1,4 @@
-"""Constants that host reads asked for, computed once (see `lazytpu.trace.constants`)."""
+"""Constants requested by host reads, computed once (see `lazytpu.trace.constants`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from lazytpu.runtime.buffers.buffer import ConstantBuffer
 from lazytpu.trace.recorder import Trace
 
-MOST = 1024  # constants; with at most 1,024 elements each, these are some megabytes
+MOST = 1024  # cached constants: with at most 1,024 elements each they take a few megabytes
 
 
 class Constants:
-    """The constants that were asked for, the last one at the end, and None for what could not be computed. Implements
+    """A cache of constants, least recently used first; None marks one that could not be computed. It implements
     `lazytpu.trace.constants.ConstantReads`.
 
-    `compute` runs a trace for the value of one slot; `known` is called for each read that needs none.
+    `compute` runs a trace for the value of one slot. `known` is called for each cache hit.
     """
 
     def __init__(self, compute: Callable[[Trace, int], ConstantBuffer | None], known: Callable[[], None]):
@@ -27,13 +27,14 @@ class Constants:
         self._lock = threading.Lock()
 
     def answer(self, key: Any, trace: Trace, slot: int) -> ConstantBuffer | None:
-        """The constant, computed when it is asked for first; the one not asked for for longest is forgotten."""
+        """Return the constant, computed at the first request. Evict the least recently used one if the
+        cache is full."""
         with self._lock:
-            there = key in self._constants
-            if there:
+            cached = key in self._constants
+            if cached:
                 self._constants.move_to_end(key)
                 constant = self._constants[key]
-        if there:
+        if cached:
             if constant is not None:
                 self._known()
             return constant
@@ -45,6 +46,6 @@ class Constants:
         return constant
 
     def forget(self) -> None:
-        """Have all of them computed anew: programs are made otherwise from now on."""
+        """Clear the cache, since the passes or the device have changed."""
         with self._lock:
             self._constants.clear()

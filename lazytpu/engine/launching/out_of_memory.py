@@ -1,4 +1,4 @@
-"""torch.OutOfMemoryError for a device that is full: what was asked for, what is alive from which lines, and advice."""
+"""torch.OutOfMemoryError for a full device: the request, the live values with their source lines, and advice."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ XLA_WORDS = 600  # characters of XLA's message, which on a TPU goes on to list a
 
 
 class OutOfMemoryError(OutOfMemory, torch.OutOfMemoryError):
-    """The device has too little memory. Holds numbers and text alone, so that catching it keeps nothing alive.
+    """Raised when the device has too little memory. It holds only numbers and text, so catching it keeps nothing alive.
 
-    Attributes beside those of RunError: `stage` ("compile", "run", "upload" or "read"), `memory` (XLA's analysis of the
-    program, None where there is none), `before` (what was alive when it failed), `results` (what the program was to
-    add, largest first), `advice` (what makes it smaller).
+    Attributes in addition to those in RunError:
+
+    - `stage`: "compile", "run", "upload" or "read".
+    - `memory`: XLA's analysis of the program, or None.
+    - `before`: the report of live values at the failure.
+    - `results`: the results that the program was to add, largest first.
+    - `advice`: ways to need less memory.
     """
 
     def __init__(
@@ -53,14 +57,14 @@ class OutOfMemoryError(OutOfMemory, torch.OutOfMemoryError):
         self.args = ("\n".join(_lines(self, donated)),)
 
 
-# A result may be larger than the device's memory, since it need never be there as a whole: a program computes what is
-# read of it. Computing more than so many times the memory takes too long to be meant.
+# A result may exceed the device's memory, since it need never be materialized: a program computes only the elements
+# that are read. A tensor of more than ROOM times the memory takes too long to compute to be intended.
 ROOM = 4
 
 
 def check_size(dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Raise RuntimeError for a tensor whose bytes do not fit into 64 bits, as torch does, and torch.OutOfMemoryError
-    for one that is larger than `ROOM` times the device's memory."""
+    """Raise RuntimeError, as torch does, for a tensor whose bytes do not fit into 64 bits. Raise torch.OutOfMemoryError
+    for one larger than `ROOM` times the device's memory."""
     nbytes = dtype.itemsize * prod(shape)
     if nbytes > ROOM * MEMORY.limit:
         if nbytes > _COUNTED:
@@ -82,8 +86,11 @@ def of_cut(
     before: MemoryReport,
     compiled: Compiled | None,
 ) -> OutOfMemoryError:
-    """The error of a cut whose live values are `held`. `names` are those of the trace's slots that have one; `compiled`
-    is what was run, None when XLA refused to compile it."""
+    """Return the error of a cut whose live values are `held`.
+
+    `names` maps slots of the trace to the names of values. `compiled` is the program that ran, None if XLA failed to
+    compile it.
+    """
     made_by = origins(trace.state.records(), [slot for slot, _ in held], error.program)
     results = [
         _value(value, RESULT, names.get(slot), origin) for (slot, value), origin in zip(held, made_by, strict=True)
@@ -104,7 +111,7 @@ def of_cut(
 
 
 def _kept(trace: Trace, names: dict[int, str]) -> list[LiveValue]:
-    """Inputs that the trace overwrites, whose old contents something else still holds: these cannot be donated."""
+    """Return inputs that the trace overwrites but cannot donate, since the script still holds their old contents."""
     _, predecessors = before_trace(trace)
     overwritten = set(predecessors.values())
     named = {root_of(slot, predecessors): name for slot, name in names.items()}
@@ -115,6 +122,7 @@ def _kept(trace: Trace, names: dict[int, str]) -> list[LiveValue]:
 
 
 def _value(value: Value, category: str, name: str | None, origin: Any) -> LiveValue:
+    """Return the description of a value for the report."""
     kind = value.layout
     op, program = (None, None) if origin is None else (origin.op, origin.program)
     nbytes, dtype = kind.dtype.itemsize * prod(kind.shape), str(kind.dtype).removeprefix("torch.")
@@ -126,6 +134,7 @@ def _line(origin: Any) -> str | None:
 
 
 def _lines(error: OutOfMemoryError, donated: int) -> list[str]:
+    """Return the lines of the message. `donated` are the bytes of donated inputs."""
     before, added = error.before, sum(value.nbytes for value in error.results)
     what = {
         "compile": f"{error.program} does not fit into the device's memory: XLA could not compile it",
@@ -157,7 +166,7 @@ def _largest(values: Sequence[LiveValue]) -> str:
 
 
 def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
-    """What would make it smaller, the surest first. Each looks for a twentieth of the need at least."""
+    """Return advice to reduce memory, the most reliable first. Each item must save at least a twentieth of the need."""
     before, memory = error.before.by_category(), error.memory
     results = sum(value.nbytes for value in error.results)
     enough = max(1, (memory.peak if memory is not None else error.before.allocated + results) // 20)
@@ -205,6 +214,6 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
 
 
 def _where(values: Sequence[LiveValue]) -> str:
-    """The largest of some values by name or line."""
+    """Return the names or source lines of the three largest values."""
     largest = sorted(values, key=lambda value: -value.nbytes)[:3]
     return ", ".join(dict.fromkeys(value.name or short(value.line or value.op or "unknown") for value in largest))

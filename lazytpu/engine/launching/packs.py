@@ -1,4 +1,4 @@
-"""Packs of run-time numbers on their way to the device. A small one that occurs again is sent once."""
+"""Upload of packs of run-time numbers. A small pack that recurs is uploaded once."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import numpy as np
 from lazytpu.engine.memory.alive import Amount
 from lazytpu.runtime.xla import client
 
-SMALL = 64  # bytes: the packs of one op, or of a few, often constants of the script
-MOST = 1024  # packs that are kept
+SMALL = 64  # bytes: packs of one or a few ops, often constants of the script
+MOST = 1024  # cached packs
 
 
 class Packs:
-    """Arrays of small packs by their bits. A program never writes to its packs, so any number of runs may share one.
+    """A cache of small packs on the device, by their bits. Programs never write to packs, so any number of runs may
+    share one.
 
-    An upload costs the host 11 us, finding an array 0.5.
+    An upload costs the host 11 us, a lookup 0.5 us.
     """
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, bytes], Any] = {}
 
     def kept(self) -> Amount:
-        """How many are kept, and their bytes."""
+        """Return the number of cached packs and their bytes."""
         arrays = list(self._arrays.values())
         return Amount(sum(array.nbytes for array in arrays), len(arrays))
 
     def forget(self) -> None:
-        """Send all of them anew: the device is another one."""
+        """Clear the cache, since the device was replaced."""
         self._arrays.clear()
 
     def upload(self, pack: np.ndarray[Any, Any]) -> Any:
-        """The device array of a 1-D pack."""
+        """Return the device array of a 1-D pack."""
         if pack.nbytes > SMALL:
             return client.to_device(pack)
         key = (pack.dtype.char, pack.tobytes())

@@ -1,4 +1,4 @@
-"""The arrays of arguments for programs that are made for many sizes, and for those made for one."""
+"""The arrays of values in memory: padded for programs for many sizes, and exact for others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.client import Array
 
 UPLOAD = "upload"
-"What `Origin.op` is of data of the host."
+"""The value of `Origin.op` for data uploaded from the host."""
 
 
 def fitted(buffer: Buffer, memory: Memory) -> Array:
-    """The array of a value with these sizes in memory: the one that is there, or a copy. What it holds beyond the true
-    sizes is nobody's.
+    """Return an array of a value with these sizes in memory: the existing one or a copy. Elements beyond the true sizes
+    are unspecified.
 
-    Raises ValueError for a value that is larger, CompileError, RunError, and OutOfMemory when there is no room.
+    Raise ValueError for a value that is larger, CompileError, RunError, and OutOfMemory if there is no room.
     """
     if isinstance(buffer, PaddedBuffer):
         if buffer.memory == memory and buffer.kept is not None:
@@ -36,7 +36,7 @@ def fitted(buffer: Buffer, memory: Memory) -> Array:
         source = shape = array.shape
         if shape == memory:
             return array
-    if buffer.origin is not None and buffer.origin.op == UPLOAD:  # it is there: no program for each size is needed
+    if buffer.origin is not None and buffer.origin.op == UPLOAD:  # pad on the host: no program for each size is needed
         UPLOADS.learn(array.dtype, shape, memory)
         host = repadding.padded(buffer.fetch(), memory)
         MEMORY.note_execution(0, host.nbytes, 0)
@@ -47,10 +47,10 @@ def fitted(buffer: Buffer, memory: Memory) -> Array:
 
 
 def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
-    """A buffer of data of the host, padded if that comes in many sizes. `ranges` are dimensions that are said to vary,
-    by number in memory order.
+    """Return a buffer of host data, padded if data of its kind varies in size. `ranges` are the dimensions marked as
+    varying, in memory order.
 
-    Raises OutOfMemory.
+    Raise OutOfMemory if there is no room.
     """
     memory = UPLOADS.memory(array.dtype, array.shape, ranges)
     held = array if memory is None or memory == array.shape else repadding.padded(array, memory)
@@ -65,8 +65,8 @@ def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
 
 
 def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
-    """A buffer of the same value that says which dimensions will vary, by number in memory order, as `buffer` itself
-    does from then on if it is padded."""
+    """Return a buffer of the same value with dimensions marked as varying, by number in memory order. A buffer that is
+    already padded is marked in place."""
     if isinstance(buffer, PaddedBuffer):
         buffer.ranges = {**buffer.ranges, **ranges}
         wanted = UPLOADS.memory(buffer.existing.dtype, buffer.shape, buffer.ranges)
@@ -74,19 +74,19 @@ def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
             return buffer
         array = fitted(buffer, wanted)
         return PaddedBuffer(array, array.nbytes, wanted, buffer.shape, buffer.origin, buffer.outcome, buffer.ranges)
-    whole: Array = buffer.array
-    shape = whole.shape
-    memory = UPLOADS.memory(whole.dtype, shape, ranges) or shape
+    exact: Array = buffer.array
+    shape = exact.shape
+    memory = UPLOADS.memory(exact.dtype, shape, ranges) or shape
     array = fitted(buffer, memory)
-    if array is not whole:
+    if array is not exact:
         return PaddedBuffer(array, array.nbytes, memory, shape, buffer.origin, buffer.outcome, ranges)
     shared = PaddedBuffer(client.alias(array), array.nbytes, memory, shape, buffer.origin, buffer.outcome, ranges)
-    buffer.pins += 1  # two buffers have its memory: no run may take that
+    buffer.pins += 1  # two buffers share the memory, so it must not be donated
     shared.pins += 1
     return shared
 
 
 def _is_larger(one: Memory, other: Memory) -> bool:
-    """Whether an array of plain sizes has room for all that another one holds, and more."""
+    """Return whether an array of plain sizes `one` has room for all elements of `other`, and more."""
     pairs = list(zip(one, other, strict=True))
     return one != other and all(isinstance(n, int) and isinstance(m, int) and n >= m for n, m in pairs)

@@ -1,4 +1,4 @@
-"""A program for many sizes at those of one trace: its arguments are padded, and so are its results."""
+"""A program for many sizes at the sizes of one trace, with padded arguments and results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ from lazytpu.trace.trie import Record
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtSizes(Compiled):
-    """A program of a bucket, bound to the sizes of a trace (`pack`, i32). `arguments` and `results` are their sizes in
-    memory, None for one that has no padding, and `shapes` the true sizes of the results."""
+    """A program of a bucket, bound to the sizes of a trace (`pack`, i32).
+
+    `arguments` and `results` are sizes in memory, None for an array without padding. `shapes` are the true sizes of the
+    results.
+    """
 
     pack: Any = None
     arguments: tuple[Memory | None, ...] = ()
@@ -35,9 +38,11 @@ class AtSizes(Compiled):
 
     @classmethod
     def bind(cls, shared: Compiled, sizes: Mapping[str, int], records: Sequence[Record]) -> AtSizes:
-        """A bucket's program at the sizes of its symbols that a trace of these records has. The lines that errors name
-        are those of the trace, and their messages those of its sizes. Raises ValueError if the program takes arguments
-        or gives results of other sizes than torch expects."""
+        """Return a bucket's program bound to the `sizes` of a trace with these records.
+
+        Errors name the source lines of the trace, and messages its sizes. Raise ValueError if the sizes of arguments or
+        results differ from torch's.
+        """
         padding = shared.binding.padding
         assert padding is not None
         pack = np.array([sizes[name] for name in padding.symbols], np.int32)
@@ -62,39 +67,42 @@ class AtSizes(Compiled):
     def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
         layouts = self.program.layouts
         if layouts is None:
-            each = zip(self.binding.inputs, self.arguments)  # without `strict`, as in `Launch`
-            arguments.extend([buffers[i].array if memory is None else fitted(buffers[i], memory) for i, memory in each])
+            inputs = zip(self.binding.inputs, self.arguments)  # without `strict`, as in `Launch`
+            arguments.extend(
+                [buffers[i].array if memory is None else fitted(buffers[i], memory) for i, memory in inputs]
+            )
         else:
             wanted = layouts.arguments[len(arguments) :]
-            each = zip(self.binding.inputs, self.arguments, wanted, strict=False)
-            arguments.extend([_argument(buffers[i], memory, layout) for i, memory, layout in each])
+            inputs = zip(self.binding.inputs, self.arguments, wanted, strict=False)
+            arguments.extend([_argument(buffers[i], memory, layout) for i, memory, layout in inputs])
         arguments.append(self.queue.packs.upload(self.pack))
 
     def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
         layouts = self.program.layouts
-        each = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes)  # there is a status besides
+        # Not strict: the last array is the status.
+        rows = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes)
         if layouts is None:
             return [
                 Buffer(array, nbytes, origin, outcome)
                 if padded is None
                 else PaddedBuffer(array, nbytes, padded, shape, origin, outcome)
-                for array, padded, shape, nbytes, origin, outcome in each
+                for array, padded, shape, nbytes, origin, outcome in rows
             ]
         return [
             buffer_of(layout, array, nbytes, origin, outcome)
             if padded is None
             else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
-            for (array, padded, shape, nbytes, origin, outcome), layout in zip(each, layouts.results, strict=False)
+            for (array, padded, shape, nbytes, origin, outcome), layout in zip(rows, layouts.results, strict=False)
         ]
 
 
 def _at(check: Check, records: Sequence[Record], sizes: Mapping[str, int]) -> Check:
-    """A check of a trace at these sizes."""
+    """Return a check with its message and line at these sizes."""
     return replace(check, message=respelled(check.message, sizes), line=records[check.record].line)
 
 
 def _memory(dims: Sequence[Factors], sizes: Mapping[str, int]) -> Memory | None:
-    """The sizes in memory of an array with these dimensions; None for one that is never padded."""
+    """Return the sizes in memory of an array with these dimensions; None if it is never padded."""
     if all(str(size) == true for factors in dims for size, true in factors):
         return None
     memory: list[Any] = []
@@ -107,10 +115,12 @@ def _memory(dims: Sequence[Factors], sizes: Mapping[str, int]) -> Memory | None:
 
 
 def _true(dims: Sequence[Factors], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the true sizes of an array with these dimensions."""
     return tuple([int(np.prod([parse(true).at(sizes) for _, true in factors], dtype=np.int64)) for factors in dims])
 
 
 def _argument(buffer: Any, memory: Memory | None, layout: str | None) -> Any:
+    """Return the array of an argument with these sizes in memory and this device layout."""
     if memory is not None:
         array = fitted(buffer, memory)
         return array if layout is None else relayout(array, None, layout)
@@ -118,4 +128,5 @@ def _argument(buffer: Any, memory: Memory | None, layout: str | None) -> Any:
 
 
 def _plain(array: Any, layout: str | None) -> Any:
+    """Return an array in the default device layout."""
     return array if layout is None else relayout(array, layout, None)

@@ -1,4 +1,4 @@
-"""How busy the device was lately, by the times of programs that the engine counts."""
+"""The recent utilization of the device, from the program times that the engine counts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 PERIOD = 1 / 6
-"Seconds that a figure stays the same at least: in a shorter period one run would decide it."
+"""Minimal time in seconds between two figures: in a shorter period a single run would decide the figure."""
 
 
 class Utilization:
-    """The percentage of time in which programs ran, since the previous figure. `device_ms` counts their
+    """The percentage of time in which programs ran since the previous figure. `device_ms` returns their total
     milliseconds."""
 
     def __init__(self, device_ms: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -18,10 +18,10 @@ class Utilization:
         self._since, self._counted, self._percent = clock(), device_ms(), 0
 
     def percent(self) -> int:
-        """0 to 100; the previous figure if that is less than `PERIOD` old."""
+        """Return the utilization, 0 to 100; the previous figure if it is less than `PERIOD` old."""
         now, counted = self._clock(), self._device_ms()
         if now - self._since >= PERIOD:
-            busy = counted - self._counted if counted >= self._counted else counted  # the counter was set back
+            busy = counted - self._counted if counted >= self._counted else counted  # the counter was reset
             self._percent = min(100, round(0.1 * busy / (now - self._since)))
             self._since, self._counted = now, counted
         return self._percent

@@ -1,1 +1,1 @@
-"""What is alive on the device, and what to say when that is too much."""
+"""Live values on the device, and advice when memory is short."""

@@ -1,4 +1,4 @@
-"""What is alive on the device: by what it is for, and by the source line that made it (`lazytpu.memory()`)."""
+"""Live values on the device, by category and by source line (`lazytpu.memory()`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lazytpu.runtime.buffers.padded import PaddedBuffer
 if TYPE_CHECKING:
     from rich.console import Group
 
-SHOWN = 12  # lines of the script in the table; by_line() has all
-# By id of a buffer: its owner, with `category` and `name`, given all of Python's objects by type.
+SHOWN = 12  # source lines in the table; by_line() has all
+# Maps all Python objects by type to owners by id of their buffer. An owner has `category` and `name`.
 Owners = Callable[[Mapping[type, Iterable[Any]]], Mapping[int, Any]]
 
 CATEGORIES = (
@@ -30,15 +30,18 @@ CATEGORIES = (
     "pending inputs",
     "other",
 )
-"""`activations` belong to an autograd graph; `inputs` came from the host and no module has them; `pending inputs` are
-kept by recorded ops alone; `other tensors` the script holds; `other` is held by none of these."""
+"""`activations` belong to an autograd graph; `inputs` came from the host and belong to no module; `pending inputs` are
+kept only by recorded ops; `other tensors` are held by the script; `other` are all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveValue:
-    """One value on the device: `name` is that of a module's or optimizer's tensor, `line` where the op is that made it
-    ("file:line"), `program` the program that computed it; each None where nobody knows or there is none. `padding` are
-    the bytes among `nbytes` beyond the value's own, where its program is made for many sizes."""
+    """A value on the device.
+
+    `name` is the name of a module's or optimizer's tensor, `line` the source line ("file:line") of the op that computed
+    it, and `program` the program; each is None if unknown or absent. `padding` are the bytes of `nbytes` beyond the
+    value's own size, if its program serves many sizes.
+    """
 
     nbytes: int
     category: str
@@ -60,7 +63,7 @@ class LiveValue:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many values there are, and their bytes."""
+    """A number of values, and their bytes."""
 
     nbytes: int
     values: int
@@ -70,10 +73,10 @@ class Amount:
 class MemoryReport:
     """The device's memory at one moment, in bytes; `print` shows it as a table.
 
-    `allocated` is the sum of `values` (largest first; a value that several tensors share is there once), as
-    `torch.tpu.memory_allocated()` has it; `peak` the most there was, temporaries of programs included; `free` and
-    `total` are the device's. `beside` is what is not in `allocated`: "cached constants" (run-time numbers that are kept
-    since they may come again) and "programs" (code and constants of what is compiled).
+    `allocated` is the sum of `values` (largest first; a value shared by several tensors counts once), as in
+    `torch.tpu.memory_allocated()`. `peak` is the maximum so far, including temporaries of programs. `free` and `total`
+    are the device's. `beside` is not part of `allocated`: "cached constants" (run-time numbers kept for reuse) and
+    "programs" (code and constants of compiled programs).
     """
 
     values: tuple[LiveValue, ...]
@@ -88,22 +91,22 @@ class MemoryReport:
 
     @property
     def padding(self) -> int:
-        """Bytes of `allocated` that are padding, of values whose programs are made for many sizes."""
+        """The bytes of `allocated` that are padding, of values whose programs serve many sizes."""
         return sum(value.padding for value in self.values)
 
     def by_category(self) -> dict[str, Amount]:
-        """Bytes and values of each category that has any, in the order of `CATEGORIES`."""
+        """Return the bytes and values of each nonempty category, in the order of `CATEGORIES`."""
         amounts = _grouped(self.values, lambda value: value.category)
         return {name: amounts[name] for name in CATEGORIES if name in amounts}
 
     def by_line(self) -> dict[str, Amount]:
-        """Bytes and values by the source line ("file:line") that made them, most bytes first; by the op where there is
-        no line, as for gradients that autograd adds up."""
+        """Return the bytes and values by source line ("file:line"), most bytes first. Values without a line, such as
+        gradients summed by autograd, are listed by op."""
         amounts = _grouped(self.values, lambda value: value.line or f"({value.op or 'unknown'})")
         return dict(sorted(amounts.items(), key=lambda item: -item[1].nbytes))
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain numbers, strings, lists and dicts, fit for JSON."""
+        """Return the report as plain numbers, strings, lists and dicts for JSON."""
         return {
             "allocated": self.allocated,
             "padding": self.padding,
@@ -134,10 +137,10 @@ class MemoryReport:
         every = list(self.by_line().items())
         for line, amount in every[:SHOWN]:
             table.add_row(short(line), size(amount.nbytes), f"{amount.values:,}")
-        rest = every[SHOWN:]
-        if rest:
-            nbytes, values = sum(a.nbytes for _, a in rest), sum(a.values for _, a in rest)
-            table.add_row(f"({len(rest):,} more lines)", size(nbytes), f"{values:,}")
+        further = every[SHOWN:]
+        if further:
+            nbytes, values = sum(a.nbytes for _, a in further), sum(a.values for _, a in further)
+            table.add_row(f"({len(further):,} more lines)", size(nbytes), f"{values:,}")
         return Group(title, table)
 
     def __str__(self) -> str:
@@ -150,7 +153,7 @@ class MemoryReport:
 
 
 def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) -> MemoryReport:
-    """What is alive now. Counts every buffer once, whoever shares it; needs no device and waits for nothing."""
+    """Return the report of live memory. It counts every buffer once, does not use the device, and does not wait."""
     objects: dict[type, list[Any]] = {}
     for thing in gc.get_objects():
         objects.setdefault(type(thing), []).append(thing)
@@ -170,16 +173,16 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
 
 
 def short(line: str) -> str:
-    """A source line for people: its path from the working directory, if it lies there."""
+    """Return a source line relative to the working directory, if it lies there."""
     try:
         folder = os.getcwd() + os.sep
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # the working directory was removed
         return line
     return line.removeprefix(folder)
 
 
 def size(nbytes: int) -> str:
-    """Bytes for people: "1.50 GiB"."""
+    """Return bytes as text such as "1.50 GiB"."""
     scaled, unit = float(nbytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if scaled < 1024 or unit == "TiB":
@@ -189,6 +192,7 @@ def size(nbytes: int) -> str:
 
 
 def _value(buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None = None, padding: int = 0) -> LiveValue:
+    """Return the description of a buffer."""
     origin = buffer.origin
     category, name = ("other", None) if owner is None else (owner.category, owner.name)
     if category == "other tensors" and origin is not None and origin.program is None:
@@ -200,6 +204,7 @@ def _value(buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None
 
 
 def _grouped(values: Iterable[LiveValue], key: Callable[[LiveValue], str]) -> dict[str, Amount]:
+    """Return the bytes and number of values by key."""
     sizes_of: dict[str, list[int]] = {}
     for value in values:
         sizes_of.setdefault(key(value), []).append(value.nbytes)

@@ -1,1 +1,1 @@
-"""What is known about a program beside its executable, and what it depends on."""
+"""Facts about a program in addition to its executable, and the settings it depends on."""

@@ -1,5 +1,5 @@
-"""The settings of this process that change what a trace is translated to. Those that decide about a single op are in
-its record."""
+"""The settings of this process that affect the translation of a trace. A setting that concerns a single op is in its
+record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazytpu.runtime.cache import programs
 
 
 def settings() -> list[str]:
-    """The settings that change what a trace is translated to."""
+    """Return the settings that affect the translation of a trace."""
     return [
         f"bounds_check {options.bounds_check}",
         f"target {target()}",
@@ -22,6 +22,6 @@ def settings() -> list[str]:
 
 
 def extended() -> bool:
-    """Whether rules or passes from outside lazytpu contribute to what a trace is translated to: the index does not know
-    their source, so it cannot say when they change."""
+    """Return whether rules or passes from outside lazytpu affect the translation of traces. The index does not track
+    their source, so it cannot detect changes."""
     return bool(registry.foreign()) or bool(foreign(target()))

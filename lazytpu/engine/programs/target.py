@@ -1,4 +1,4 @@
-"""What this process makes its programs for."""
+"""The target for which this process compiles programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.runtime.xla import client
 
 
 def untunable() -> str | None:
-    """Why programs of this process cannot be tuned (`compiling.tuning`); None if they can."""
+    """Return why programs of this process cannot be tuned (`compiling.tuning`); None if they can."""
     made_for = target()
     if made_for.platform != "tpu" or made_for.generation is None:
         return f"programs are made for the {made_for}, and what is tuned is the passes for a TPU"
@@ -18,10 +18,10 @@ def untunable() -> str | None:
 
 
 def target() -> Target:
-    """The target of the passes: what `options.target` names, else the device that programs run on."""
+    """Return the target of the passes: `options.target`, or the device on which programs run."""
     if options.target is not None:
         return Target.parse(options.target)
     platform = client.platform()
     if platform == "tpu":
         return Target(platform, generation_of(str(client.devices()[0].device_kind)))
-    return Target(platform if platform in PLATFORMS else "cpu")  # a plugin's platform gets what all share
+    return Target(platform if platform in PLATFORMS else "cpu")  # a plugin's platform gets the common passes

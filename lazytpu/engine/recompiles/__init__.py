@@ -1,1 +1,1 @@
-"""Why a program was made: the earlier program nearest to it, what differs, and what to do about it."""
+"""The reason for each compilation: the nearest earlier program, the difference, and the fix."""

@@ -1,4 +1,4 @@
-"""Two traces side by side: the first record that differs, and in which of its arguments."""
+"""Comparison of two traces: the first record that differs, and the arguments in which it differs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lazytpu.trace.value import Layout
 SWITCHES = {DEFAULT_DTYPE: "default-dtype", PRECISION: "precision", DETERMINISM: "determinism"}
 "The reason code of each switch in a record's settings."
 
-SHOWN = 4  # records of each side that a diff shows after those in common
-COMMON = 2  # records in common that it shows before
+SHOWN = 4  # differing records of each trace that a diff shows
+COMMON = 2  # common records that a diff shows before them
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentChange:
-    """One argument that differs between two records of the same op: what it was, what it is, and its reason code."""
+    """An argument that differs between two records of the same op: its old and new value, and the reason code."""
 
     code: str
     position: int
@@ -30,20 +30,20 @@ class ArgumentChange:
     was: Any
     now: Any
     element: int | None = None
-    "Which tensor of a list, from 1."
+    """The tensor of a list, counted from 1."""
 
     def dims(self) -> list[int]:
-        """The dimensions whose sizes differ, when the rank is the same."""
+        """Return the dimensions whose sizes differ, if the rank is the same."""
         was, now = self.sizes()
         return [i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b] if len(was) == len(now) else []
 
     def pairs(self) -> set[tuple[int, int]]:
-        """The sizes that differ, as (was, is)."""
+        """Return the sizes that differ, as (old, new)."""
         was, now = self.sizes()
         return {(was[d], now[d]) for d in self.dims()}
 
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The sizes that a tensor or a list of sizes had, and has."""
+        """Return the old and new sizes of a tensor or a list of sizes."""
         return _sizes(self.was), _sizes(self.now)
 
 
@@ -56,8 +56,11 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two traces part: at `index`, the first record that differs. The last `same_after` records of both have the
-    same ops and lines again; `changes` are the arguments that differ when the op is the same."""
+    """The place where two traces diverge: `index` is the first record that differs.
+
+    The last `same_after` records of both have the same ops and lines. `changes` are the arguments that differ if the op
+    is the same.
+    """
 
     index: int
     same_after: int
@@ -65,21 +68,24 @@ class Difference:
 
 
 def compare(old: Sequence[Record], new: Sequence[Record], same_after: int) -> Difference | None:
-    """Where the traces part; None when they are the same. `same_after`: ops and lines that both end with, all of them
-    when only arguments differ."""
+    """Return where the traces diverge, or None if they are the same.
+
+    `same_after` is the number of ops and lines with which both end, all of them if only arguments differ.
+    """
     count = min(len(old), len(new))
     for i, (before, after) in enumerate(zip(old, new, strict=False)):
         if before is after or _alike(before, after):
             continue
         changes = _changes(before, after, wording.layouts(old[: i + 1]), wording.layouts(new[: i + 1]))
         if changes is not None and not changes:
-            continue  # the same but for what cannot be compared at once, such as a NaN
-        rest = same_after if same_after < count else count - i - 1
-        return Difference(i, min(rest, count - i), changes or ())
+            continue  # equal after all: the fast comparison fails for a NaN, for instance
+        common_after = same_after if same_after < count else count - i - 1
+        return Difference(i, min(common_after, count - i), changes or ())
     return None if len(old) == len(new) else Difference(count, 0, ())
 
 
 def _alike(old: Record, new: Record) -> bool:
+    """Return whether two records are equal by a fast comparison."""
     return (
         old.op is new.op
         and old.line == new.line
@@ -91,15 +97,18 @@ def _alike(old: Record, new: Record) -> bool:
 
 
 def _exactly(arguments: Mapping[str, Any]) -> list[Any]:
-    """Arguments to compare: of floats the text counts, since -0.0 == 0.0."""
+    """Return arguments for comparison. Floats are compared as text, since -0.0 == 0.0."""
     return [repr(v) if isinstance(v, float | complex | bool | int | tuple) else v for v in arguments.values()]
 
 
 def _changes(
     old: Record, new: Record, before: Mapping[int, Layout], after: Mapping[int, Layout]
 ) -> tuple[ArgumentChange, ...] | None:
-    """The arguments that differ; None when the records are not of the same op, or only their lines differ. A line alone
-    says little: traces that begin with the same records share them, with the lines that had them first."""
+    """Return the arguments that differ, or None if the ops differ, or only the lines.
+
+    A differing line alone means little: traces with the same first records share them, with the lines of the first
+    trace.
+    """
     if old.op is not new.op:
         return None
     changes: list[ArgumentChange] = []
@@ -113,6 +122,7 @@ def _changes(
         for element, a, b in pairs:
             if a != b:
                 changes.append(ArgumentChange(_code(a, b), i + 1, name, a, b, element))
+    # Compare global settings, and whether inputs are unwritten memory.
     was, now = dict(old.settings), dict(new.settings)
     changes.extend(
         ArgumentChange(code, 0, name, was[name], now[name])
@@ -130,7 +140,7 @@ def _changes(
     return tuple(sorted(changes, key=lambda change: _WEIGHT[change.code]))
 
 
-# Which change of a record is told first: what a shape or a dtype entails follows from it.
+# The change of a record to report first: other changes may follow from a change of shape or dtype.
 _ORDER = ("dtype", "shape", "static-scalar", *SWITCHES.values(), "layout", "new-trace-path")
 _WEIGHT = {code: i for i, code in enumerate(_ORDER)}
 
@@ -140,6 +150,7 @@ def _tensors(values: tuple[Any, ...]) -> bool:
 
 
 def _code(was: Any, now: Any) -> str:
+    """Return the reason code of a changed argument."""
     if isinstance(was, TensorArgument) and isinstance(now, TensorArgument):
         if was.dtype is not now.dtype:
             return "dtype"
@@ -147,13 +158,13 @@ def _code(was: Any, now: Any) -> str:
             return "shape"
         if (was.stride, was.offset, was.base) != (now.stride, now.offset, now.base):
             return "layout"
-        return "new-trace-path"  # the same kind of tensor, another one
+        return "new-trace-path"  # a different tensor of the same kind
     if isinstance(was, Number) and isinstance(now, Number):
         return "dtype"
     if isinstance(was, TensorArgument) or isinstance(now, TensorArgument):
         return "new-trace-path"
     if isinstance(was, Number) or isinstance(now, Number):
-        return "static-scalar"  # was part of the program, is one of its arguments
+        return "static-scalar"  # was compiled in, is an argument now
     if isinstance(was, Static) and isinstance(now, Static) and was.kind in (int, float, complex):
         return "static-scalar" if was.kind is now.kind else "dtype"
     if isinstance(was, tuple) and isinstance(now, tuple):
@@ -162,22 +173,22 @@ def _code(was: Any, now: Any) -> str:
 
 
 def diff(old: Sequence[Record], new: Sequence[Record], difference: Difference) -> tuple[str, ...]:
-    """The records around a difference, as lines: two spaces before those in common, "- " before the nearest program's,
-    "+ " before this one's."""
+    """Return the lines of a diff around a difference: two spaces precede common records, "- " the nearest program's,
+    and "+ " this one's."""
     i = difference.index
     before = wording.layouts(old[: i + SHOWN + 1])
     after = wording.layouts(new[: i + SHOWN + 1])
     lines = [f"  {wording.line_of(record, after)}" for record in new[max(i - COMMON, 0) : i]]
     if i > COMMON:
         lines.insert(0, f"  … {i - COMMON:,} more in common")
-    one = bool(difference.changes)
-    for sign, records, known in (("-", old, before), ("+", new, after)):
-        end = i + 1 if one else len(records) - difference.same_after
+    same_op = bool(difference.changes)
+    for sign, records, slot_layouts in (("-", old, before), ("+", new, after)):
+        end = i + 1 if same_op else len(records) - difference.same_after
         shown = records[i : min(end, i + SHOWN)]
-        lines.extend(f"{sign} {wording.line_of(record, known)}" for record in shown)
+        lines.extend(f"{sign} {wording.line_of(record, slot_layouts)}" for record in shown)
         if end - i > SHOWN:
             lines.append(f"{sign} … {end - i - SHOWN:,} more")
-    rest = min(len(new) - i - 1, difference.same_after) if one else difference.same_after
-    if rest > 0:
-        lines.append(f"  … {rest:,} more with the same ops and lines")
+    common_after = min(len(new) - i - 1, difference.same_after) if same_op else difference.same_after
+    if common_after > 0:
+        lines.append(f"  … {common_after:,} more with the same ops and lines")
     return tuple(lines)

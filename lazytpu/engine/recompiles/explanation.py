@@ -1,4 +1,4 @@
-"""What `lazytpu.explain()` returns: the programs that were made, and why."""
+"""The result of `lazytpu.explain()`: the compiled programs and the reasons for them."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from lazytpu.engine.recompiles.wording import place
 
 @dataclass(slots=True)
 class Made:
-    """One program that was made, and the reason.
+    """A program and the reason for it.
 
-    `source` says where its machine code came from: "compiled" by XLA now; "disk", the cache of executables; "index",
-    the cache without passes and lowering; "shared", an earlier program whose code is the same; "pending" while it is
-    being made; "failed". Only "compiled" cost a compilation.
+    `source` is the origin of its machine code: "compiled" by XLA in this process; "disk", the cache of executables;
+    "index", the cache without passes and lowering; "shared", an earlier program with the same code; "pending" while it
+    is compiled; "failed". Only "compiled" cost a compilation.
     """
 
     number: int
-    "Which program of the process, counted from 0: its place in `lazytpu.graphs()`."
+    """The number of the program in this process, from 0: its index in `lazytpu.graphs()`."""
     name: str
-    "The user's function that most of its ops come from."
+    """The user's function from which most of its ops come."""
     records: int
-    "Recorded ops."
+    """Number of recorded ops."""
     code: str = ""
-    "The reason: one of `lazytpu.engine.recompiles.reasons.CODES`."
+    """The reason code, one of `lazytpu.engine.recompiles.reasons.CODES`."""
     text: str = ""
-    "The reason in words: what differs, the nearest program, and the fix."
+    """The reason in words: the difference, the nearest program, and the fix."""
     hint: str = ""
-    "The cause that is recognised behind it, such as last-batch or growing; empty for none."
+    """The cause behind it, such as last-batch or growing; empty if none is recognised."""
     fix: str = ""
-    "What to do about it."
+    """The recommended fix."""
     line: str = ""
-    "The source line of the difference, such as model.py:41; empty when it is not known."
+    """The source line of the difference, such as model.py:41; empty if it is unknown."""
     diff: tuple[str, ...] = ()
-    'The records around the difference: "- " before those of the nearest program, "+ " before those of this one.'
+    """The records around the difference: "- " precedes the nearest program's, "+ " this one's."""
     nearest: int | None = None
-    "The number of the nearest earlier program; None for the first of its kind."
+    """The number of the nearest earlier program; None for the first of its kind."""
     recompile: int = 0
-    "How many times this step was compiled anew up to here, as counted for `options.recompile_budget`."
+    """The number of recompiles of this step so far, as counted for `options.recompile_budget`."""
     source: str = "pending"
     notes: tuple[str, ...] = ()
-    "What passes decided by estimates, such as loops that were rolled."
+    """Decisions of passes by estimates, such as loops that were rolled."""
     milliseconds: float = 0.0
-    "Wall time until it was there: import, passes, lowering and XLA."
+    """Wall time until it was ready: import, passes, lowering and XLA."""
     way: str = "whole"
-    """What the step went on with: the "whole" program, which it waited for; the same compiled with less optimisation,
-    "quick", or in "parts", until the whole is there; its ops, "op by op"."""
+    """The strategy of the step: wait for the "whole" program; until that is ready, run it compiled with less
+    optimisation ("quick"), or in "parts", or run "op by op"."""
     estimate: float = 0.0
-    "Milliseconds that XLA was expected to take until then; 0 where nothing was to be chosen."
+    """The milliseconds that XLA was expected to take for this strategy; 0 if there was no choice."""
 
     def explain(self, reason: Reason, recompile: int) -> None:
-        """Fill in the reason."""
+        """Set the reason."""
         self.code, self.hint, self.fix, self.diff = reason.code, reason.hint, reason.fix, reason.diff
         self.text = sentence(reason, self.nearest)
         self.line = place(reason.line)
@@ -77,7 +77,7 @@ class Made:
         return f"#{self.number} {self.name} ({self.records:,} ops{took}) {did} because: {self.reason()}"
 
     def reason(self) -> str:
-        """Why it was made, the diff, and what passes decided by estimates."""
+        """Return the reason, the diff, and decisions of passes by estimates."""
         return "\n".join([self.text, *(f"      {line}" for line in (*self.diff, *self.notes))])
 
 
@@ -90,7 +90,7 @@ _FROM = {
 
 
 class Explanation(Sequence[Made]):
-    """All programs that were made, oldest first; `print(lazytpu.explain())` shows them with their reasons."""
+    """All compiled programs, oldest first; `print(lazytpu.explain())` shows them with their reasons."""
 
     def __init__(
         self,
@@ -100,17 +100,17 @@ class Explanation(Sequence[Made]):
         on_host: Sequence[HostRuns] = (),
     ):
         self.programs = tuple(programs)
-        "What was made, oldest first."
+        "The programs, oldest first."
         self.counts = dict(Counter(made.code for made in self.programs))
-        "How many programs each reason code made."
+        "Number of programs by reason code."
         self.compiles = sum(made.source == "compiled" for made in self.programs)
-        "How many of them XLA compiled; the others came from a cache."
+        "Number of programs that XLA compiled; all others came from a cache."
         self.forgotten = forgotten
-        "Older programs that are no longer listed."
+        "Number of older programs that are no longer listed."
         self.graph_breaks = tuple(graph_breaks)
-        "Where code under torch.compile is not one record, or one program (`lazytpu.dynamo.breaks.GraphBreak`)."
+        "Places where code under torch.compile is split (`lazytpu.dynamo.breaks.GraphBreak`)."
         self.on_host = tuple(on_host)
-        "Small traces that ran on the host in place of a program (`options.on_host`)."
+        "Small traces that ran on the host rather than as programs (`options.on_host`)."
 
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
@@ -122,13 +122,13 @@ class Explanation(Sequence[Made]):
         return iter(self.programs)
 
     def __str__(self) -> str:
-        others = [*map(str, self.on_host), *map(str, self.graph_breaks)]
+        further = [*map(str, self.on_host), *map(str, self.graph_breaks)]
         if not self.programs:
-            return "\n".join(["no program was made yet", *others])
+            return "\n".join(["no program was made yet", *further])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))
         head = f"{len(self.programs):,} programs, {self.compiles:,} compiled by XLA: {counts}"
         if self.forgotten:
             head += f" ({self.forgotten:,} older ones are no longer listed)"
-        return "\n".join([head, *map(str, self.programs), *others])
+        return "\n".join([head, *map(str, self.programs), *further])
 
     __repr__ = __str__

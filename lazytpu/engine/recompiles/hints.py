@@ -1,4 +1,4 @@
-"""What usually lies behind a difference, and what to do: the last batch, a cache that grows, gradients kept alive."""
+"""Usual causes of a difference, and their fixes: the last batch, a growing cache, gradients kept alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lazytpu.trace.trie import Number, Record
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A guess at the cause: its name, a note in parentheses, and the fix. `expected`: happens once, needs no fix."""
+    """A probable cause: its name, a note in parentheses, and the fix. `expected` says that it happens once and needs no
+    fix."""
 
     name: str = ""
     note: str = ""
@@ -112,7 +113,8 @@ _TRAINING_FLAGS = ("train", "training")
 
 
 def of_change(change: ArgumentChange, record: Record, goes_on: bool) -> Hint:
-    """The hint for an argument that differs; `goes_on`: the same size grew by as much from program to program."""
+    """Return the hint for an argument that differs. `goes_on` says that the same size grew by the same
+    amount before."""
     if change.code == "shape":
         return _of_shape(change, goes_on)
     if change.code == "dtype":
@@ -152,13 +154,15 @@ def _of_static(change: ArgumentChange, record: Record) -> Hint:
 def of_path(
     gone: Sequence[Record], come: Sequence[Record], new: Sequence[Record], same_after: int, nearest_is_first: bool
 ) -> Hint:
-    """The hint for records that differ: `gone` those of the nearest program, `come` those of the trace `new`; the last
-    `same_after` records of both are alike."""
+    """Return the hint for records that differ: `gone` are the nearest program's, `come` those in the trace `new`.
+
+    The last `same_after` records of both are equal.
+    """
     if come and str(come[0].op) == "lazytpu.box.default":
         return GENERAL_INDEX
-    both = [*gone, *come]
-    if both and all(_in_optimizer(r) for r in both):
-        takes_state = any(r.admitted for r in come)  # that the first step made
+    differing = [*gone, *come]
+    if differing and all(_in_optimizer(r) for r in differing):
+        takes_state = any(r.admitted for r in come)  # states that the first step created
         return STATES if nearest_is_first and takes_state else OPTIMIZER_BRANCH
     if nearest_is_first and gone and _creates(gone[0]) and not (come and _creates(come[0])):
         return FIRST_TIME
@@ -172,7 +176,7 @@ def of_path(
 
 
 def of_kept(names: Sequence[str]) -> Hint:
-    """The hint for results that are still alive, by their names ("" for those without)."""
+    """Return the hint for results that are still alive, by their names ("" if unnamed)."""
     return GRADIENTS if any(name.endswith(".grad") for name in names) else KEPT
 
 
@@ -188,6 +192,6 @@ def _creates(record: Record) -> bool:
 
 
 def _in_optimizer(record: Record) -> bool:
-    """Whether the user's line calls an optimizer's step()."""
+    """Return whether the user's line calls an optimizer's step()."""
     line = record.line
     return line is not None and not line.backward and ".step(" in linecache.getline(line.file, line.line)

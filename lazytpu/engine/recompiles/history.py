@@ -1,4 +1,4 @@
-"""The programs made so far, as far as explaining the next one needs them. Keeps no tensors, and bounded memory."""
+"""The earlier programs of the process, to explain the next one. It holds no tensors, and its memory is bounded."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lazytpu.inspection import debug
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record, State
 
-COMPARED = 256  # programs that a new trace is compared with, the newest
-COMPARED_RECORDS = 500_000  # their records together: 16 bytes each
-LISTED = 2_000  # programs that explain() lists, some 2 kB each
-NEAR = 0.5  # share of a trace's ops and lines that a program begins and ends with, to be a version of the same step
-SITES = 100_000  # ops and lines that are remembered for each mode
+COMPARED = 256  # newest programs with which a new trace is compared
+COMPARED_RECORDS = 500_000  # total records of these: 16 bytes each
+LISTED = 2_000  # programs that explain() lists, about 2 kB each
+NEAR = 0.5  # minimal share of common leading and trailing ops and lines of two versions of a step
+SITES = 100_000  # ops and lines stored per mode
 
 
 @dataclass(slots=True)
 class Family:
-    """Programs near to one another: the versions of one step, and how often it was compiled anew."""
+    """Programs near to each other, which are versions of one step, and the number of recompiles."""
 
     recompiles: int = 0
 
 
 @dataclass(slots=True)
 class EarlierProgram:
-    """An earlier program: enough to find it, and its records as long as the trie has them."""
+    """An earlier program: data to find it, and its records while the trie has them."""
 
     made: Made
     sketch: TraceSketch
@@ -55,7 +55,7 @@ def _as_found(reason: Reason) -> Reason:
 
 
 class Recompiles:
-    """Explains each program that is made, and counts those of one step for the budget."""
+    """Explains each new program, and counts the recompiles of each step for the budget."""
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]]):
         self.slot_names = slot_names
@@ -68,7 +68,7 @@ class Recompiles:
         self._lock = threading.RLock()
 
     def explanation(self, graph_breaks: Sequence[Any] = (), on_host: Sequence[HostRuns] = ()) -> Explanation:
-        """The programs so far with their reasons, and the graph breaks and runs on the host given."""
+        """Return the programs so far with their reasons, and the given graph breaks and host runs."""
         with self._lock:
             return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks, on_host)
 
@@ -83,12 +83,14 @@ class Recompiles:
         dead: tuple[int, ...],
         told: Callable[[Reason], Reason] = _as_found,
     ) -> Iterator[Making]:
-        """Around making program `number` for a trace: finds the reason first, so that it is told while XLA is at work.
+        """A context for the compilation of program `number` for a trace. It determines and reports the reason first,
+        while XLA works.
 
-        `told` makes of the reason for an exact program that of what is made instead of it. The programs of single ops
-        that a trace is run by meanwhile have no reason of their own, and are not listed.
-        Raises RecompileError, or RecompileWarning where warnings are errors, when the budget is passed; nothing has
-        happened then.
+        `told` maps the reason for an exact program to the reason for the program compiled instead. Programs of single
+        ops, by which a trace runs meanwhile, have no reason and are not listed.
+
+        Raise RecompileError, or RecompileWarning where warnings are errors, if the budget is exceeded; there are no
+        effects then.
         """
         entry = Made(number, name, len(records))
         making = Making(entry)
@@ -108,37 +110,41 @@ class Recompiles:
         dead: tuple[int, ...],
         told: Callable[[Reason], Reason],
     ) -> None:
+        """Determine the reason for a program, and store the program."""
         entry, sketch = making.entry, TraceSketch.of(records)
         setting = ProgramSetting(trace.mode, tuple(settings()))
         new = New(records, live, dead, setting, lambda: self.slot_names(trace.epoch))
+        # Determine the reason from the nearest program, or from another mode.
         near = self._nearest(sketch, new, trace.state)
         other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
         if near is None or (other_mode is not None and near[1].share < 1):
             reason, family = reasons.first(new, other_mode), Family()
         else:
-            known, how, old_records = near
+            earlier, how, old_records = near
             old = Old(
-                known.made.number,
+                earlier.made.number,
                 old_records,
-                known.live,
-                known.donated,
-                known.setting,
-                known.growth,
+                earlier.live,
+                earlier.donated,
+                earlier.setting,
+                earlier.growth,
                 len(sketch) if how.share == 1.0 else how.after,
-                known.end() is trace.state,
-                known.is_first,
-                known.made.source in ("refused", "failed"),
+                earlier.end() is trace.state,
+                earlier.is_first,
+                earlier.made.source in ("refused", "failed"),
             )
-            reason, family = reasons.reason(old, new, self._ops), known.family
-            entry.nearest = known.made.number
+            reason, family = reasons.reason(old, new, self._ops), earlier.family
+            entry.nearest = earlier.made.number
         reason = told(reason)
         entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
+        # List the entry, and apply the budget. The recompile counts only if the policy does not raise.
         self._count += 1
         self._listed.append(entry)
         if entry.recompile > family.recompiles:
             with making:
                 policy.apply(entry.text, reason.line, entry.recompile)
         family.recompiles = entry.recompile
+        # Store the program for later comparisons.
         self._remember(records, sketch, setting.mode)
         end = weakref.ref(trace.state)
         is_first = entry.nearest is None
@@ -148,6 +154,7 @@ class Recompiles:
         self._keep(making.known)
 
     def _remember(self, records: Sequence[Record], sketch: TraceSketch, mode: str) -> None:
+        """Store the ops and lines of a trace."""
         self._ops.update([r.op for r in records])
         sites = self._sites.setdefault(mode, set())
         if len(sites) < SITES:
@@ -156,23 +163,24 @@ class Recompiles:
     def _nearest(
         self, sketch: TraceSketch, new: New, state: State
     ) -> tuple[EarlierProgram, Near, Sequence[Record]] | None:
-        """The program nearest to a trace, with its records; None when there is none near."""
-        same = [known for known in self._known if known.end() is state]
-        if same:  # the trace itself had a program, for other results
+        """Return the earlier program nearest to a trace, with its records; None if no program is near."""
+        same = [earlier for earlier in self._known if earlier.end() is state]
+        if same:  # a program of the same trace, for other results
             return min(same, key=lambda k: _distance(k, new)), Near(1.0, len(sketch), 0, len(sketch)), new.records
         best = nearest(sketch, ((k, k.sketch) for k in reversed(self._known) if k.end() is not None))
         if best is None or best[1].before + best[1].after < NEAR * len(sketch):
             return None
-        known, near = best
-        end = known.end()
-        return None if end is None else (known, near, end.records())
+        earlier, near = best
+        end = earlier.end()
+        return None if end is None else (earlier, near, end.records())
 
     def _other_mode(self, sketch: TraceSketch, new: New) -> str | None:
-        """Another mode in which every op of a trace ran, at its line."""
+        """Return another mode in which every op of a trace ran, at its line."""
         sites = sketch.sites.tolist()
         return next((m for m, seen in self._sites.items() if m != new.setting.mode and seen.issuperset(sites)), None)
 
     def _keep(self, known: EarlierProgram) -> None:
+        """Store a program for later comparisons, and drop the oldest ones beyond the limits."""
         self._known.append(known)
         self._records += len(known.sketch)
         while len(self._known) > COMPARED or (self._records > COMPARED_RECORDS and len(self._known) > 1):
@@ -180,7 +188,8 @@ class Recompiles:
 
 
 def _distance(known: EarlierProgram, new: New) -> tuple[int, ...]:
-    """How far a program of the same trace is from serving: results it lacks, memory it takes, settings, age."""
+    """Return a sort key for how far a program of the same trace is from compatible: missing results, donated inputs,
+    settings, age."""
     return (
         len(set(new.live) - set(known.live)),
         len(known.donated - set(new.dead)),
@@ -192,19 +201,19 @@ def _distance(known: EarlierProgram, new: New) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Making:
-    """A program while it is being made: a context in which an error means that it was not."""
+    """A program during its compilation: a context in which an error marks it as failed."""
 
     entry: Made
     known: EarlierProgram | None = None
     start: float = field(default_factory=time.perf_counter)
 
     def chose(self, way: str, seconds: float) -> None:
-        """The step goes on this way, and should be able to after so many seconds."""
+        """Record the strategy of the step, and the expected seconds until it is ready."""
         self.entry.way, self.entry.estimate = way, 1e3 * seconds
 
     def made(self, source: str, donated: frozenset[int]) -> None:
-        """It is there: from `source` ("compiled", "disk", "index", "shared"), and takes the memory of `donated`. The
-        first that says so knows."""
+        """Record that the program is ready, from `source` ("compiled", "disk", "index", "shared"), and donates
+        `donated`. The first call decides the source."""
         if self.entry.source == "pending":
             self.entry.source = source
             self.entry.milliseconds = 1e3 * (time.perf_counter() - self.start)

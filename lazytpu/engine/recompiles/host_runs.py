@@ -1,4 +1,4 @@
-"""What `lazytpu.explain()` says of traces that ran on the host, by torch's kernels for the CPU, and not as programs."""
+"""The entries of `lazytpu.explain()` for traces that ran on the host by torch's CPU kernels rather than as programs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from lazytpu.engine.recompiles.wording import at, program_name
 from lazytpu.trace.trie import Record
 
 LISTED = 256
-"Places that are remembered, those that ran last."
+"""Number of places that are remembered, most recently run."""
 EACH, BASE = 0.005, 0.03
-"CPU seconds that XLA needs for an op of a program, and for any program."
+"XLA's CPU seconds per op of a program, and per program."
 
 
 @dataclass(slots=True)
 class HostRuns:
-    """Traces that begin with the same op at the same line, and ran on the host."""
+    """Host runs of traces that begin with the same op at the same line."""
 
     name: str
-    "The user's function that most of the ops of the first one come from."
+    """The user's function from which most ops of the first trace come."""
     begins: str
-    "The op and the line of the script that they begin with, such as `mul` at train.py:41."
+    """The op and source line at which they begin, such as `mul` at train.py:41."""
     varies: bool
-    "They ran there because they vary, and not because they are short."
+    """Whether they ran there because they vary, rather than because they are short."""
     fewest: int
-    "Ops of the shortest trace."
+    """Number of ops of the shortest trace."""
     most: int
-    "Ops of the longest one."
+    """Number of ops of the longest trace."""
     traces: int = 0
-    "How many different ones there were."
+    """Number of different traces."""
     programs: int = 0
-    "How many of these got programs, as they came again and again."
+    """Number of these that got programs, since they recurred."""
     runs: int = 0
-    "How often one ran on the host."
+    """Number of host runs."""
     seconds: float = 0.0
-    "What these runs took of the host's time, waiting for their inputs included."
+    """Host time of these runs, including waits for inputs."""
     saved: float = 0.0
-    "What programs for the traces that have none would have taken to compile, in CPU seconds, by an estimate."
+    """Estimated CPU seconds to compile programs for the traces that have none."""
 
     def __str__(self) -> str:
         ops = f"{self.fewest:,}" if self.fewest == self.most else f"{self.fewest:,} to {self.most:,}"
@@ -54,22 +54,22 @@ class HostRuns:
 
 
 class HostLog(Sequence[HostRuns]):
-    """All that ran on the host, in bounded memory; the latest last."""
+    """All host runs, in bounded memory, most recent last."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[tuple[str, bool], HostRuns] = OrderedDict()
 
     def begins(self, records: Sequence[Record], *, varies: bool) -> HostRuns:
-        """A trace will run on the host for the first time: what its runs are counted in."""
+        """Return the entry that counts the runs of a trace, which runs on the host for the first time."""
         begins, ops = at(records[0]), len(records)
-        known = self._places.pop((begins, varies), None) or HostRuns(program_name(records), begins, varies, ops, ops)
-        known.fewest, known.most = min(known.fewest, ops), max(known.most, ops)
-        known.traces += 1
-        known.saved += BASE + EACH * ops
-        self._places[begins, varies] = known
+        entry = self._places.pop((begins, varies), None) or HostRuns(program_name(records), begins, varies, ops, ops)
+        entry.fewest, entry.most = min(entry.fewest, ops), max(entry.most, ops)
+        entry.traces += 1
+        entry.saved += BASE + EACH * ops
+        self._places[begins, varies] = entry
         if len(self._places) > LISTED:
             self._places.popitem(last=False)
-        return known
+        return entry
 
     def __getitem__(self, index: int) -> HostRuns:  # pyright: ignore[reportIncompatibleMethodOverride]
         return list(self._places.values())[index]
@@ -82,6 +82,6 @@ class HostLog(Sequence[HostRuns]):
 
 
 def program_made(counted: HostRuns, records: Sequence[Record]) -> None:
-    """A trace gets its program after all."""
+    """Note that a trace has got its program."""
     counted.programs += 1
     counted.saved = max(0.0, counted.saved - BASE - EACH * len(records))

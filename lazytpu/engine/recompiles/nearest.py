@@ -1,8 +1,8 @@
-"""Finding the earlier program that is nearest to a new trace, in a few milliseconds for hundreds of long programs.
+"""Search for the earlier program nearest to a new trace, in a few milliseconds for hundreds of long programs.
 
-A trace is kept as two arrays of hashes, one per record: of its op and source line, and of the layouts it makes. Nearest
-is the program with the longest common beginning and end of ops and lines; of equals, the one with the most layouts in
-common, and the newest of those.
+A trace is stored as two arrays of hashes, one hash per record: of its op and source line, and of its layouts. The
+nearest program has the longest common beginning and end of ops and lines. Among equals it has the most common layouts,
+and then is the newest.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 
 from lazytpu.trace.trie import Record
 
-ALIKE = 16  # programs of the same ops and lines that are compared by their layouts
+ALIKE = 16  # programs with the same ops and lines whose layouts are compared
 
 Hashes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSketch:
-    """What is compared of a trace: a hash for each record's op and line, and for its layouts; `path` is one of all ops
-    and lines, `first` and `last` are the ends."""
+    """The data of a trace for comparisons: hashes of each record's op and line (`sites`), and of its layouts (`kinds`).
+
+    `path` is the hash of all ops and lines; `first` and `last` are the hashes of the first and last record.
+    """
 
     sites: Hashes
     kinds: Hashes
@@ -34,7 +36,7 @@ class TraceSketch:
 
     @staticmethod
     def of(records: Sequence[Record]) -> TraceSketch:
-        """The sketch of a trace that is not empty; 1 µs a record."""
+        """Return the sketch of a nonempty trace, in 1 µs per record."""
         named = [(r.op, line.file, line.line) if (line := r.line) is not None else (r.op,) for r in records]
         sites = np.array([hash(site) for site in named], np.int64)
         kinds = np.array([hash((r.outs, r.admitted)) for r in records], np.int64)
@@ -45,25 +47,25 @@ class TraceSketch:
 
 
 def edges(one: TraceSketch, other: TraceSketch) -> tuple[int, int]:
-    """How many ops and lines two traces have in common at the beginning, and of the rest at the end."""
+    """Return the number of common leading ops and lines of two traces, and of common trailing ones among the others."""
     if one.path == other.path:
         return len(one), 0
     count = min(len(one), len(other))
     before = _equal(one.sites[:count], other.sites[:count])
-    rest = count - before
-    return before, _equal(one.sites[::-1][:rest], other.sites[::-1][:rest])
+    remaining = count - before
+    return before, _equal(one.sites[::-1][:remaining], other.sites[::-1][:remaining])
 
 
 def _equal(one: Hashes, other: Hashes) -> int:
-    """How many hashes are the same before the first that is not."""
+    """Return the number of equal leading hashes."""
     first = int((one != other).argmax()) if len(one) else 0
     return first if first or not len(one) or one[0] != other[0] else len(one)
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """How near a program is: the share of ops and lines in common, their number at the beginning and at the end, and
-    how many layouts agree there."""
+    """The similarity of a program: the share of common ops and lines, the numbers of leading and trailing ones, and the
+    number of equal layouts among them."""
 
     share: float
     before: int
@@ -72,7 +74,7 @@ class Near:
 
 
 def nearness(one: TraceSketch, other: TraceSketch) -> Near:
-    """How near `other` is to `one`."""
+    """Return the similarity of two traces."""
     before, after = edges(one, other)
     layouts = int(np.count_nonzero(one.kinds[:before] == other.kinds[:before]))
     if after:
@@ -81,21 +83,23 @@ def nearness(one: TraceSketch, other: TraceSketch) -> Near:
 
 
 def nearest(sketch: TraceSketch, candidates: Iterable[tuple[Any, TraceSketch]]) -> tuple[Any, Near] | None:
-    """The nearest of (anything, its sketch), given newest first, and how near it is; None when no program begins or
-    ends with the same op and line."""
+    """Return the nearest of the candidates, given newest first with their sketches, and its similarity.
+
+    Return None if no candidate begins or ends with the same op and line.
+    """
     best: tuple[Any, Near] | None = None
-    alike = 0
-    for candidate, other in candidates:
-        if sketch.first != other.first and sketch.last != other.last:
-            continue  # nothing in common at the ends
-        if sketch.path == other.path:
-            alike += 1
-            if alike > ALIKE:
-                break  # many versions that differ in their sizes alone: the newest are near enough
-        possible = min(len(sketch), len(other)) / max(len(sketch), len(other), 1)
+    same_path = 0
+    for candidate, candidate_sketch in candidates:
+        if sketch.first != candidate_sketch.first and sketch.last != candidate_sketch.last:
+            continue  # the ends differ
+        if sketch.path == candidate_sketch.path:
+            same_path += 1
+            if same_path > ALIKE:
+                break  # many versions that differ only in sizes: the newest suffice
+        possible = min(len(sketch), len(candidate_sketch)) / max(len(sketch), len(candidate_sketch), 1)
         if best is not None and possible < best[1].share:
             continue
-        near = nearness(sketch, other)
+        near = nearness(sketch, candidate_sketch)
         if best is None or (near.share, near.layouts) > (best[1].share, best[1].layouts):
             best = candidate, near
     return best

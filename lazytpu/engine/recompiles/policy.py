@@ -1,4 +1,4 @@
-"""What happens when a step is compiled anew too often: `options.on_recompile` and its budget."""
+"""The reaction to frequent recompiles of a step: `options.on_recompile` and its budget."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from lazytpu.options import options
 
 
 class RecompileWarning(UserWarning):
-    """A step was compiled anew more often than `options.recompile_budget` allows."""
+    """A step was recompiled more often than `options.recompile_budget` allows."""
 
 
 class RecompileError(RuntimeError):
-    """The same, as an error: raised instead of compiling. Tensors are what they were before the step, whose results
-    are lost; they are computed when it is run again with another setting."""
+    """Raised instead of a recompile beyond the budget. Tensors keep their values from before the step, whose results
+    are lost; running it again with another setting computes them."""
 
 
 def apply(text: str, line: Any, recompiles: int) -> None:
-    """A step is about to be compiled anew for the `recompiles`-th time, because of `text`.
-
-    Beyond the budget this warns, at the user's `line`, or raises RecompileError, as `options.on_recompile` says.
-    """
+    """Warn or raise RecompileError if `recompiles` exceeds the budget, as `options.on_recompile` says. `text` is the
+    reason, and `line` the user's line for the warning."""
     action = options.on_recompile
     if action == "ignore" or recompiles <= options.recompile_budget:
         return

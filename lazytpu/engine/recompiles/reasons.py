@@ -1,4 +1,4 @@
-"""From a new trace and the program nearest to it to the reason: a code, a sentence, and what to do about it."""
+"""The reason for a program, from a new trace and the nearest earlier program: a code, a sentence, and the fix."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _EACH_MODE = "none needed: each mode has programs of its own"
 
 @dataclass(frozen=True, slots=True)
 class ProgramSetting:
-    """What besides the records decides about a program."""
+    """The settings that determine a program in addition to its records."""
 
     mode: str
     options: tuple[str, ...]
-    'Each with its value, such as "bounds_check True".'
+    """Options with their values, such as "bounds_check True"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """The nearest earlier program: its records, and what was alive and free when it was made."""
+    """The nearest earlier program: its records, and its live slots and donated inputs."""
 
     number: int
     records: Sequence[Record]
@@ -55,18 +55,20 @@ class Old:
     setting: ProgramSetting
     growth: Growth | None
     same_after: int
-    "How many ops and lines both traces end with, beyond those they begin with; all when nothing else is there."
+    """The number of common trailing ops and lines, beyond the leading ones; all if the traces have the same ops and
+    lines."""
     same_state: bool
-    "Whether it ended at the same state of the trie."
+    """Whether it ended at the same state of the trie."""
     is_first: bool
-    "Whether nothing like it was there before it."
+    """Whether it was the first of its kind."""
     refused: bool
-    "Whether it was never made."
+    """Whether its compilation was refused or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """The trace that needs a program. `names` gives names of slots; it walks all modules, so it is called if needed."""
+    """The trace that needs a program. `names` returns the names of slots; it walks all modules, so it is only called if
+    needed."""
 
     records: Sequence[Record]
     live: tuple[int, ...]
@@ -77,7 +79,7 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A size that changed: of which argument of which op and line, in which dimension, and by how much."""
+    """A size that changed: the argument, op and line, the dimension, and the increment."""
 
     site: tuple[Any, ...]
     dim: int
@@ -86,7 +88,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a program is made. `expected`: part of warming up, or a change of the user's settings."""
+    """The reason for a program. `expected` says that it is part of warming up, or follows a change of the user's
+    settings."""
 
     code: str
     what: str
@@ -97,12 +100,12 @@ class Reason:
     diff: tuple[str, ...] = ()
     growth: Growth | None = None
     only: str = ""
-    "Where the nearest program differs, when it does in nothing else."
+    """The place of the difference, if the nearest program differs only there."""
     expected: bool = False
 
 
 def first(new: New, other_mode: str | None) -> Reason:
-    """The reason of a trace that no earlier program is near to; `other_mode` is one in which all of its ops ran."""
+    """Return the reason of a trace without a near program. `other_mode` is a mode in which all of its ops ran."""
     record = new.records[0]
     if other_mode is not None:
         what = f"its ops, from {wording.at(record)}, were parts of programs of mode {other_mode}; the mode is now "
@@ -112,20 +115,22 @@ def first(new: New, other_mode: str | None) -> Reason:
 
 
 def hot_size(what: str, line: Any) -> Reason:
-    """The reason of the exact program of sizes that came often; `what` says which, and how often."""
+    """Return the reason of an exact program for frequent sizes; `what` describes them."""
     fix = "none needed: it is compiled in the background, once padding has cost as much as that"
     return Reason("hot-size", what, fix, line=line, expected=True)
 
 
 def dropped(what: str, reason: Reason) -> Reason:
-    """The reason why a program for many sizes is dropped; an exact one has this `reason`."""
+    """Return the reason why a program for many sizes is dropped. `reason` is the reason for the exact program."""
     fix = "none needed: each size has a program of its own until one for many sizes is made again"
     return Reason("refused", what, fix, line=reason.line, expected=True)
 
 
 def for_many_sizes(reason: Reason, several: bool) -> Reason:
-    """The reason of a program that serves many sizes, where an exact one has this `reason`. Where `several` such
-    programs are wanted, a smaller size is no last batch."""
+    """Return the reason of a program for many sizes, where `reason` is the reason for an exact one.
+
+    If `several` such programs exist, a smaller size is not a last batch.
+    """
     if reason.code != "shape":
         return reason
     if several and reason.hint == hints.LAST_BATCH.name:
@@ -134,7 +139,7 @@ def for_many_sizes(reason: Reason, several: bool) -> Reason:
 
 
 def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:
-    """Why the program `old` does not serve the trace `new`."""
+    """Return why the program `old` is not compatible with the trace `new`."""
     difference = compare(old.records, new.records, old.same_after)
     if difference is None:
         return _same_records(old, new)
@@ -145,27 +150,29 @@ def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:
 
 
 def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...]) -> Reason:
+    """Return the reason if an argument of a record changed."""
     change, record = difference.changes[0], new.records[difference.index]
     growth = _growth(change, record)
     hint = hints.of_change(change, record, growth is not None and _goes_on(growth, old.growth))
     what = _sentence(change, record, new)
-    rest = {
+    further = {
         (c.position, c.element): c
         for c in difference.changes
         if c.position != change.position or c.element != change.element
     }
-    others = sum(not c.pairs() or not c.pairs() <= change.pairs() for c in rest.values())
-    if others:
-        what += f", and {others} more of its arguments differ"
+    unexplained = sum(not c.pairs() or not c.pairs() <= change.pairs() for c in further.values())
+    if unexplained:
+        what += f", and {unexplained} more of its arguments differ"
     only = ""
-    if not others and old.same_after == len(old.records) == len(new.records):
-        only = _only(old, new, difference.index, change.pairs(), "in that size" if rest else "there")
+    if not unexplained and old.same_after == len(old.records) == len(new.records):
+        only = _only(old, new, difference.index, change.pairs(), "in that size" if further else "there")
     return Reason(
         change.code, what, hint.fix, hint.note, hint.name, record.line, lines, growth, only, expected=hint.expected
     )
 
 
 def _sentence(change: ArgumentChange, record: Record, new: New) -> str:
+    """Return a sentence about a changed argument."""
     if change.code in SWITCHES.values():
         return f"torch's {change.name}, for {wording.at(record)}, was {change.was!r}, is {change.now!r}"
     if change.position == 0:
@@ -197,8 +204,8 @@ def _laid_out(tensor: wording.TensorArgument) -> str:
 
 
 def _only(old: Old, new: New, index: int, sizes: set[tuple[int, int]], only: str) -> str:
-    """Where traces of the same ops and lines differ, besides what follows from it: "there", or in all inputs that have
-    "that size"; "" when they also differ elsewhere."""
+    """Return where else traces of the same ops and lines differ: `only` if nowhere, "in that size" if only in inputs of
+    that size, else ""."""
     for before, after in zip(old.records[index + 1 :], new.records[index + 1 :], strict=True):
         if before is after or not (before.admitted or after.admitted):
             continue
@@ -210,7 +217,7 @@ def _only(old: Old, new: New, index: int, sizes: set[tuple[int, int]], only: str
 
 
 def _differ_in(sizes: set[tuple[int, int]], before: Record, after: Record) -> bool:
-    """Whether the inputs that two records are the first to read differ in these (old, new) sizes alone."""
+    """Return whether the inputs that two records are the first to read differ only in these (old, new) sizes."""
     pairs = list(zip(before.admitted, after.admitted, strict=False))
     return len(before.admitted) == len(after.admitted) and all(
         (a.dtype, len(a.shape), a_empty) == (b.dtype, len(b.shape), b_empty)
@@ -229,10 +236,12 @@ def _growth(change: ArgumentChange, record: Record) -> Growth | None:
 
 
 def _goes_on(growth: Growth, before: Growth | None) -> bool:
+    """Return whether a size grew by the same amount before."""
     return before is not None and growth.step > 0 and growth == before
 
 
 def _other_path(old: Old, new: New, difference: Difference, lines: tuple[str, ...], seen_ops: set[Any]) -> Reason:
+    """Return the reason if the ops differ."""
     i, after = difference.index, difference.same_after
     gone, come = old.records[i : len(old.records) - after], new.records[i : len(new.records) - after]
     hint = hints.of_path(gone, come, new.records, after, old.is_first)
@@ -254,7 +263,7 @@ def _other_path(old: Old, new: New, difference: Difference, lines: tuple[str, ..
 
 
 def _same_records(old: Old, new: New) -> Reason:
-    """The same trace: other results, other memory that may be taken, or other settings."""
+    """Return the reason if the traces are the same: other results, other donated inputs, or other settings."""
     extra = [slot for slot in new.live if slot not in old.live]
     if extra:
         return _kept_alive(old, new, extra)
@@ -280,31 +289,38 @@ def _same_records(old: Old, new: New) -> Reason:
 
 
 def _kept_alive(old: Old, new: New, extra: list[int]) -> Reason:
+    """Return the reason if more results are alive."""
     makers = _makers(new.records)
-    known = wording.layouts(new.records)
+    slot_layouts = wording.layouts(new.records)
     names = new.names()
     record = makers.get(extra[0])
-    what = _tensor_of(extra[0], known, names, record)
+    what = _tensor_of(extra[0], slot_layouts, names, record)
     if len(extra) > 1:
         what += f" and {len(extra) - 1:,} more are"
     else:
         what += " is"
     what += f" still alive where the trace ends, and no result of the nearest program #{old.number}"
     hint = hints.of_kept([names.get(slot, "") for slot in extra])
-    lines = tuple(f"+ result {_tensor_of(slot, known, names, makers.get(slot))}" for slot in extra[:8])
+    lines = tuple(f"+ result {_tensor_of(slot, slot_layouts, names, makers.get(slot))}" for slot in extra[:8])
     line = None if record is None else record.line
     return Reason("live-outputs", what, hint.fix, hint.note, hint.name, line, lines)
 
 
 def _still_needed(old: Old, new: New, taken: list[int]) -> Reason:
+    """Return the reason if donated inputs are still in use."""
     inputs = [(slot, record) for record in new.records for slot, _, empty in record.admitted if not empty]
-    known, names = wording.layouts(new.records), new.names()
+    slot_layouts, names = wording.layouts(new.records), new.names()
     slot, record = inputs[taken[0]]
     named = f" ({names[slot]})" if slot in names else ""
-    what = f"the input {wording.array(known[slot].dtype, known[slot].shape)}{named} of {wording.at(record)}"
+    what = (
+        f"the input {wording.array(slot_layouts[slot].dtype, slot_layouts[slot].shape)}{named} of {wording.at(record)}"
+    )
     what += f" is still needed after the trace, and the nearest program #{old.number} takes its memory"
     fix = "drop the other reference to the old value before the step ends, or keep a clone() on the CPU"
-    lines = tuple(f"- takes input {wording.array(known[inputs[i][0]].dtype, known[inputs[i][0]].shape)}" for i in taken)
+    lines = tuple(
+        f"- takes input {wording.array(slot_layouts[inputs[i][0]].dtype, slot_layouts[inputs[i][0]].shape)}"
+        for i in taken
+    )
     return Reason("donation", what, fix, "(a tensor that is overwritten is kept)", "", record.line, lines)
 
 
@@ -324,7 +340,7 @@ def _tensor_of(slot: int, known: Mapping[int, Any], names: Mapping[int, str], ma
 
 
 def sentence(reason: Reason, nearest: int | None) -> str:
-    """The whole message: what, the hint, the nearest program, and the fix."""
+    """Return the whole message: the difference, the hint, the nearest program, and the fix."""
     text = f"{reason.what} {reason.note}".rstrip()
     if nearest is not None and reason.only:
         text += f"; nearest program #{nearest} differs only {reason.only}"

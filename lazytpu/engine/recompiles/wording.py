@@ -1,4 +1,4 @@
-"""Records, arguments and tensors as the user knows them: `f32[32,784]`, "argument 1 (`input`) of `linear`"."""
+"""Text of records, arguments and tensors in the user's terms: `f32[32,784]`, "argument 1 (`input`) of `linear`"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.trace.value import Layout
 
 @dataclass(frozen=True, slots=True)
 class TensorArgument:
-    """A tensor argument: what it reads (a slot of its trace), and its dtype, size, stride and offset in elements."""
+    """A tensor argument: the slot that it reads, and its dtype, size, stride and offset in elements."""
 
     slot: int
     dtype: Any
@@ -23,7 +23,7 @@ class TensorArgument:
     stride: tuple[int, ...]
     offset: int
     base: tuple[int, ...]
-    "The size of the array in memory that it is a view of."
+    """The shape of the array in memory of which it is a view."""
 
     def __str__(self) -> str:
         return array(self.dtype, self.shape)
@@ -31,7 +31,7 @@ class TensorArgument:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """A Python value that is part of the program. NaN equals itself here, and -0.0 is not 0.0."""
+    """A Python value that is compiled in. NaN equals itself, and -0.0 differs from 0.0."""
 
     kind: type
     exact: Any
@@ -48,25 +48,27 @@ class Static:
 
 
 def array(dtype: Any, shape: Sequence[int]) -> str:
-    """`f32[32,784]`."""
+    """Return the text of an array type, such as `f32[32,784]`."""
     return f"{dtypes.name(dtype)}[{','.join(map(str, shape))}]"
 
 
 def program_name(records: Sequence[Record]) -> str:
-    """The user's function that most of the records come from."""
+    """Return the user's function from which most of the records come."""
     functions = Counter([r.line.function for r in records if r.line is not None and not r.line.backward])
     most = functions.most_common(1)[0][0] if functions else "program"
     return "main" if most == "<module>" else "".join(c if c.isalnum() or c == "_" else "_" for c in most)
 
 
 def op_name(record: Record) -> str:
-    """`linear` for aten.linear.default; ops of other libraries keep their namespace."""
+    """Return the name of an op, such as `linear` for aten.linear.default; ops of other libraries keep
+    their namespace."""
     namespace, name, *_ = str(record.op).split(".")
     return name if namespace == "aten" else f"{namespace}.{name}"
 
 
 def place(line: Any) -> str:
-    """`model.py:41`, from the current folder or with one folder before it; empty when the line is not known."""
+    """Return a source line such as `model.py:41`, relative to the current folder or with one folder before it; empty if
+    it is unknown."""
     if line is None:
         return ""
     path = os.path.relpath(line.file)
@@ -76,13 +78,13 @@ def place(line: Any) -> str:
 
 
 def at(record: Record) -> str:
-    """`linear` at model.py:41."""
+    """Return an op with its source line, such as `linear` at model.py:41."""
     where = place(record.line)
     return f"`{op_name(record)}`" + (f" at {where}" if where else "")
 
 
 def layouts(records: Sequence[Record]) -> dict[int, Layout]:
-    """The layout of every slot that these records, the first of a trace, know."""
+    """Return the layout of every slot in these records, which are the first of a trace."""
     by_slot: dict[int, Layout] = {}
     for record in records:
         for slot, layout, _ in record.admitted:
@@ -90,14 +92,15 @@ def layouts(records: Sequence[Record]) -> dict[int, Layout]:
         present = [o for o in record.outs if o is not None]
         by_slot.update(zip(record.out_slots, present, strict=False))
         for name, slots in record.written.items():
-            given = record.arguments[name]
-            for operand, slot in zip(given if isinstance(given, list) else [given], slots, strict=True):
+            argument = record.arguments[name]
+            for operand, slot in zip(argument if isinstance(argument, list) else [argument], slots, strict=True):
                 by_slot[slot] = by_slot[operand.slot]
     return by_slot
 
 
 def described(value: Any, known: Mapping[int, Layout]) -> Any:
-    """An argument of a record as something to compare and print: Tensors, Numbers, Statics, or tuples of them."""
+    """Return an argument of a record in a form to compare and print: TensorArgument, Number, Static, None, or tuples of
+    these."""
     if isinstance(value, Operand):
         layout = known[value.slot]
         base = tuple(layout.shape)
@@ -114,7 +117,7 @@ def described(value: Any, known: Mapping[int, Layout]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """An argument as it stands in a line of a diff."""
+    """Return the text of an argument in a line of a diff."""
     if isinstance(value, TensorArgument):
         view = "" if value.base == value.shape else " view" if not value.offset else f" view at {value.offset}"
         return f"%{value.slot}: {value}{view}"
@@ -130,7 +133,7 @@ _UNTOLD = ("layout", "device", "pin_memory", "memory_format")
 
 
 def line_of(record: Record, known: Mapping[int, Layout]) -> str:
-    """A record as a line of a diff: `linear(input=%1: f32[17,784], …) -> f32[17,10]  model.py:41`."""
+    """Return a record as a line of a diff: `linear(input=%1: f32[17,784], …) -> f32[17,10]  model.py:41`."""
     defaults = {a.name: a.default_value for a in record.op._schema.arguments if a.has_default_value()}
     shown = [
         f"{name}={text_of(described(value, known))}"

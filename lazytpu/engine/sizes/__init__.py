@@ -1,1 +1,2 @@
-"""Sizes that vary: the bounds that programs are made for, the traces that share one, and padding of the host's data."""
+"""Varying sizes: the buckets of sizes that share a program, the traces that belong to them, and padding of uploaded
+data."""

@@ -1,4 +1,4 @@
-"""The bounds that programs for many sizes are made for (`options.buckets`)."""
+"""The upper bounds of size buckets, each served by one program (`options.buckets`)."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
 SPREADS = (8, 2, 1)
-"""How far apart the bounds of "auto" are: powers of eight from 64 on; powers of two; those with quarters between
-them. All of one are among those of the next, so an array of one is an array of the next."""
+"""Spacings of the bounds of "auto": 8 stands for powers of eight from 64 on, 2 for powers of two, and 1 for powers of
+two and the quarters between them. The bounds of each spacing are also bounds of the next, so an array padded for one is
+valid for the next."""
 
 MANY = 3
-"Symbols of which no quarters are told apart, as in the steps of a server: four bounds of each would be 64 programs."
+"""The number of symbols from which quarters are no bounds, as in a server's steps: four bounds for each symbol would
+need 64 programs."""
 
 MOST = 4
-"Symbols of which one has other bounds than another: of more there would be too many."
+"""The greatest number of symbols that may have different spacings; more would have too many combinations."""
 
 
 def active() -> bool:
-    """Whether programs may be made for more than one size: not while the user wants the same bits in each run
-    (`torch.use_deterministic_algorithms`), since sums over padding are grouped in another way, and which sizes have
-    programs of their own depends on what came before."""
+    """Return whether a program may serve several sizes.
+
+    It may not under `torch.use_deterministic_algorithms`, which promises the same bits in each run. Sums over padding
+    are grouped differently, and earlier traces decide which sizes have programs of their own.
+    """
     return options.buckets != "off" and not torch.are_deterministic_algorithms_enabled()
 
 
 def spreads(symbols: int) -> tuple[int, ...]:
-    """How far apart bounds may be where so many symbols vary, the farthest first. Those of the user are as they are."""
+    """Return the spacings to try for this number of symbols, widest first. Bounds set by the user have a single
+    spacing."""
     if options.buckets != "auto":
         return SPREADS[-1:]
     return SPREADS if symbols < MANY else SPREADS[:-1]
 
 
 def bound(size: int, spread: int = 1) -> int:
-    """The bound of the bucket that a size is in, at least as large: `size` itself where there is none, as for all sizes
-    when buckets are off.
+    """Return the least bucket bound that is at least `size`, or `size` itself if there is no such bucket.
 
-    "auto" has four bounds to each power of two, which is at most a quarter of waste; on a TPU also the multiples of 128
-    where these are closer. With another of `SPREADS` it has fewer, for programs that these sizes cost little.
+    "auto" has four bounds between powers of two, so padding is at most a quarter. On a TPU, multiples of 128 are used
+    where they are closer. A `spread` above 1 gives fewer bounds, for programs whose padding costs little.
     """
     buckets = options.buckets
-    if buckets == "off" or size < 2:  # nothing, and what broadcasts, are kinds of their own
+    if buckets == "off" or size < 2:  # empty and broadcast dimensions are part of the structure
         return size
     if not isinstance(buckets, str):
         above = bisect_left(buckets, size)
@@ -57,10 +61,11 @@ def bound(size: int, spread: int = 1) -> int:
 
 
 def bound_within(size: int, low: int, high: int | None, spread: int = 1) -> int:
-    """The same for a dimension that has at least `low` and at most `high` elements."""
-    found = bound(max(size, low), spread) if size > 1 else size
-    return found if high is None else max(size, min(found, high))
+    """Return the bound of `size` for a dimension that has between `low` and `high` elements (None: no upper limit)."""
+    bucket = bound(max(size, low), spread) if size > 1 else size
+    return bucket if high is None else max(size, min(bucket, high))
 
 
 def _up(size: int, step: int) -> int:
+    """Round `size` up to a multiple of `step`."""
     return -(-size // step) * step

@@ -1,10 +1,12 @@
-"""States of the trie that are known but for their sizes, made by compiled expressions: 8 us each, where a record that
-is inferred takes 300, and asking torch for its results 200.
+"""Trie states derived for new sizes by compiled expressions. Deriving a state takes 8 us. Recording it takes 300 us if
+the record is inferred, and 200 us to infer its results with torch.
 
-A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
-by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
-layouts of results are what recording goes on with, and what Python sees: they are derived from those of the operands
-(`results`), or torch is asked for them at each new size before a state has them (`Inference.agrees`).
+A chain is built from a trace family with three observed sizes. Its states are added where a trace leaves the recorded
+paths with a key that the size expressions give. A wrong expression yields a key that no lookup has; that record is then
+inferred as usual.
+
+Recording continues with the layouts of results, and Python sees them, so they must be right. They are derived from the
+layouts of operands (`results`), or torch infers them at each new size before a state has them (`Inference.agrees`).
 """
 
 from __future__ import annotations
@@ -30,27 +32,32 @@ from lazytpu.ports import Inference
 from lazytpu.trace.trie import Marks, Operand, OtherSizes, Record, State
 
 AT_ONCE = 4
-"Chains that begin at one place, where traces of several kinds begin alike."
+"""The greatest number of chains that begin at one state, where traces of several families have the same beginning."""
 
 CHECKED = frozenset(
     """mm bmm addmm baddbmm sum mean cat stack copy_ _softmax _log_softmax _softmax_backward_data
     _log_softmax_backward_data gelu gelu_backward ones_like zeros_like native_layer_norm
     native_layer_norm_backward""".split()
 )
-"""Names of ops, beside pointwise ones, whose meta function in Python refuses all sizes that the one in C++ does. Of all
-others torch is asked at each size, as an error must come at its op."""
+"""Names of ops, in addition to pointwise ones, whose Python meta function rejects all sizes that the C++ one rejects.
+For any other op, torch infers the results at each new size, since an error must be raised at its op."""
 
 Sizes = tuple[int, ...]
 
 
 @dataclass(eq=False)
 class Segment:
-    """States in a row whose sizes are known when the first of them is recorded: `twins` are those of a sample.
+    """Consecutive states whose sizes are all known once the first of them is recorded.
 
-    `found` are the positions of new symbols among the integers of the first key. Of all symbols so far, `numbers` gives
-    the numbers of the forms; of these, `head` makes the first key, and `edges` all keys, results and records. `sizes`
-    are the positions of those that are sizes of tensors. `holds` says whether layouts of results are as derived; for
-    those of the states with the numbers `asked`, torch is asked."""
+    - `twins`: the corresponding states of an observed trace.
+    - `found`: the positions of new symbols among the integers of the first key.
+    - `numbers`: a function of all symbols so far that returns the values of the size expressions.
+    - `head`: a function of these values that returns the first key.
+    - `edges`: a function of these values that returns the keys, results and records of all states.
+    - `sizes`: the positions of the values that are tensor sizes.
+    - `holds`: whether result layouts are as derived at given symbols.
+    - `asked`: the numbers of the states whose results torch must infer.
+    """
 
     twins: Sequence[State]
     found: tuple[int, ...]
@@ -63,11 +70,13 @@ class Segment:
 
 
 class Chain:
-    """The states of a trace as functions of its sizes. `states` are those of one sample, whose integers are `reading`,
-    `varying` as in all samples. The first `left` are what an earlier read left of a trace, and have no keys.
+    """The states of a trace as functions of its sizes.
 
-    `segments` are empty where nothing can be made. The first is of children of the state `begins`, by number, -1 for
-    the root; or, if it is `of_left`, of any state that has the sizes of what was left.
+    `states` are the states of one observed trace and `reading` their integers; `varying` has the size expressions. The
+    first `left` states are those that an earlier read left behind, and have no keys.
+
+    `segments` is empty if no state can be derived. `begins` is the number of the state whose children the first segment
+    gives, -1 for the root. With `of_left` that parent is any state that has the sizes left behind by the read.
     """
 
     def __init__(
@@ -98,7 +107,8 @@ class Chain:
                 self.segments.append(segment)
 
     def _shown(self, varying: Varying, left: int) -> Iterator[tuple[str, int]]:
-        """The symbols, each with the first integer of a key, or of what was left, that is its size."""
+        """Yield the symbols, each with the position of the first key integer, or integer left by a read, that equals
+        it."""
         for name in varying.symbols:
             for at in sorted(varying.varying[symbol(name)].tolist()):
                 number = self._state_of(at)
@@ -107,14 +117,17 @@ class Chain:
                     break
 
     def _state_of(self, position: int) -> int:
-        """The number of the state that an integer is of."""
+        """Return the number of the state to which the integer at a position belongs."""
         return int(np.searchsorted(self._reading.starts, position, side="right")) - 1
 
     def _segment(self, start: int, end: int) -> Segment | None:
-        """The states of these numbers; None where there are none, or they have sizes that later ones show."""
+        """Return the segment of states `start` to `end`.
+
+        Return None if there are none, or if a size of one depends on a symbol that only a later state shows.
+        """
         names = [name for name, number in self._shown_at.items() if number <= start]
         starts = self._reading.starts
-        found = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
+        new_symbols = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
         twins, writer = self._states[start:end], Writer()
         if not twins:
             return None
@@ -134,40 +147,45 @@ class Chain:
         scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
         exec(compile(source, "<states known but for their sizes>", "exec"), scope)
         sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
-        known = () if options.verify_sizes else self._guards
-        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in known])
+        derived = () if options.verify_sizes else self._guards
+        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in derived])
         return Segment(
-            twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, scope["holds"], asked
+            twins, tuple(new_symbols), scope["numbers"], scope["head"], scope["edges"], sizes, scope["holds"], asked
         )
 
     def _derived(self, inference: Inference) -> dict[int, tuple[Guard, ...]]:
-        """The numbers of the states whose results have the layouts that their forms say, with the guards of that."""
-        results, old, new, found = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
+        """Return the states whose result layouts follow from their size expressions, each with the guards under which
+        they do."""
+        results, old, new, derived = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
         for name, at in self._places.items():
             results.begin(name, LEAST, self._reading.integers.values[at])
         for number, (state, at) in enumerate(zip(self._states, self._reading.records, strict=True)):
-            (own,) = state.recorded
-            record = put_together(own, map(results.size, self._forms_from(at)))
-            note_given(own, old)
+            (original,) = state.recorded
+            record = put_together(original, map(results.size, self._forms_from(at)))
+            note_given(original, old)
             note_given(record, new)
-            if all(each.number is not None for each in self._forms[at : self._ends[number]]):
-                found[number] = ()
-            elif _is_checked(own):
+            if all(size.number is not None for size in self._forms[at : self._ends[number]]):
+                derived[number] = ()
+            elif _is_checked(original):
                 outs, guards = results.of(record, new)
-                made = None if outs is None else [*map(results.derivation.form_of, integers_of(own, outs))]
+                expressions = None if outs is None else [*map(results.derivation.form_of, integers_of(original, outs))]
                 end = self._ends[number]
-                if made is not None and self._forms[end - len(made) : end] == made:
-                    found[number] = guards
-            note_made(own, old)
+                if expressions is not None and self._forms[end - len(expressions) : end] == expressions:
+                    derived[number] = guards
+            note_made(original, old)
             note_made(record, new)
-        return found
+        return derived
 
     def _forms_from(self, position: int) -> Iterator[Form]:
+        """Iterate over the size expressions from a position on."""
         return iter(self._forms[position:])
 
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
-        """As `grow`, behind what was left of a trace, whose integers are these. Nothing is made where one of them is a
-        form of a size that shows later."""
+        """Add the states of the first segment after the states that a read left behind; `integers` are the integers of
+        these.
+
+        Add nothing if one of the integers is an expression of a symbol that only a later state shows.
+        """
         with LookingFor("states of other sizes behind a read"):
             self._grow_on_left(integers, parent, key, inference)
 
@@ -178,7 +196,8 @@ class Chain:
             self.grow(0, tuple(sizes.values()), parent, key, inference)
 
     def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
-        """Give `parent` the states of a segment, if its first key is this one. `known` are the symbols before it."""
+        """Add the states of a segment as children of `parent`, if the segment's first key is `key`. `known` are the
+        values of the symbols of earlier segments."""
         with LookingFor("states of other sizes"):
             self._grow(number, known, parent, key, inference)
 
@@ -190,30 +209,33 @@ class Chain:
             if max(segment.found) >= len(into.values):
                 return
             known = *known, *[into.values[at] for at in segment.found]
+        # Evaluate the size expressions, and check that they give this key.
         numbers = self._numbers(segment, known)
         if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
-            return  # lines are those of the user's that errors name
+            return  # another source line: errors would name the wrong one
         if not segment.holds(*known):
             return
         try:
             edges = segment.edges(numbers, inference)
-        except (RuntimeError, NotImplementedError):  # too large for the device: recording says so
+        except (RuntimeError, NotImplementedError):  # too large for the device: recording raises the error
             return
+        # Ask torch for result layouts that are not derived.
         if segment.asked:
-            before = parent.records()
-            records = [*before, *[record for _, _, record in edges]]
-            if not inference.agrees(records, [len(before) + i for i in segment.asked]):
+            previous = parent.records()
+            records = [*previous, *[record for _, _, record in edges]]
+            if not inference.agrees(records, [len(previous) + i for i in segment.asked]):
                 return
         state = parent
-        for (own, outs, record), twin in zip(edges, segment.twins, strict=True):
-            child = state.next.get(own)
+        # Add the states that the trie does not have yet, and let the next segment begin after them.
+        for (edge_key, outs, record), twin in zip(edges, segment.twins, strict=True):
+            child = state.next.get(edge_key)
             if child is None:
                 child = State(state, record, outs, twin.slots, twin.inputs, twin.numbers)
                 child.inherit(twin)
                 child.sizes = OtherSizes(grown=True)
                 if twin.marks.starts and not twin.next:  # another step begins there, whatever its first record
                     child.marks = Marks(twin.marks.loop, next(iter(twin.marks.starts.values())))
-                state.add(own, child)
+                state.add(edge_key, child)
             state = child
         if number + 1 < len(self.segments):
             grows = (partial(self.grow, number + 1, known), *state.sizes.grows)[:AT_ONCE]
@@ -221,14 +243,17 @@ class Chain:
 
     @staticmethod
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
-        """The numbers of the forms at these sizes; None where one is a size that may be another kind."""
+        """Return the values of the size expressions at these symbols.
+
+        Return None if a tensor size is below `LEAST` (0 and 1 belong to another structure), or a value is too large.
+        """
         numbers = segment.numbers(*known)
         large = max(numbers, default=0) >= LARGEST
         return None if large or min(known) < LEAST or any(numbers[i] < LEAST for i in segment.sizes) else numbers
 
 
 def _forms(varying: Varying) -> list[Form]:
-    """The form of each integer."""
+    """Return the size expression of each integer, by position."""
     forms = [form(n) for n in varying.fixed.tolist()]
     for size, positions in varying.varying.items():
         for position in positions.tolist():
@@ -237,7 +262,7 @@ def _forms(varying: Varying) -> list[Form]:
 
 
 def _record(of: Record, arguments: dict[str, Any], outs: Any, admitted: Any) -> Record:
-    """A record like another one, at other sizes."""
+    """Return a copy of a record with the arguments and layouts of other sizes."""
     return Record(
         of.op, arguments, outs, of.out_slots, of.written, admitted, of.line, of.rng, of.settings, of.in_backward,
         of.in_step, of.in_graph, of.call, of.tuned,
@@ -245,6 +270,7 @@ def _record(of: Record, arguments: dict[str, Any], outs: Any, admitted: Any) -> 
 
 
 def _is_checked(record: Record) -> bool:
+    """Return whether the Python meta function of a record's op rejects all sizes that the op rejects."""
     op = functional(record.op) if record.written else record.op
     pointwise = op is not None and torch.Tag.pointwise in op.tags
     return pointwise or record.op._schema.name.removeprefix("aten::") in CHECKED

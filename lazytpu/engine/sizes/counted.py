@@ -36,12 +36,12 @@ class _Counts:
 
     def symbolic(self, derivation: Derivation) -> list[Record]:
         records = [with_sizes(record, lambda size: derivation.size(size.form)) for record in self.records]
-        derivation.guards.clear()  # from layouts that compare their strides: no path of the import depends on these
+        derivation.guards.clear()  # from comparisons of strides in layouts: no branch of the import depends on them
         return records
 
 
 def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | None = None) -> str:
-    """Implement `EnginePort.counted`, with some counts `fixed`. Raises OneSize."""
+    """Implement `EnginePort.counted`, with some counts `fixed`: return the digest of the function. Raise OneSize."""
     fixed = fixed or {}
     try:
         function, symbolic = at(fixed)
@@ -51,18 +51,18 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     if len(fixed) == len(names):
         return _known(function, repr(sorted(fixed.items())))
 
-    # Few elements have a function of their own, or torch refuses them.
-    few, refused = dict[tuple[int, int], str](), dict[tuple[int, int], tuple[str, str]]()
+    # Counts below FEW have functions of their own, or torch refuses them.
+    small, refused = dict[tuple[int, int], str](), dict[tuple[int, int], tuple[str, str]]()
     first = max([names.index(name) + 1 for name in fixed], default=0)
     for number, name in list(enumerate(names))[first:]:
         for size in range(FEW):
             try:
-                few[number, size] = counted(bounds, at, {**fixed, name: size})
+                small[number, size] = counted(bounds, at, {**fixed, name: size})
             except (RuntimeError, IndexError) as error:
                 kind = "IndexError" if isinstance(error, IndexError) else "RuntimeError"
                 refused[number, size] = str(error), kind
 
-    # The program of the greatest counts, with symbolic counts.
+    # Import the program at the greatest counts, with symbolic counts.
     symbols = {name: (FEW, top) for name, top in bounds.items() if name not in fixed}
     live = [result.slot for result in function.results if isinstance(result, Operand)]
 
@@ -76,16 +76,16 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     if any(dim.padded for dims in padded.sized.results for dim in dims):
         raise OneSize("a result has a size that is counted")
 
-    # The digest covers the records, the forms of their numbers, and the functions of few elements.
+    # The digest covers the records, the expressions of their integers, and the functions of counts below FEW.
     trace_apart(symbolic, integers := Integers([], []))
     forms = [str(size.form) if type(size) is Size else size for size in integers.values]
-    name = _known(function, repr((symbols, sorted(fixed.items()), forms, few, refused)))
+    name = _known(function, repr((symbols, sorted(fixed.items()), forms, small, refused)))
     block = next(op for op in imported.module.ops if isinstance(op, FuncOp)).body.block
     inputs = [function.inputs[slot] for slot in Slots(function.records).inputs]
     packs = imported.packer(list(function.numbers))
-    checks = [(each.message, each.error) for each in imported.checks]
-    varying = [names.index(each) for each in symbols]
-    COUNTED[name] = Counted(block, packs, inputs, len(bounds), varying, checks, few, refused)
+    checks = [(check.message, check.error) for check in imported.checks]
+    varying = [names.index(check) for check in symbols]
+    COUNTED[name] = Counted(block, packs, inputs, len(bounds), varying, checks, small, refused)
     return name
 
 

@@ -1,7 +1,7 @@
-"""Forms of the integers of a trace: those of what ops are given are fitted or guessed, those of results derived.
+"""Size expressions for the integers of a trace: fitted or guessed for op arguments, derived for results.
 
-A form of what an op is given may be wrong, and then another trace shows that; it is never a wrong result, since a
-program serves a trace only if all forms give exactly its integers.
+An expression of an argument may be wrong until another trace refutes it. It never makes a result wrong: a program
+serves a trace only if all expressions give exactly its integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
 MANY = tuple([f"s{number}" for number in range(12)])
-"Symbols of a trace of which some may be forms of others."
+"""Names for the symbols of a first pass, in which some symbols may turn out to be expressions of others."""
 
 
 def fit_derived(
@@ -30,8 +30,11 @@ def fit_derived(
     inference: Inference,
     apart: bool = False,
 ) -> Varying | None:
-    """What varies between samples of the integers of these records. None if these are no forms of `NAMES`. With
-    `apart` no size that ops are given is another but for a number, or a product."""
+    """Return the size expressions that agree with all samples of the integers of these records.
+
+    Return None if more symbols than `NAMES` would be needed. With `apart`, an argument's size is never another size
+    plus a constant; it is a product, or a symbol of its own.
+    """
     table = np.stack(samples)
     trace_apart(records, into := Integers([], []))
     follows = {tuple(column) for column in table.T[into.made].tolist()} if apart else None
@@ -39,34 +42,34 @@ def fit_derived(
     def fitting(symbols: Mapping[str, int] = MappingProxyType({}), names: Sequence[str] = NAMES) -> Fitting:
         return Fitting(table, kinds, True, follows, symbols, names)
 
-    # What ops are given, in the order of the trace, shows the sizes that are no forms of others in front of them. Where
-    # a number is none of what came so far, such as the length of zeros, all sizes are looked at first.
+    # Arguments, in the order of the trace, show the sizes that are no expressions of earlier ones. If a number is no
+    # expression of earlier sizes, such as the length of zeros, consider the sizes of the whole trace.
     try:
         forms = _walk(first := fitting(names=MANY), records, inference)
         places = [*first.symbols.values()]
     except NoForm:
-        forms, given = None, kinds != OTHER
-        given[into.made] = False
-        places = np.flatnonzero(given).tolist()
+        forms, is_argument = None, kinds != OTHER
+        is_argument[into.made] = False
+        places = np.flatnonzero(is_argument).tolist()
     symbols = fewest(fitting, places)
-    if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # no form of others
+    if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
         names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
-        return varying_of([each.where(names) for each in forms], table[-1], dict(zip(NAMES, places, strict=False)))
+        return varying_of([size.where(names) for size in forms], table[-1], dict(zip(NAMES, places, strict=False)))
     while symbols is not None:
-        known = fitting(symbols)
+        attempt = fitting(symbols)
         try:
-            forms = _walk(known, records, inference)
+            forms = _walk(attempt, records, inference)
         except NoForm:
             return None
-        follow = [name for name, at in known.symbols.items() if forms[at] != symbol(name)]
+        follow = [name for name, at in attempt.symbols.items() if forms[at] != symbol(name)]
         if not follow:
-            return varying_of(forms, table[-1], known.symbols)
+            return varying_of(forms, table[-1], attempt.symbols)
         symbols = {name: at for name, at in symbols.items() if name not in follow}
     return None
 
 
 def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> list[Form]:
-    """The form of each integer. Raises NoForm."""
+    """Return the size expression of each integer of these records. Raise NoForm if an integer has none."""
     results, samples, begun = Results(inference), range(len(known.table)), set[str]()
 
     def begin() -> None:
@@ -76,18 +79,18 @@ def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> li
             results.begin(name, LOWEST[kind], known.sizes(-1)[name])
 
     def given(position: int) -> Form:
-        found = known.choose(position)
+        size = known.choose(position)
         begin()
-        return found
+        return size
 
     def learn(start: int, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
         for row in samples:
             sizes, integers = known.sizes(row), known.table[row, start : start + len(forms)].tolist()
-            if [each.at(sizes) for each in forms] != integers or not all(guard.at(sizes) for guard in guards):
+            if [form.at(sizes) for form in forms] != integers or not all(guard.at(sizes) for guard in guards):
                 return False
-        for position, each in enumerate(forms, start):
-            if each.number is None:
-                known.learn(position, each)
+        for position, form in enumerate(forms, start):
+            if form.number is None:
+                known.learn(position, form)
         return True
 
     begin()
@@ -102,8 +105,11 @@ def spread(
     given: Callable[[int], Form],
     learn: Callable[[int, Form], None],
 ) -> Varying | None:
-    """The forms of one trace of these records, of which `given` has those of what ops are given. It is told of the
-    others by `learn`. None where a symbol follows from others."""
+    """Return the size expressions of one trace of these records, or None if a symbol is an expression of others.
+
+    `given` returns the expression of an op argument's integer. `learn` receives the derived expressions of results, by
+    position.
+    """
     results, sizes = Results(inference), {name: int(integers[at]) for name, at in symbols.items()}
     for name, size in sizes.items():
         results.begin(name, min(LEAST, size), size)
@@ -116,5 +122,5 @@ def spread(
         return True
 
     forms = Walk(records, results, given, learn_all).forms
-    own = all(forms[at] == symbol(name) for name, at in symbols.items())
-    return varying_of(forms, integers, symbols) if own else None
+    independent = all(forms[at] == symbol(name) for name, at in symbols.items())
+    return varying_of(forms, integers, symbols) if independent else None

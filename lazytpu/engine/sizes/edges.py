@@ -1,7 +1,7 @@
-"""Edges of the trie as Python expressions over sizes: the key, the layouts of the results, and the record.
+"""Trie edges as Python expressions over sizes: the key, the layouts of the results, and the record.
 
-`read` takes edges apart into skeletons and integers, as `skeletons` does records. `Writer` writes the expression of an
-edge of the same skeleton whose integers are forms of sizes.
+`read` splits edges into structure and integers, as `skeletons` does with records. `Writer` writes the Python expression
+of an edge of the same structure whose integers are size expressions.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The edges that lead to states in a row: their `skeletons`, hashable, and their integers. Where those of each edge
-    begin say `starts`; the ones of its key end at `keys`, and those of its record begin at `records`."""
+    """Consecutive trie edges split into their hashable `skeletons` and their integers.
+
+    For each edge, its integers begin at the position in `starts`, its key's integers end at `keys`, and its record's
+    integers begin at `records`.
+    """
 
     skeletons: tuple[Skeleton, ...]
     integers: Integers
@@ -39,7 +42,7 @@ class Reading:
 
 
 def read(states: Sequence[State]) -> Reading:
-    """Take the edges to these states apart, each of one record."""
+    """Split the edges into these states, each of one record, into structures and integers."""
     skeletons, into = list[Skeleton](), Integers([], [])
     starts, keys, records = list[int](), list[int](), list[int]()
     for state in states:
@@ -54,30 +57,34 @@ def read(states: Sequence[State]) -> Reading:
 
 
 def read_key(key: Key, into: Integers) -> Skeleton:
-    """The same of a key alone."""
+    """Return the structure of a key and append its integers to `into`."""
     return tuple([_read_token(token, into) for token in key])
 
 
 def _read_token(token: Any, into: Integers) -> Any:
+    """Return the structure of one element of a key and append its integers to `into`."""
     if type(token) is int:
         into.add((token,))
         return int
     if not isinstance(token, tuple):
         return type(token), token
-    parts = cast("tuple[Any, ...]", token)
-    at = _strided_at(parts)
+    items = cast("tuple[Any, ...]", token)
+    at = _strided_at(items)
     if at is None:
-        return tuple([_read_token(part, into) for part in parts])
-    before, after = parts[:at], parts[at + 2 :]
+        return tuple([_read_token(item, into) for item in items])
+    before, after = items[:at], items[at + 2 :]
     return (
-        tuple([_read_token(part, into) for part in before]),
-        strided(tuple(parts[at]), tuple(parts[at + 1]), into),
-        tuple([_read_token(part, into) for part in after]),
+        tuple([_read_token(item, into) for item in before]),
+        strided(tuple(items[at]), tuple(items[at + 1]), into),
+        tuple([_read_token(item, into) for item in after]),
     )
 
 
 def _strided_at(token: tuple[Any, ...]) -> int | None:
-    """Where in a token a size and its strides are: in the key of a layout, that of empty memory, or a view's."""
+    """Return the index in a token at which a size and its strides stand, or None.
+
+    Three tokens have them: the key of a layout, of empty memory, and of a view.
+    """
     for at, length in ((1, 3), (2, 4), (1, 5)):
         if len(token) == length:
             size, stride = token[at], token[at + 1]
@@ -87,6 +94,7 @@ def _strided_at(token: tuple[Any, ...]) -> int | None:
 
 
 def _read_outs(outs: Any, into: Integers) -> Any:
+    """Return the structure of the results of an edge and append their integers to `into`."""
     if isinstance(outs, Layout):
         return layout_apart(outs, into)
     if isinstance(outs, tuple):
@@ -95,8 +103,11 @@ def _read_outs(outs: Any, into: Integers) -> Any:
 
 
 class Writer:
-    """Writes expressions. In these, `f` are the numbers of the `forms` at some sizes, `c` the `constants`, and `layout`
-    makes a Layout. `sizes` are the forms of what are sizes of tensors."""
+    """Write edges as Python source.
+
+    In the source, `f` is the tuple of values of `forms`, `c` the tuple of `constants`, and `layout` constructs a
+    Layout. `sizes` are the expressions that are tensor sizes.
+    """
 
     def __init__(self) -> None:
         self.constants: list[Any] = []
@@ -104,26 +115,29 @@ class Writer:
         self.sizes: set[Form] = set()
 
     def edge(self, state: State, forms: Iterator[Form]) -> str:
-        """The expression of (key, outs, record) of the edge to a state of the same skeleton, whose integers are
-        `forms` in the order of `read`."""
+        """Return the source of the tuple (key, outs, record) of the edge to a state of the same structure. `forms` are
+        its integers as size expressions, in the order of `read`."""
         (record,) = state.recorded
         assert state.key is not None
         key = _tuple([self._token(token, forms) for token in state.key])
         return _tuple([key, self._outs(state.outs, forms), self._record(record, forms)])
 
     def key(self, key: Key, forms: Iterator[Form]) -> str:
-        """That of a key alone."""
+        """Return the source of a key."""
         return _tuple([self._token(token, forms) for token in key])
 
     def _constant(self, value: Any) -> str:
+        """Return source that refers to a constant."""
         self.constants.append(value)
         return f"c[{len(self.constants) - 1}]"
 
     def _integer(self, size: Form) -> str:
+        """Return source for the value of a size expression."""
         number = size.number
         return str(number) if number is not None else f"f[{self.forms.setdefault(size, len(self.forms))}]"
 
     def _strided(self, size: Sequence[int], stride: Sequence[int], forms: Iterator[Form]) -> tuple[str, str]:
+        """Return the sources of a size and of its strides. Dense strides are computed from the size."""
         order, sizes = dense_order(size, stride), [next(forms) for _ in size]
         self.sizes.update(s for s in sizes if s.number is None)
         if order is None:
@@ -140,13 +154,13 @@ class Writer:
             return self._integer(next(forms))
         if not isinstance(token, tuple):
             return self._constant(token)
-        parts = cast("tuple[Any, ...]", token)
-        at = _strided_at(parts)
+        items = cast("tuple[Any, ...]", token)
+        at = _strided_at(items)
         if at is None:
-            return _tuple([self._token(part, forms) for part in parts])
-        before = [self._token(part, forms) for part in parts[:at]]
-        both = self._strided(parts[at], parts[at + 1], forms)
-        return _tuple([*before, *both, *[self._token(part, forms) for part in parts[at + 2 :]]])
+            return _tuple([self._token(item, forms) for item in items])
+        before = [self._token(item, forms) for item in items[:at]]
+        size_stride = self._strided(items[at], items[at + 1], forms)
+        return _tuple([*before, *size_stride, *[self._token(item, forms) for item in items[at + 2 :]]])
 
     def _outs(self, outs: Any, forms: Iterator[Form]) -> str:
         if isinstance(outs, Layout):
@@ -180,24 +194,25 @@ class Writer:
             return self._integer(next(forms))
         if isinstance(value, Operand) and value.view is not None:
             size, stride, _, dtype = value.view
-            both = self._strided(size, stride, forms)
-            view = _tuple([*both, self._integer(next(forms)), self._constant(dtype)])
+            size_stride = self._strided(size, stride, forms)
+            view = _tuple([*size_stride, self._integer(next(forms)), self._constant(dtype)])
             return f"operand({value.slot}, {view})" if "f[" in view else self._constant(value)
         if isinstance(value, list | tuple):
-            parts = [self._argument(v, forms) for v in cast("Sequence[Any]", value)]
-            return f"[{', '.join(parts)}]" if isinstance(value, list) else _tuple(parts)
+            items = [self._argument(v, forms) for v in cast("Sequence[Any]", value)]
+            return f"[{', '.join(items)}]" if isinstance(value, list) else _tuple(items)
         return self._constant(value)
 
 
 def expression(size: Form) -> str:
-    """A form in Python, whose names are its symbols."""
+    """Return a size expression as Python source over the names of its symbols."""
     terms: list[str] = []
     for atoms, factor in size.terms:
-        parts = [str(a) if isinstance(a, str) else f"(({expression(a.form)}) // {a.by})" for a in atoms]
-        terms.append(" * ".join([f"({factor})", *parts]))
+        factors = [str(a) if isinstance(a, str) else f"(({expression(a.form)}) // {a.by})" for a in atoms]
+        terms.append(" * ".join([f"({factor})", *factors]))
     return " + ".join(terms) or "0"
 
 
 def _tuple(parts: Any) -> str:
+    """Return the source of a tuple of these sources."""
     listed = list(parts)
     return f"({', '.join(listed)},)" if listed else "()"

@@ -1,4 +1,4 @@
-"""All templates: which one a trace is of, and which others are its relatives."""
+"""The registry of all templates: finds the template of a trace, and the templates related to it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lazytpu.trace.trie import State
 MOST = 256  # sequences of ops whose templates are remembered, the newest
 SAME = 16  # templates of one, the newest
 RELATIVES = 4
-"Of one template, those that have most of its records."
+"""Greatest number of relatives of a template: those that share most of its records."""
 SKELETONS = 65_536  # of records
 
 
 class Templates:
-    """All templates, and the sizes of the states that were looked at."""
+    """All templates, and the bucket and sizes of each state that was looked up."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
@@ -37,16 +37,19 @@ class Templates:
     def find(
         self, state: State, parameters: Callable[[], Collection[int]], marked: Callable[[], Marked | None]
     ) -> Sized | None:
-        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots that are
-        `parameters` do not vary: those of another model make another template. `marked` says what somebody said will
-        vary. The caller lets one thread in."""
-        known = self._known.get(state)
-        if known is not None:
-            return known
+        """Return the bucket and sizes of the trace that ends at `state`, or None if it belongs to no bucket.
+
+        The sizes of the slots in `parameters` are constant: another model has another template. `marked` returns the
+        dimensions that the user marked as varying. The caller must hold the lock that admits one thread.
+        """
+        cached = self._known.get(state)
+        if cached is not None:
+            return cached
         records = state.records()
-        if len(self._skeletons) > SKELETONS:  # templates are known by their numbers
+        if len(self._skeletons) > SKELETONS:  # templates are keyed by these numbers
             self._skeletons.clear()
             self._templates.clear()
+        # Find the templates with the same structure and parameters.
         integers, ids = Integers([], [], alike=True), list[int]()
         for skeleton in trace_apart(records, integers):
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
@@ -54,7 +57,7 @@ class Templates:
         ops = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(parameters()) if slot in layouts])
         try:
             numbers = np.array(integers.values, dtype=np.int64)
-        except OverflowError:  # an integer of 64 bits without sign
+        except OverflowError:  # an unsigned 64-bit integer
             return None
         kinds = np.array(integers.kinds, dtype=np.int8)
         same = self._templates.get(ops)
@@ -62,48 +65,50 @@ class Templates:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
             same = self._templates[ops] = {}
+        # Among these, find the template with the same sizes of 0 and 1.
         key = np.minimum(numbers[kinds == SIZE], LEAST).tobytes()
         template = same.get(key)
         if template is None:
             while len(same) >= SAME:
                 del same[next(iter(same))]
-            others = same.values()
-            template = Template(records, kinds, [numbers], self._inference, same=others, relatives=self._relatives)
+            siblings = same.values()
+            template = Template(records, kinds, [numbers], self._inference, same=siblings, relatives=self._relatives)
             self._begin(template, state, marked)
             same[key] = template
-        found = template.bucket_of(numbers, state)
-        if found is None or found.bucket.single:
+        sized = template.bucket_of(numbers, state)
+        if sized is None or sized.bucket.single:
             return None
-        self._known[state] = found
-        return found
+        self._known[state] = sized
+        return sized
 
     @staticmethod
     def _begin(template: Template, state: State, marked: Callable[[], Marked | None]) -> None:
-        """Learn from one trace alone what varies, if somebody knows."""
+        """Learn from the first trace alone: from compiled graphs, else from marked dimensions, else from relatives."""
         with LookingFor("sizes of compiled graphs"):
             template.tell(known_of(state, template.inference))
         if not template.forms:
             with LookingFor("marked sizes"):
-                said = marked()
-                if said is not None:
-                    template.mark(said)
+                dims = marked()
+                if dims is not None:
+                    template.mark(dims)
         if not template.forms:
             with LookingFor("relatives"):
                 template.learn_of_relatives()
 
     def _every(self) -> Iterator[Template]:
+        """Iterate over all templates."""
         for same in self._templates.values():
             yield from same.values()
 
     def _relatives(self, template: Template) -> Iterable[Template]:
-        """Those with forms whose traces have most of the records of one."""
-        others = [other for other in self._every() if other.forms and other is not template]
-        near = [(shared(template.places, other.places), other) for other in others]
+        """Return the templates with size expressions that share most records with `template`, most similar first."""
+        candidates = [candidate for candidate in self._every() if candidate.forms and candidate is not template]
+        near = [(shared(template.places, candidate.places), candidate) for candidate in candidates]
         near.sort(key=lambda each: -each[0])
-        return [other for share, other in near[:RELATIVES] if share >= ALIKE]
+        return [candidate for share, candidate in near[:RELATIVES] if share >= ALIKE]
 
     def forget_programs(self) -> None:
-        """The next trace of each bucket compiles one."""
+        """Drop all programs of all buckets, so that the next trace of each compiles anew."""
         for bucket in (b for template in self._every() for forms in template.forms for b in forms.buckets.values()):
             bucket.plan.programs.clear()
             bucket.plan.jobs.clear()

@@ -1,8 +1,8 @@
-"""Forms that are these numbers in all samples: what varies between traces of one skeleton, and how.
+"""Size expressions that reproduce all samples: which integers of a structure vary between its traces, and how.
 
-A size that is no form of the symbols found so far becomes a symbol. Two samples fit many forms, so the simplest is
-taken; what it gets wrong, the next sample shows. A wrong form is never a wrong result: a program serves a trace only
-if all forms give exactly its numbers.
+A size that is no expression of the symbols so far becomes a symbol. Many expressions fit two samples, so the simplest
+is taken, and the next sample refutes a wrong one. A wrong expression never makes a result wrong: a program serves a
+trace only if all expressions give exactly its integers.
 """
 
 from __future__ import annotations
@@ -23,34 +23,38 @@ from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import Derivation
 
 NAMES = ("n", "m", "k", "j", "i", "h")
-"The symbols of a trace, in the order in which they are found; more make no program of many sizes."
+"""The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
+sizes."""
 SURE = 5
-"Samples of which the place where a view begins may be any form."
+"""The number of samples from which the start of a view may be any expression."""
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
 LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
-"The least that a symbol of a kind stands for."
+"""The least value of a symbol, by the kind of its integer."""
 
 
 Column = tuple[int, ...]
-"Integers at one position in some samples, or a form in these."
+"""The values of one integer in each sample, or of an expression in each sample."""
 Base = tuple[Callable[[], Form], Column]
-"What makes a form, and the form in the samples."
+"""A function that constructs a size expression, and the expression's values in the samples."""
 
 
 @dataclass(frozen=True)
 class Varying:
-    """The integers of traces with one skeleton as forms. `fixed` are the integers of one sample, and `varying` their
-    positions that differ, by form. A symbol is the integer at its position in `symbols`."""
+    """The integers of the traces of one structure as size expressions.
+
+    `fixed` are the integers of one sample. `varying` maps each expression to the positions that it describes. A
+    symbol's value is the integer at its position in `symbols`.
+    """
 
     fixed: np.ndarray
     symbols: dict[str, int]
     varying: dict[Form, np.ndarray]
     constant: np.ndarray
-    "Which positions have the same integer in all traces."
+    """Mask of the positions whose integer is equal in all traces, bool[integers]."""
 
     def solved(self, integers: np.ndarray) -> dict[str, int] | None:
-        """The sizes at which the forms give these integers; None if there are none."""
+        """Return the values of the symbols at which the expressions give exactly these integers, or None."""
         if (integers != self.fixed)[self.constant].any():
             return None
         sizes = {name: int(integers[position]) for name, position in self.symbols.items()}
@@ -60,16 +64,16 @@ class Varying:
         return sizes
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
-        """The integers at these sizes."""
+        """Return the integers at these values of the symbols."""
         integers: list[int] = self.fixed.tolist()
         for size, positions in self.varying.items():
-            number = size.at(sizes)  # which may be more than 64 bits
+            number = size.at(sizes)  # may exceed 64 bits
             for position in positions.tolist():
                 integers[position] = number
         return integers
 
     def symbolic(self, derivation: Derivation) -> list[Any]:
-        """The integers, of which those that vary are sizes of a derivation."""
+        """Return the integers, where each varying one is a symbolic size of `derivation`."""
         integers: list[Any] = self.fixed.tolist()
         for size, positions in self.varying.items():
             for position in positions.tolist():
@@ -81,16 +85,19 @@ class Varying:
 
 
 class NoForm(Exception):
-    """An integer is no form of the symbols."""
+    """Raised for an integer that is no expression of the symbols and cannot become one."""
 
 
 class Fitting:
-    """Forms of integers, chosen one after the other: `table` are those of some samples, i64[samples, integers]. A size
-    that is no form of the symbols so far becomes one, also where an op is given it before a tensor has it.
+    """Chooses size expressions for integers, one after the other, that agree with all samples.
 
-    With `rising` no size is less where a symbol is more: an array has room for the greatest sizes of all. `follows` are
-    the columns of what is made of others, where that is known: no other size is another but for a number, or a product;
-    it only was in these samples."""
+    `table` has the samples, i64[samples, integers]. A size that is no expression of the symbols so far becomes one;
+    this may be an argument of an op that precedes the tensor of that size.
+
+    With `rising`, no size decreases when a symbol increases, so an array at the bounds has room for all sizes.
+    `follows` are the columns known to depend on others. Any other size is then a symbol or a product: that it was
+    another size plus a constant is a coincidence of these samples.
+    """
 
     def __init__(
         self,
@@ -110,18 +117,19 @@ class Fitting:
             self._begin(name, at)
 
     def sizes(self, row: int) -> dict[str, int]:
-        """The symbols in a sample."""
+        """Return the values of the symbols in one sample."""
         return {name: int(self.table[row, at]) for name, at in self.symbols.items()}
 
     def learn(self, position: int, size: Form) -> None:
-        """The integer at a position has this form, and so have the ones like it behind it."""
+        """Record `size` as the expression of the integer at a position, and of later integers with the same column."""
         key = self._column(position)
-        known = self._known.get(key)
-        if known is None or any(at > position and known == symbol(name) for name, at in self.symbols.items()):
+        previous = self._known.get(key)
+        if previous is None or any(at > position and previous == symbol(name) for name, at in self.symbols.items()):
             self._known[key] = size
 
     def choose(self, position: int) -> Form:
-        """The form of the integer at a position. Raises NoForm."""
+        """Return the expression of the integer at a position, introducing a symbol if needed. Raise NoForm if there is
+        none."""
         key, kind = self._column(position), int(self.kinds[position])
         if key.count(key[0]) == len(key):
             return form(key[0])
@@ -132,7 +140,7 @@ class Fitting:
             alone = self._follows is not None and kind == SIZE and key not in self._follows
             size = self._form(key, kind, alone)
         if size is None:
-            least = key[-1] if kind == SIZE else min(key)  # other samples may be of traces with one element
+            least = key[-1] if kind == SIZE else min(key)  # other samples may have one element
             name = next((name for name in self._names if name not in self.symbols), None)
             if name is None or least < LOWEST[kind] or (kind == OTHER and key not in self._sizes):
                 raise NoForm
@@ -140,15 +148,17 @@ class Fitting:
         return self._known.setdefault(key, size)
 
     def _begin(self, name: str, position: int) -> Form:
+        """Introduce a symbol whose value is the integer at a position."""
         self.symbols[name], self._columns[name] = position, self._column(position)
         return self._known.setdefault(self._columns[name], symbol(name))
 
     def _column(self, position: int) -> Column:
+        """Return the values of the integer at a position in all samples."""
         return tuple(self.table[:, position].tolist())
 
     def _form(self, column: Column, kind: int, alone: bool) -> Form | None:
-        """The simplest form of the symbols that is this column of numbers. One that stands `alone` is a product, if
-        any."""
+        """Return the simplest expression of the symbols with these values, or None. With `alone`, only a product is
+        allowed."""
         for size in _candidates(column, self._columns, self._known, kind):
             if not ((self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1)):
                 return size
@@ -156,46 +166,50 @@ class Fitting:
 
 
 def varying_of(forms: Sequence[Form], fixed: np.ndarray, symbols: Mapping[str, int]) -> Varying:
-    """What varies where integers have these forms."""
-    found: dict[Form, list[int]] = {}
+    """Return the Varying of integers with these size expressions; `fixed` are the integers of one sample."""
+    positions_of: dict[Form, list[int]] = {}
     for position, size in enumerate(forms):
         if size.number is None:
-            found.setdefault(size, []).append(position)
+            positions_of.setdefault(size, []).append(position)
     constant = np.array([size.number is not None for size in forms], dtype=bool)
-    return Varying(fixed, dict(symbols), {size: np.array(at) for size, at in found.items()}, constant)
+    return Varying(fixed, dict(symbols), {size: np.array(at) for size, at in positions_of.items()}, constant)
 
 
 def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
-    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
+    """Return the simplest size expressions for samples of a structure's integers, or None if `NAMES` symbols do not
+    suffice."""
     table = np.stack(samples)
-    found = [forms for order in _orders(table, kinds) if (forms := _fitted(Fitting(table, kinds), order)) is not None]
-    return min(found, key=complexity, default=None)
+    candidates = [
+        forms for order in _orders(table, kinds) if (forms := _fitted(Fitting(table, kinds), order)) is not None
+    ]
+    return min(candidates, key=complexity, default=None)
 
 
 def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str, int] | None:
-    """The symbols of what is at these positions; None if there are too many.
+    """Return the fewest symbols that express the integers at these positions; None if more than available are needed.
 
-    They are what was counted, and the first sizes of the trace that are no forms of those before them, or the smallest,
-    or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m rows, it is
-    n and m that vary, and of the gradient of every second row, n and not (n+1)/2. So are places where views begin, if
-    they are no forms of sizes."""
+    Counts made on the device are symbols. Further symbols are sizes that are no expressions of earlier symbols,
+    introduced in one of three orders: the trace's, smallest first, or largest first. The order with the fewest symbols
+    and the shortest expressions is taken. For a batch that is flattened to n*m rows these are n and m; for the gradient
+    of every second row it is n, not (n+1)/2. The start of a view is a symbol if it is no expression of sizes.
+    """
     new = fitting()
     orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]
-    found = [each for order in orders if (each := _fitted(fitting(), order)) is not None]
-    return None if not found else min(found, key=complexity).symbols
+    candidates = [candidate for order in orders if (candidate := _fitted(fitting(), order)) is not None]
+    return None if not candidates else min(candidates, key=complexity).symbols
 
 
 def _orders(table: np.ndarray, kinds: np.ndarray) -> list[list[int]]:
-    """The positions of what varies, in orders in which symbols may be found."""
+    """Return orders in which to look for symbols among the positions that vary."""
     differs = (table != table[0]).any(axis=0)
-    counts, sizes, *others = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
+    counts, sizes, *other_kinds = (np.flatnonzero(differs & (kinds == kind)) for kind in ORDER)
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
-    return [np.concatenate([counts, order, *others]).tolist() for order in orders]
+    return [np.concatenate([counts, order, *other_kinds]).tolist() for order in orders]
 
 
 def _fitted(fitting: Fitting, order: Sequence[int]) -> Varying | None:
-    """The forms of what varies, in an order; None if one has none."""
+    """Return the expressions found when symbols are introduced in this order; None if an integer has no expression."""
     forms = [form(number) for number in fitting.table[-1].tolist()]
     try:
         for position in order:
@@ -206,13 +220,16 @@ def _fitted(fitting: Fitting, order: Sequence[int]) -> Varying | None:
 
 
 def complexity(made: Varying) -> tuple[int, int, int]:
-    """Sums come before differences, which are no size at all for some sizes of a bucket."""
+    """Return a sort key: number of symbols, then number of differences, then length of the text.
+
+    Differences come after sums, since they are no valid size for some sizes of a bucket.
+    """
     differences = sum(len(size.symbols) > 1 and any(factor < 0 for _, factor in size.terms) for size in made.varying)
     return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
 
 
 def _falls(size: Form) -> bool:
-    """Whether it is less where one of its symbols is more."""
+    """Return whether an expression decreases when one of its symbols increases, tested at large sizes."""
     far = dict.fromkeys(size.symbols, FAR)
     return any(size.at({**far, name: FAR - FAR // 4}) > size.at(far) for name in far)
 
@@ -220,14 +237,17 @@ def _falls(size: Form) -> bool:
 def _candidates(
     column: Column, columns: Mapping[str, Column], known: Mapping[Column, Form], kind: int
 ) -> Iterator[Form]:
-    """The forms that are this column in all samples, the simplest first: a multiple of a base, the base and a number,
-    or both. Bases are symbols, products, sums and differences of two, known forms, and quotients."""
-    symbols = [(symbol(name), sizes) for name, sizes in columns.items() if sizes[0]]  # nothing is no multiple
+    """Yield the expressions with these values in all samples, the simplest first.
+
+    A candidate is a multiple of a base, a base plus a constant, or both. Bases are symbols, products, sums and
+    differences of two symbols, expressions known so far, and quotients.
+    """
+    symbols = [(symbol(name), sizes) for name, sizes in columns.items() if sizes[0]]  # a multiple of 0 says nothing
     names = [(partial(_itself, size), sizes) for size, sizes in symbols]
     pairs = list(combinations(symbols, 2))
     differences = [_both(sub, *pair) for pair in permutations(symbols, 2)]
-    parts, several = _compound(known)
-    # Two samples fit an affine form of any size by chance, and few one of a place where a view begins.
+    compound, several = _compound(known)
+    # Two samples fit an affine expression of any size by chance; view starts need more samples.
     affine = len(column) > (3 if kind == BEGIN else 2) or kind == OTHER
 
     def like(bases: Iterable[Base], allowed: Callable[[int, int], bool]) -> Iterator[Form]:
@@ -243,27 +263,27 @@ def _candidates(
     yield from like(starmap(partial(_both, mul), combinations_with_replacement(symbols, 2)), _multiple)
     yield from like(starmap(partial(_both, add), pairs), _shifted)
     yield from like(differences, _same)
-    yield from like(parts, _multiple)
+    yield from like(compound, _multiple)
     yield from like(several, _shifted)
     yield from like(names, _any if affine else _mirrored)
     if len(column) > 2:
         yield from like(differences, _shifted)
-    if len(column) > (SURE if kind == BEGIN else 2):  # what is no form of these is a symbol
-        # Windows and strides take elements away, and add few. Three samples are too few for large quotients.
-        for each, by in product(symbols, (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16)):
-            yield from like(_quotients([each], by), partial(_beside, by=by, samples=len(column)))
+    if len(column) > (SURE if kind == BEGIN else 2):  # with fewer samples it becomes a symbol
+        # Windows and strides remove elements and add few. Three samples do not confirm large divisors.
+        for base, by in product(symbols, (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16)):
+            yield from like(_quotients([base], by), partial(_beside, by=by, samples=len(column)))
         windows = [(size, values) for values, size in known.items() if size.period > 1]
-        for each, by in product(windows, (2, 3, 4)):  # windows along places of windows
-            yield from like(_quotients([each], by), _shifted)
+        for base, by in product(windows, (2, 3, 4)):  # windows over the outputs of windows
+            yield from like(_quotients([base], by), _shifted)
 
 
 def _fit(column: Column, base: Column) -> tuple[int, int] | None:
-    """The factor and the number by which a column is `base * factor + number`; None where there are none."""
-    other = next((i for i, size in enumerate(base) if size != base[0]), 0)
-    factor, rest = divmod(column[other] - column[0], base[other] - base[0]) if other else (0, 1)
-    more = column[0] - factor * base[0]
-    differs = rest or any(n != factor * size + more for n, size in zip(column, base, strict=True))
-    return None if differs else (factor, more)
+    """Return (factor, constant) with `column == base * factor + constant` in every sample, or None."""
+    differing = next((i for i, size in enumerate(base) if size != base[0]), 0)
+    factor, remainder = divmod(column[differing] - column[0], base[differing] - base[0]) if differing else (0, 1)
+    constant = column[0] - factor * base[0]
+    differs = remainder or any(n != factor * size + constant for n, size in zip(column, base, strict=True))
+    return None if differs else (factor, constant)
 
 
 def _same(factor: int, more: int) -> bool:
@@ -287,7 +307,7 @@ def _any(factor: int, more: int) -> bool:
 
 
 def _beside(factor: int, more: int, by: int, samples: int) -> bool:
-    """Whether something lies beside a quotient. Three samples fit a multiple by chance."""
+    """Return whether `quotient * factor + more` is a plausible expression. Three samples fit a multiple by chance."""
     return (factor == 1 and more <= by) or factor == -1 or (more == 0 and samples > 3)
 
 
@@ -300,9 +320,10 @@ def _both(operation: Callable[[Any, Any], Any], one: tuple[Form, Column], other:
 
 
 def _quotients(of: Iterable[tuple[Form, Column]], by: int) -> Iterator[Base]:
+    """Yield the bases `(size + more) // by` for small `more`."""
     for size, values in of:
-        for more in range(-by, by + 1):
-            yield partial(_quotient, size, more, by), tuple([(n + more) // by for n in values])
+        for shift in range(-by, by + 1):
+            yield partial(_quotient, size, shift, by), tuple([(n + shift) // by for n in values])
 
 
 def _quotient(size: Form, more: int, by: int) -> Form:
@@ -310,9 +331,12 @@ def _quotient(size: Form, more: int, by: int) -> Form:
 
 
 def _compound(known: Mapping[Column, Form]) -> tuple[list[Base], list[Base]]:
-    """Forms that are more than a multiple of a symbol, those of several symbols first, and these alone: strides are
-    multiples of sizes, and offsets sizes but for some."""
+    """Return two lists of bases. The first has all expressions that are more than a multiple of one symbol, the second
+    only expressions of several symbols.
+
+    The first list begins with the second. Strides are multiples of sizes, and offsets are sizes minus constants.
+    """
     several = [(values, size) for values, size in known.items() if len(size.symbols) > 1 or size.period > 1]
-    others = [each for each in known.items() if each not in several and len(each[1].terms) > 1]
-    bases = [[(partial(_itself, size), values) for values, size in each if values[0]] for each in (several, others)]
+    sums = [item for item in known.items() if item not in several and len(item[1].terms) > 1]
+    bases = [[(partial(_itself, size), values) for values, size in item if values[0]] for item in (several, sums)]
     return [*bases[0], *bases[1]], [(partial(_itself, size), values) for values, size in several]

@@ -1,7 +1,7 @@
-"""What varies in a trace, as far as its compiled graphs know: they have expressions for their numbers.
+"""Size expressions that come from compiled graphs (torch.compile), which know their integers symbolically.
 
-Each graph has symbols of its own, which are sizes of its arguments. What one gives to the next has a size in both, so
-that the symbols of the second are forms of those of the first.
+The symbols of each graph are sizes of its arguments. If one graph passes a tensor to the next, that tensor's sizes are
+known in both. So the second graph's symbols are expressions of the first graph's.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ from lazytpu.trace.trie import Operand, Record, State
 from lazytpu.trace.value import Layout
 
 Change = Callable[[Size], Any]
-"Gives what comes in the place of a size."
+"""Returns the replacement of a symbolic size."""
 
 
 class NoExpression(Exception):
-    """Of a number that may vary nothing is known."""
+    """Raised for an integer that may vary and has no known expression."""
 
 
 def known_of(state: State, inference: Inference) -> Varying | None:
-    """The forms of the integers of a trace that ends at `state`, in the order of `trace_apart`. None if no compiled
-    graph knows them, or another record computes with what varies and numbers of its own."""
+    """Return the size expressions of the trace that ends at `state`, in the order of `trace_apart`.
+
+    Return None if no compiled graph knows them, or if an eager record combines varying operands with integers of its
+    own.
+    """
     edges = list(_edges(state))
     if not any(edge.sizes.symbolic for edge in edges):
         return None
@@ -53,16 +56,16 @@ def known_of(state: State, inference: Inference) -> Varying | None:
         return None
     trace_apart(walk.records, integers := Integers([], []))
     forms = [walk.results.derivation.form_of(number) for number in integers.values]
-    own = {walk.symbols[slot, dim]: at for at, slot, dim in admitted_at(walk.records) if (slot, dim) in walk.symbols}
-    if not own or len(own) > len(NAMES) or {name for each in forms for name in each.symbols} != own.keys():
+    inputs = {walk.symbols[slot, dim]: at for at, slot, dim in admitted_at(walk.records) if (slot, dim) in walk.symbols}
+    if not inputs or len(inputs) > len(NAMES) or {name for size in forms for name in size.symbols} != inputs.keys():
         return None
-    names = {name: symbol(NAMES[number]) for number, name in enumerate(own)}
-    here = np.array([number_at_bound(number) for number in integers.values], dtype=np.int64)
-    return varying_of([each.where(names) for each in forms], here, dict(zip(NAMES, own.values(), strict=False)))
+    names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
+    numbers = np.array([number_at_bound(number) for number in integers.values], dtype=np.int64)
+    return varying_of([size.where(names) for size in forms], numbers, dict(zip(NAMES, inputs.values(), strict=False)))
 
 
 def _edges(state: State) -> list[State]:
-    """The states up to this one, from the root on."""
+    """Return the states from the root to `state`."""
     edges = [state]
     while edges[-1].parent is not None:
         edges.append(edges[-1].parent)
@@ -70,8 +73,8 @@ def _edges(state: State) -> list[State]:
 
 
 class _Walk:
-    """The `records` of a trace with sizes. `symbols` has the names of the sizes of inputs that are symbols, by slot and
-    dim."""
+    """Rebuilds the `records` of a trace with symbolic sizes. `symbols` names the input sizes that are symbols, by slot
+    and dimension."""
 
     def __init__(self, results: Results):
         self.results = results
@@ -80,7 +83,7 @@ class _Walk:
         self._layouts: Layouts = {}
 
     def take(self, edge: State) -> None:
-        """Go on with the records of an edge. Raises NoExpression."""
+        """Append the records of an edge. Raise NoExpression if an integer of them may vary in an unknown way."""
         if edge.sizes.symbolic is None:
             for record in edge.recorded:
                 self._append(record, told=False)
@@ -92,7 +95,8 @@ class _Walk:
             self._append(with_sizes(record, lambda size: self.results.size(size.form.where(forms))))
 
     def _form(self, slot: int, dim: int, inputs: Layouts) -> Form:
-        """A size of an argument of a graph: a form of what came so far, or a symbol."""
+        """Return the expression of an argument's size: the known one if the trace computed that argument, else a new
+        symbol."""
         layout = self._layouts.get(slot)
         if layout is not None:
             return self.results.derivation.form_of(layout.shape[dim])
@@ -101,7 +105,10 @@ class _Walk:
         return symbol(name)
 
     def _append(self, record: Record, told: bool = True) -> None:
-        """Add a record, with the sizes of its results. It may be `told` which of its numbers vary."""
+        """Append a record, deriving the sizes of its results if needed. With `told` its integers are symbolic already.
+
+        Raise NoExpression if `told` is false and the record combines varying operands with integers of its own.
+        """
         note_given(record, self._layouts)
         varies = self._varies(record)
         if varies and not told and _has_numbers(record):
@@ -115,19 +122,20 @@ class _Walk:
         self.records.append(record)
 
     def _varies(self, record: Record) -> bool:
-        """Whether a record takes what varies."""
-        taken = (self._layouts[each.slot] for value in record.arguments.values() for each in operands(value))
+        """Return whether an operand or argument of a record has a symbolic size."""
+        taken = (self._layouts[operand.slot] for value in record.arguments.values() for operand in operands(value))
         return any(map(_is_symbolic, taken)) or any(_sizes_of(record.arguments))
 
 
 def _has_numbers(record: Record) -> bool:
-    """Whether a record has integers of its own: arguments, or views of operands."""
-    own = replace(record, admitted=(), outs=())
-    take_apart(own, integers := Integers([], []))
+    """Return whether a record has integers in its arguments or in the views of its operands."""
+    arguments_only = replace(record, admitted=(), outs=())
+    take_apart(arguments_only, integers := Integers([], []))
     return bool(integers.values)
 
 
 def _sizes_of(value: Any) -> Iterator[Size]:
+    """Yield the symbolic sizes in an argument."""
     if type(value) is Size:
         yield value
     elif isinstance(value, Operand):
@@ -135,16 +143,17 @@ def _sizes_of(value: Any) -> Iterator[Size]:
     elif isinstance(value, dict):
         yield from _sizes_of(list(value.values()))
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _sizes_of(each)
+        for item in value:
+            yield from _sizes_of(item)
 
 
 def _is_symbolic(layout: Layout) -> bool:
+    """Return whether a layout has a symbolic size."""
     return any(type(size) is Size for size in layout.shape)
 
 
 def with_sizes(record: Record, change: Change) -> Record:
-    """A record in which `change` gives what comes in the place of each size."""
+    """Return a copy of a record in which `change` replaces each symbolic size."""
     return replace(
         record,
         arguments={name: _argument(value, change) for name, value in record.arguments.items()},
@@ -165,5 +174,5 @@ def _argument(value: Any, change: Change) -> Any:
     if isinstance(value, Operand):
         return value if value.view is None else Operand(value.slot, _argument(value.view, change))
     if type(value) in (list, tuple):
-        return type(value)([_argument(each, change) for each in value])
+        return type(value)([_argument(item, change) for item in value])
     return value

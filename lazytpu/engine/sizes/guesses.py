@@ -1,6 +1,6 @@
-"""Guesses of what ops are given where one trace alone is there, and it is known what varies in it.
+"""Size expressions guessed for op arguments when only one trace was observed and its varying sizes are known.
 
-A number that is a size which varies, and none that does not, is taken for this size.
+An integer equal to a varying size, and to no constant size, is taken for that varying size.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
 CERTAIN = 5
-"The least size that an integer of the trace is taken for: smaller ones may be numbers of dims."
+"""The least integer that is taken for a size; smaller ones may be numbers of dimensions."""
 
 
 class Guesses:
-    """Forms of the integers of one trace. `told` are some of them, by position, and `fixed` sizes that do not vary."""
+    """Guesses the size expressions of one trace's integers. `told` has the known ones by position; `fixed` are constant
+    sizes."""
 
     def __init__(
         self,
@@ -38,29 +39,35 @@ class Guesses:
             self._learn(position, told[position])
 
     def varying(self, records: list[Record], inference: Inference) -> Varying | None:
-        """What varies in the trace, which has these records; None where a symbol follows from others."""
+        """Return the size expressions of the trace with these records; None if a symbol is an expression of others."""
         return spread(self._symbols, self._integers, records, inference, self._given, self._learn)
 
     def _learn(self, position: int, size: Form) -> None:
+        """Use `size` as the expression of integers equal to the one at `position`."""
         if size.number is None:
             self._known.setdefault(int(self._integers[position]), size)
 
     def _given(self, position: int) -> Form:
-        told = self._told.get(position)
-        return self._guessed(int(self._integers[position]), int(self._kinds[position])) if told is None else told
+        """Return the known or guessed expression of an op argument's integer."""
+        expression = self._told.get(position)
+        return (
+            self._guessed(int(self._integers[position]), int(self._kinds[position]))
+            if expression is None
+            else expression
+        )
 
     def _guessed(self, number: int, kind: int) -> Form:
-        """A size that varies, or one next to one, or a multiple of one."""
-        known = self._known
-        if kind == BEGIN and number + 1 in known and number + 1 not in self._fixed:
-            return known[number + 1] - 1
+        """Return `number` as a varying size, a size plus or minus one, or a multiple of one; else as a constant."""
+        size_of = self._known
+        if kind == BEGIN and number + 1 in size_of and number + 1 not in self._fixed:
+            return size_of[number + 1] - 1
         if number not in self._fixed and (kind == SIZE or number >= CERTAIN):
-            if number in known:
-                return known[number]
+            if number in size_of:
+                return size_of[number]
             for less in (1, -1):
-                if min(number, number - less) >= CERTAIN and number - less in known:
-                    return known[number - less] + less
-            for size in known if kind != BEGIN else ():
+                if min(number, number - less) >= CERTAIN and number - less in size_of:
+                    return size_of[number - less] + less
+            for size in size_of if kind != BEGIN else ():
                 if size >= CERTAIN and number % size == 0:
-                    return known[size] * (number // size)
+                    return size_of[size] * (number // size)
         return form(number)

@@ -1,4 +1,5 @@
-"""Custom kernels at other sizes: a trace that is put together has the keys of the trace that it was made of."""
+"""Custom kernels at other sizes. Records derived for other sizes still have the kernel keys of their original; this
+module replaces them."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from lazytpu.trace.value import Layout
 
 
 class OtherKernel(Exception):
-    """A kernel is another one at these sizes, or none. The message names it, the line, and says why."""
+    """Raised where a kernel has no counterpart at these sizes, or one with other results. The message has its name,
+    line and reason."""
 
 
 def with_kernels(records: list[Record]) -> list[Record]:
-    """The records with the kernels of their sizes. Raises OtherKernel."""
+    """Return the records with the kernel of their own sizes. Raise OtherKernel if there is none."""
     if not any(_keys(record) for record in records):
         return records
     layouts = Slots(records).layouts
@@ -26,25 +28,29 @@ def with_kernels(records: list[Record]) -> list[Record]:
 
 
 def _keys(record: Record) -> Sequence[str]:
+    """Return the names of a record's arguments that are kernel keys."""
     return [name for name, value in record.arguments.items() if type(value) is str and value in MEMBERS]
 
 
 def _with_kernel(record: Record, name: str, layouts: Mapping[int, Layout]) -> Record:
     if not name:
         return record
-    operands = [_kind(value, layouts) for each, value in record.arguments.items() if each != name]
+    operands = [_kind(value, layouts) for argument, value in record.arguments.items() if argument != name]
     try:
         key, results = MEMBERS[record.arguments[name]].at(operands)
-    except Exception as error:  # whatever a function raises at sizes that it does not have
+    except Exception as error:  # a user function raises anything at unsupported sizes
         raise OtherKernel(f"{record.op} at {record.line}: {error}") from error
     expected = [(layout.dtype, _at_bound(layout.shape)) for layout in record.outs if layout is not None]
-    written = [kind for each in record.written for kind in [_kind(record.arguments[each], layouts)] if kind is not None]
+    written = [
+        kind for argument in record.written for kind in [_kind(record.arguments[argument], layouts)] if kind is not None
+    ]
     if sorted(map(str, [*expected, *written])) != sorted(map(str, results)):
         raise OtherKernel(f"{record.op} at {record.line} returns {list(results)}, where {expected} would follow")
     return replace(record, arguments={**record.arguments, name: key})
 
 
 def _kind(value: Any, layouts: Mapping[int, Layout]) -> Kind | None:
+    """Return the dtype and shape of an operand at the bound, or None for another argument."""
     if not isinstance(value, Operand):
         return None
     if value.view is None:

@@ -1,4 +1,4 @@
-"""Which sizes a trace can have: its views must lie inside of the tensors that do not vary with them."""
+"""The sizes at which the views of a trace stay inside tensors that do not vary with them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lazytpu.trace.value import Layout
 
 
 class Views:
-    """The views of records whose integers are sizes: `form_of` gives their forms. Views that are equal at all sizes
-    are one."""
+    """The views of records with symbolic sizes; `form_of` returns the expression of a size. Views equal at all sizes
+    are kept once."""
 
     def __init__(self, records: Sequence[Record], form_of: Callable[[Any], Form]) -> None:
         layouts = Slots(records).layouts
@@ -31,14 +31,14 @@ class Views:
 
         def forms_of(layout: Layout, view: tuple[Any, ...]) -> tuple[Any, ...]:
             size, stride, offset, dtype = view
-            whole = layout.dtype, forms(layout.shape), forms(layout.stride)
-            return *whole, forms(size), forms(stride), form_of(offset), dtype
+            base = layout.dtype, forms(layout.shape), forms(layout.stride)
+            return *base, forms(size), forms(stride), form_of(offset), dtype
 
-        self._views = dict.fromkeys([forms_of(*each) for each in views])
-        self._forms = {each for _, *parts, at, _ in self._views for form in (*parts, (at,)) for each in form}
+        self._views = dict.fromkeys([forms_of(*number) for number in views])
+        self._forms = {number for _, *groups, at, _ in self._views for form in (*groups, (at,)) for number in form}
 
     def ends(self, sizes: Mapping[str, int]) -> list[Any]:
-        """For each view, False if it leaves its storage, or else whether it ends inside of each dimension of it."""
+        """Return for each view False if it leaves its storage, else whether it ends inside each dimension (a tuple)."""
         at = {form: form.at(sizes) for form in self._forms}
 
         def numbers(forms: Iterable[Form]) -> tuple[int, ...]:
@@ -50,15 +50,17 @@ class Views:
         ]
 
     def fit(self, sizes: Mapping[str, int], like: list[Any]) -> bool:
-        """Whether each view lies inside of the storage that it is of, and of its dimensions where it does so at other
-        sizes, whose `ends` are these: a part of a row does not become more than a row."""
+        """Return whether each view stays inside its storage and, where `like` says so, inside its dimensions.
+
+        `like` is the result of `ends` at other sizes: a slice of a row must not become longer than the row.
+        """
         ends = self.ends(sizes)
         return False not in ends and ends == like
 
 
 def _end(layout: Layout, size: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: Any) -> Any:
-    """False for a view that leaves its storage. Else, for each of its dimensions that has a place in one dimension of
-    the storage, whether it ends there."""
+    """Return False for a view that leaves its storage. Else return, for each of its dimensions that matches a dimension
+    of the storage, whether the view ends inside it."""
     if 0 in size:
         return ()
     moving = [(n, step) for n, step in zip(size, stride, strict=True) if n > 1]

@@ -1,7 +1,7 @@
-"""What somebody said will vary of the inputs of a trace.
+"""Size expressions from input dimensions that the user marked as varying.
 
-Nobody has shown how the trace looks at other sizes. Sizes of results are derived; what Python computed of a size, such
-as the limits of a view, is guessed.
+No other size was observed. Sizes of results are derived. Integers that Python computed from a size, such as the limits
+of a view, are guessed.
 """
 
 from __future__ import annotations
@@ -22,57 +22,60 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record
 
 Limits = tuple[int, "int | None"]
-"The least and the greatest size, None for no limit."
+"""The least and the greatest size, None for no limit."""
 
 
 @dataclass(frozen=True)
 class Marked:
-    """The records of a trace with inputs of which some dims were said to vary: by slot, with the limits of each."""
+    """The records of a trace with marked inputs. `ranges` maps slots to marked dimensions and their limits."""
 
     records: list[Record]
     ranges: Mapping[int, Ranges]
 
     @classmethod
     def of(cls, buffers: Sequence[Any], records: list[Record]) -> Marked | None:
-        """What is marked of the inputs of a trace, in these buffers; None if nothing is."""
+        """Return the marked dimensions of a trace's inputs, which are in `buffers`; None if none is marked."""
         marked = {number: b.ranges for number, b in enumerate(buffers) if isinstance(b, PaddedBuffer) and b.ranges}
         if not marked:
             return None
-        known = Slots(records)
+        slots = Slots(records)
         ranges: dict[int, Ranges] = {}
-        for slot, number in known.inputs.items():
-            if number in marked:  # buffers have their dims in memory order
-                order = known.layouts[slot].memory_order
-                ranges[slot] = {order[dim]: each for dim, each in marked[number].items()}
+        for slot, number in slots.inputs.items():
+            if number in marked:  # buffers have their dimensions in memory order
+                order = slots.layouts[slot].memory_order
+                ranges[slot] = {order[dim]: limit for dim, limit in marked[number].items()}
         return cls(records, ranges)
 
     def shown(self, inference: Inference) -> tuple[Varying, dict[int, Limits]] | None:
-        """What varies, where equal sizes stay equal, and the limits of the symbols, by position; None if nothing
-        does."""
+        """Return the size expressions and the limits of the symbols by position; None if nothing varies.
+
+        Equal marked sizes are one symbol, so they stay equal.
+        """
         trace_apart(self.records, into := Integers([], []))
         integers, fixed = np.array(into.values, dtype=np.int64), set[int]()
-        symbols, told, limits = dict[int, int](), dict[int, str](), dict[int, Limits]()
+        symbols, name_at, limits = dict[int, int](), dict[int, str](), dict[int, Limits]()
         for position, size, limit in self._inputs(into):
-            if limit is None or size < LEAST:  # which may be another kind at other sizes
+            if limit is None or size < LEAST:  # 0 and 1 belong to another structure
                 fixed.add(size)
                 continue
             first = symbols.setdefault(size, position)
             if len(symbols) > len(NAMES):
                 return None
-            told[position] = NAMES[[*symbols].index(size)]
+            name_at[position] = NAMES[[*symbols].index(size)]
             limits[first] = _narrower(limits.get(first, (0, None)), limit)
         if not symbols:
             return None
-        forms = {at: symbol(name) for at, name in told.items()}
+        forms = {at: symbol(name) for at, name in name_at.items()}
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
         varying = Guesses(integers, np.array(into.kinds), names, forms, fixed).varying(self.records, inference)
         return None if varying is None else (varying, limits)
 
     def _inputs(self, into: Integers) -> Iterator[tuple[int, int, Limits | None]]:
-        """The positions of sizes of inputs, the sizes, and the limits of those that vary."""
+        """Yield (position, size, limits) for each size of an input; limits are None if it does not vary."""
         for position, slot, dim in admitted_at(self.records):
             yield position, into.values[position], self.ranges.get(slot, {}).get(dim)
 
 
 def _narrower(one: Limits, other: Limits) -> Limits:
+    """Return the intersection of two limits."""
     return max(one[0], other[0]), min((n for n in (one[1], other[1]) if n is not None), default=None)

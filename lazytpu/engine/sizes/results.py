@@ -1,7 +1,7 @@
-"""Sizes of results, derived from those of what an op is given.
+"""Layouts of results, derived from the layouts of operands at symbolic sizes.
 
 torch's meta functions compute with symbolic sizes (`lazytpu.aten.symbolic_ints`), as its decompositions do in the
-import of a bucket. Where they need the number of a size, or are written in C++ alone, nothing is known of a result.
+import of a bucket. Nothing is derived from a meta function that needs the number of a size, or is written in C++ only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lazytpu.trace.value import Layout
 
 Outs = Sequence[Layout | None]
 LARGEST = 1 << 31
-"A larger size is none, such as the open end of a slice, 2**63 - 1."
+"""Integers from here on are no sizes, such as the open end of a slice, 2**63 - 1."""
 
 
 class Results:
-    """Derives the layouts of the results of records."""
+    """Derives the layouts of the results of records, and caches them."""
 
     def __init__(self, inference: Inference) -> None:
         self.derivation = Derivation({})
@@ -40,52 +40,60 @@ class Results:
         self._known: dict[Any, tuple[Outs | None, tuple[Guard, ...]]] = {}
 
     def begin(self, name: str, least: int, at: int) -> None:
-        """There is another symbol, for any size from the `least` on, as far as guards hold. The size `at` answers."""
+        """Declare a symbol that is at least `least`. Comparisons are decided by its value `at`, and become guards."""
         self.derivation.symbols[name] = least, LARGEST
         self.derivation.bound[name] = at
 
     def size(self, of: Form) -> Any:
-        """A form as a size."""
+        """Return a symbolic size with this expression."""
         return self.derivation.size(of)
 
     def of(self, record: Record, layouts: Layouts) -> tuple[Outs | None, tuple[Guard, ...]]:
-        """The layouts of the results of a record, by those of the slots that it reads, and the guards under which they
-        are these; None where they are not known."""
+        """Return the layouts of a record's results and the guards under which they hold. The layouts are None if
+        unknown.
+
+        `layouts` are the layouts of the slots that the record reads.
+        """
         key = record.op, tuple([(name, self._key(value, layouts)) for name, value in record.arguments.items()])
-        found = self._known.get(key)
-        if found is None:
+        derived = self._known.get(key)
+        if derived is None:
             self.derivation.guards = {}
-            found = self._known[key] = self._derived(record, layouts), tuple(self.derivation.guards)
-        return found
+            derived = self._known[key] = self._derived(record, layouts), tuple(self.derivation.guards)
+        return derived
 
     def _key(self, value: Any, layouts: Layouts) -> Any:
-        """What the results of a record depend on, of an argument."""
+        """Return the hashable part of an argument on which results depend."""
         if isinstance(value, Size):
             return value.form
         if isinstance(value, Operand):
-            own = layouts[value.slot]
-            size, stride, dtype = (own.shape, own.stride, own.dtype) if value.view is None else _of_view(value.view)
+            layout = layouts[value.slot]
+            size, stride, dtype = (
+                (layout.shape, layout.stride, layout.dtype) if value.view is None else _of_view(value.view)
+            )
             return self._key(size, layouts), self._key(stride, layouts), dtype
         if isinstance(value, list | tuple):
-            return tuple([self._key(each, layouts) for each in cast("Sequence[Any]", value)])
+            return tuple([self._key(item, layouts) for item in cast("Sequence[Any]", value)])
         return type(value), repr(value) if isinstance(value, float | complex) else value
 
     def _derived(self, record: Record, layouts: Layouts) -> Outs | None:
-        given = {name: _to_torch(value) for name, value in record.arguments.items()}
-        slots = {operand.slot for value in given.values() for operand in operands(value)}
+        """Return the layouts that torch's meta function infers with symbolic sizes, or None if it fails."""
+        arguments = {name: _to_torch(value) for name, value in record.arguments.items()}
+        slots = {operand.slot for value in arguments.values() for operand in operands(value)}
         read = {slot: _converted(layouts[slot], to_torch) for slot in slots}
         try:
-            outs = self._inference.derived(replace(record, arguments=given), read)
-            found = [None if out is None else _converted(out, from_torch) for out in outs]
-            return list(map(_ordered, record.outs, found))
-        except Exception:  # noqa: BLE001  (LostSize, and whatever a meta function raises at what it does not expect)
+            outs = self._inference.derived(replace(record, arguments=arguments), read)
+            converted = [None if out is None else _converted(out, from_torch) for out in outs]
+            return list(map(_ordered, record.outs, converted))
+        except Exception:  # noqa: BLE001  (LostSize, or any error of a meta function that does not expect SymInts)
             return None
 
 
 class Walk:
-    """The form of each integer of a trace, in the order of `trace_apart`: `given` says those of what ops are given, and
-    those of results of which nothing is known, by position; of the others it is told by `learn`, and says whether they
-    are the integers that there are."""
+    """Computes the size expression of each integer of a trace, in the order of `trace_apart`.
+
+    `given` returns the expressions of arguments, and of results that cannot be derived, by position. `learn` receives
+    derived expressions and returns whether they give the observed integers.
+    """
 
     def __init__(
         self,
@@ -99,16 +107,18 @@ class Walk:
         trace_together(records, self._integers(), self._outs)
 
     def _integers(self) -> Iterator[Any]:
+        """Yield the integers of arguments as symbolic sizes."""
         while True:
             self.forms.append(self._given(len(self.forms)))
             yield self._results.size(self.forms[-1])
 
     def _outs(self, record: Record, layouts: Layouts) -> Outs:
+        """Return the layouts of a record's results: derived if `learn` accepts them, else from `given`."""
         if not record.outs:
             return ()
         outs, guards = self._results.of(record, layouts)
         if outs is not None:
-            forms = [self._results.derivation.form_of(each) for each in integers_of(record, outs)]
+            forms = [self._results.derivation.form_of(integer) for integer in integers_of(record, outs)]
             if self._learn(len(self.forms), forms, guards):
                 self.forms += forms
                 return outs
@@ -116,17 +126,18 @@ class Walk:
 
 
 def integers_of(record: Record, outs: Outs) -> list[Any]:
-    """The integers of some layouts of a record's results, in the order of `take_apart`."""
-    found = list[Any]()
-    for own, layout in zip(record.outs, outs, strict=True):
-        if own is not None and layout is not None:
-            found += layout.shape
-            if dense_order(plain(own).shape, plain(own).stride) is None:
-                found += layout.stride
-    return found
+    """Return the integers of these layouts of a record's results, in the order of `take_apart`."""
+    integers = list[Any]()
+    for recorded, layout in zip(record.outs, outs, strict=True):
+        if recorded is not None and layout is not None:
+            integers += layout.shape
+            if dense_order(plain(recorded).shape, plain(recorded).stride) is None:
+                integers += layout.stride
+    return integers
 
 
 def _of_view(view: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """Return the size, strides and dtype of a view."""
     size, stride, _, dtype = view
     return size, stride, dtype
 
@@ -136,16 +147,16 @@ def _converted(layout: Layout, convert: Callable[[Any], Any]) -> Layout:
 
 
 def _to_torch(value: Any) -> Any:
-    """An argument of a record with SymInts."""
+    """Return an argument with its symbolic sizes as SymInts."""
     if isinstance(value, Operand):
         return value if value.view is None else Operand(value.slot, to_torch(value.view))
     if isinstance(value, list | tuple):
-        return type(value)([_to_torch(each) for each in cast("Sequence[Any]", value)])
+        return type(value)([_to_torch(item) for item in cast("Sequence[Any]", value)])
     return to_torch(value)
 
 
 def _ordered(own: Layout | None, derived: Layout | None) -> Layout | None:
-    """A derived layout, if its dimensions lie in memory as those of the record do. Raises ValueError."""
+    """Return a derived layout with the memory order of the recorded one. Raise ValueError if they are incompatible."""
     if own is None or derived is None:
         if own is derived:
             return None

@@ -1,12 +1,12 @@
-"""A record taken apart into its integers and the rest, its skeleton; and put together again from other integers.
+"""Records split into their integers and their structure (skeleton), and rebuilt from other integers.
 
-Traces whose skeletons are equal differ in sizes alone, and what is a number in one may be a form of sizes in all of
-them. Strides that follow from the sizes, those of a dense tensor, are no integers of the record: the skeleton has the
-order of its dimensions. Of a custom kernel it has the family.
+Traces of equal structure differ in sizes only; an integer of one may be a size expression for all. Dense strides follow
+from sizes, so they are no integers: the structure has the memory order of the dimensions instead. For a custom kernel
+the structure has its family.
 
-In a trace, a whole tensor and a part of it are one skeleton, as a cache is that is sometimes cut to fewer tokens: the
-part has the tensor's strides, and all of its sizes are integers. So is the place where a view begins, in each dimension
-of its tensor. Strides of dimensions of one element, which torch sets as it likes, are none.
+Within a trace, a full tensor and a slice of it have the same structure: a cache, say, may sometimes be sliced to fewer
+tokens. The slice has the tensor's strides; its sizes, and its start in each dimension, are integers. Strides of
+dimensions of one element are ignored, since torch sets them arbitrarily.
 """
 
 from __future__ import annotations
@@ -23,53 +23,52 @@ from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
 OTHER, SIZE, COUNT, BEGIN = range(4)
-"""Kinds of integers: of which nothing is known, sizes of tensors, numbers of elements that were counted on the device,
-which are no form of sizes even where they look like one, and where views begin."""
+"""Kinds of integers: unknown meaning, sizes of tensors, counts made on the device, and starts of views. A count is no
+expression of sizes even if it equals one."""
 LEAST = 2
-"""The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else, so they are part of the
-skeleton."""
+"""The least value of a symbol. Ops may treat sizes 0 and 1 specially, so these are part of the structure."""
 COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counted": "count"}
-"Ops with an argument that was counted on the device."
+"""Ops with an argument that was counted on the device, and its name."""
 STRUCTURE = frozenset(
     ("dim", "dims", "dim0", "dim1", "dim2", "dimension", "start_dim", "end_dim", "axis", "axis0", "axis1")
     + ("source", "destination", "dims_self", "dims_other", "unroll_dim", "expand1", "expand2", "expand3", "sumdim")
     + ("groups", "reduction", "mode", "interpolation_mode", "padding_mode", "normalization", "edge_order")
 )
-"""Arguments of ops whose integers are no sizes but choose what the op does: dimensions, groups, modes. They are part of
-the skeleton. (Which integers of a program may be sizes, the ops of the dialect declare, `TensorOp.sized`: an argument
-that is missing here has no program of many sizes.)"""
+"""Arguments whose integers are no sizes but select an op's behaviour: dimensions, groups, modes. They belong to the
+structure. An argument missing here only prevents programs for many sizes, since ops declare which integers may be sizes
+(`TensorOp.sized`)."""
 
 
 @dataclass(slots=True)
 class Integers:
-    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 are no part of
-    the skeleton."""
+    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 do not enter the
+    structure."""
 
     values: list[int]
     kinds: list[int]
     alike: bool = False
     made: list[int] = field(default_factory=list[int])
-    "The positions of those that follow from others: of results, but for what is made of numbers alone."
+    """The positions of derived integers: those in results of ops that have operands."""
 
     def add(self, values: Sequence[Any], kind: int = OTHER) -> None:
         self.values.extend(values)
         self.kinds.extend([kind] * len(values))
 
     def add_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Add the sizes of a tensor. Gives what of them is part of the skeleton."""
+        """Append the sizes of a tensor and return their part of the structure: 0, 1, or `LEAST` for any other size."""
         self.add(sizes, SIZE)
         return tuple([LEAST if self.alike or n > LEAST else n for n in sizes])
 
 
 Layouts = dict[int, Layout]
-"Those of the slots of a trace, as far as it is known."
+"""The layouts of a trace's slots up to some record."""
 Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
-"The layouts of the results of a record, by those of the slots that it reads."
+"""Returns the layouts of a record's results, given the layouts of the slots it reads."""
 
 
 def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | None = None) -> list[Skeleton]:
-    """The skeletons of a trace's records; their integers are added to `into`, and how many these are after each record
-    to `ends`."""
+    """Return the structures of a trace's records. Append the integers to `into`, and their running number after each
+    record to `ends`."""
     layouts, skeletons = Layouts(), list[Skeleton]()
     for record in records:
         note_given(record, layouts)
@@ -81,34 +80,36 @@ def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | Non
 
 
 def admitted_at(records: Sequence[Record]) -> Iterator[tuple[int, int, int]]:
-    """The positions of the sizes of inputs among the integers of a trace, each with its slot and its dimension."""
+    """Yield (position among the trace's integers, slot, dimension) for each size of each input."""
     ends = list[int]()
     trace_apart(records, Integers([], []), ends)
     for record, at in zip(records, [0, *ends], strict=False):
         for slot, layout, empty in record.admitted:
             if not empty:
                 yield from ((at + dim, slot, dim) for dim in range(len(layout.shape)))
-            layout_apart(plain(layout), own := Integers([], []))
-            at += len(own.values)
+            layout_apart(plain(layout), layout_integers := Integers([], []))
+            at += len(layout_integers.values)
 
 
 def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Outs | None = None) -> list[Record]:
-    """Records of the same skeletons with other integers, in the order of `trace_apart`. With `outs`, which has the
-    layouts of results, the integers are those of what ops are given alone."""
-    old, new, made = Layouts(), Layouts(), list[Record]()
+    """Return records of the same structure with other integers, in the order of `trace_apart`. With `outs`, which
+    computes the layouts of results, `integers` has only the integers of arguments."""
+    old, new, rebuilt = Layouts(), Layouts(), list[Record]()
     for record in records:
         note_given(record, old)
-        made.append(put_together(record, integers, (old, new), outs))
+        rebuilt.append(put_together(record, integers, (old, new), outs))
         note_made(record, old)
-        note_made(made[-1], new)
-    return made
+        note_made(rebuilt[-1], new)
+    return rebuilt
 
 
 def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:
-    """The records of a trace, where what is whole and a part in another trace of its skeleton is a view of all of it.
-    Whole operands have no sizes of their own when they are put together again. A record of the other trace may have
-    fewer operands, or none where this one has one: what has no counterpart stays as it is."""
-    layouts, made = Layouts(), list[Record]()
+    """Rewrite each full-tensor operand as an explicit full view wherever `others` uses a slice, so that both traces
+    have the same structure.
+
+    A full operand has no sizes of its own when it is rebuilt. Operands without a counterpart in `others` are kept.
+    """
+    layouts, rewritten = Layouts(), list[Record]()
 
     def argument(value: Any, other: Any) -> Any:
         if isinstance(value, list):
@@ -117,25 +118,25 @@ def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Reco
             return list(map(argument, values, others)) if len(others) == len(values) else values
         if isinstance(value, Operand) and value.view is None and getattr(other, "view", None) is not None:
             layout = layouts[value.slot]
-            whole = Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
-            return whole if is_part(whole, layout) else value  # no element has a place in an empty tensor
+            full_view = Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
+            return full_view if is_part(full_view, layout) else value  # an empty tensor has no indices
         return value
 
     for record, other in zip(records, others, strict=True):
         note_given(record, layouts)
         arguments = {name: argument(value, other.arguments.get(name)) for name, value in record.arguments.items()}
-        made.append(replace(record, arguments=arguments))
-        note_made(made[-1], layouts)
-    return made
+        rewritten.append(replace(record, arguments=arguments))
+        note_made(rewritten[-1], layouts)
+    return rewritten
 
 
 def note_given(record: Record, layouts: Layouts) -> None:
-    """Add the layouts of a record's inputs to those of the slots."""
+    """Add the layouts of a record's inputs to the layouts of the slots."""
     layouts.update((slot, layout) for slot, layout, _ in record.admitted)
 
 
 def note_made(record: Record, layouts: Layouts) -> None:
-    """Add those of what a record makes or writes."""
+    """Add the layouts of the slots that a record creates or overwrites."""
     layouts.update(zip(record.out_slots, [layout for layout in record.outs if layout is not None], strict=True))
     for name, slots in record.written.items():
         for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
@@ -143,12 +144,16 @@ def note_made(record: Record, layouts: Layouts) -> None:
 
 
 def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -> Skeleton:
-    """The skeleton of a record, hashable; its integers are added to `into`. Without the `layouts` of what it reads,
-    views are as they are."""
+    """Return the hashable structure of a record and append its integers to `into`.
+
+    Without the `layouts` of the slots it reads, views are not compared with their tensors.
+    """
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
     read = _as_it_is if layouts is None else plain
     admitted = tuple([(slot, layout_apart(read(layout), into), empty) for slot, layout, empty in record.admitted])
-    given = tuple([(n, _named(n, value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments])
+    argument_skeletons = tuple(
+        [(n, _named(n, value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments]
+    )
     start = len(into.values)
     outs = tuple([None if layout is None else layout_apart(read(layout), into) for layout in record.outs])
     if any(operands(value) for value in record.arguments.values()):
@@ -156,7 +161,7 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
     return (
         record.op,
         admitted,
-        given,
+        argument_skeletons,
         outs,
         record.out_slots,
         tuple(record.written.items()),
@@ -170,8 +175,9 @@ def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -
 def put_together(
     record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None, outs: Outs | None = None
 ) -> Record:
-    """A record of the same skeleton with other integers, in the order of `take_apart`. `layouts` are those of what it
-    reads, and the new ones, to which what it admits is added. With `outs` there are no integers of its results."""
+    """Return a record of the same structure with other integers, in the order of `take_apart`. `layouts` are the old
+    and the new layouts of slots; the record's inputs are added to the new ones. With `outs`, which computes the layouts
+    of results, `integers` has none of them."""
     read = _as_it_is if layouts is None else plain
     admitted = tuple([(slot, new_layout(read(layout), integers), empty) for slot, layout, empty in record.admitted])
     if layouts is not None:
@@ -182,10 +188,10 @@ def put_together(
     }
     if outs is not None:
         assert layouts is not None
-        given = replace(record, admitted=admitted, arguments=arguments)
-        return replace(given, outs=tuple(outs(given, layouts[1])))
-    own = tuple([None if layout is None else new_layout(read(layout), integers) for layout in record.outs])
-    return replace(record, admitted=admitted, arguments=arguments, outs=own)
+        with_arguments = replace(record, admitted=admitted, arguments=arguments)
+        return replace(with_arguments, outs=tuple(outs(with_arguments, layouts[1])))
+    results = tuple([None if layout is None else new_layout(read(layout), integers) for layout in record.outs])
+    return replace(record, admitted=admitted, arguments=arguments, outs=results)
 
 
 def _named(name: str, value: Any, into: Integers, layouts: Layouts | None, kind: int) -> Any:
@@ -195,23 +201,23 @@ def _named(name: str, value: Any, into: Integers, layouts: Layouts | None, kind:
 
 
 def form_of(value: Any) -> Any:
-    """Where there are operands, run-time numbers and integers in an argument."""
+    """Return the nesting of types in an argument: where it has operands, run-time numbers and integers."""
     if isinstance(value, list | tuple):
-        return tuple([form_of(each) for each in cast("Sequence[Any]", value)])
+        return tuple([form_of(item) for item in cast("Sequence[Any]", value)])
     return type(value)
 
 
 def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:
     if type(value) is int or type(value) is Size:
         into.add((value,), kind)
-        return int, value < 0  # ops do something else then, as with a diagonal below the main one
+        return int, value < 0  # the sign may select a branch, such as a diagonal below the main one
     if isinstance(value, Operand):
         return value.slot, _operand(value, into, layouts)
     if isinstance(value, Number):
         return value
     if isinstance(value, list | tuple):
         return (type(cast("object", value)), *[_argument(v, into, layouts) for v in cast("Sequence[Any]", value)])
-    if isinstance(value, float | complex):  # NaN equals itself, and the zeros differ
+    if isinstance(value, float | complex):  # as text NaN equals itself, and the two zeros differ
         return type(value), repr(value)
     if type(value) is str and value in MEMBERS:
         return str, id(MEMBERS[value].family)
@@ -231,12 +237,13 @@ def _new_argument(value: Any, integers: Iterator[int], layouts: tuple[Layouts, L
 
 
 def is_part(operand: Operand, layout: Layout) -> bool:
-    """Whether an operand is all of a tensor with this layout, or some neighbours along each of its dimensions."""
+    """Return whether an operand is the full tensor of this layout, or contiguous indices along each of
+    its dimensions."""
     if operand.view is None:
         return True
     size, stride = operand.view[:2]
-    alike = len(stride) == len(layout.stride) and all(map(_steps_alike, size, stride, layout.stride))
-    return alike and _has_begins(operand.view, layout)
+    same_strides = len(stride) == len(layout.stride) and all(map(_steps_alike, size, stride, layout.stride))
+    return same_strides and _has_begins(operand.view, layout)
 
 
 def _steps_alike(n: int, step: int, other: int) -> bool:
@@ -244,18 +251,17 @@ def _steps_alike(n: int, step: int, other: int) -> bool:
 
 
 def _has_begins(view: tuple[Any, ...], layout: Layout) -> bool:
-    """Whether the place where a view begins is one in each dimension of its tensor."""
+    """Return whether the offset of a view decomposes into an index in each dimension of its tensor."""
     offset, dtype = view[2:]
     return dtype == layout.dtype and 0 not in layout.shape and _offset(_begins(offset, layout), layout) == offset
 
 
 def _begins(offset: int, layout: Layout) -> list[int]:
-    """The places of an element in the dimensions of its tensor, the outermost first."""
-    found: list[int] = []
+    begins: list[int] = []
     for dim in layout.memory_order:
         begin, offset = (0, offset) if layout.shape[dim] == 1 else divmod(offset, layout.stride[dim])
-        found.append(begin)
-    return found
+        begins.append(begin)
+    return begins
 
 
 def _offset(begins: Sequence[int], layout: Layout) -> int:
@@ -265,15 +271,18 @@ def _offset(begins: Sequence[int], layout: Layout) -> int:
 def _without_ones(
     size: tuple[int, ...], stride: tuple[int, ...], order: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Strides where dimensions of one element have those that follow from the others: of a dense tensor those of the
-    outermost dimensions, or of its memory `order`; else 0."""
+    """Return the strides with canonical strides for dimensions of one element.
+
+    For dense tensors these are the strides of outermost dimensions, or dense ones in the memory `order`. Otherwise they
+    are 0.
+    """
     if 1 not in size:
         return stride
     if order is not None:
         dense = dense_strides(size, order)
         return dense if all(map(_steps_alike, size, stride, dense)) and _order(dense) == order else stride
-    whole = max([n * step for n, step in zip(size, stride, strict=True) if n != 1], default=1)
-    outer = tuple([whole if n == 1 else step for n, step in zip(size, stride, strict=True)])
+    extent = max([n * step for n, step in zip(size, stride, strict=True) if n != 1], default=1)
+    outer = tuple([extent if n == 1 else step for n, step in zip(size, stride, strict=True)])
     if dense_order(size, outer) is not None:
         return outer
     return tuple([0 if n == 1 else step for n, step in zip(size, stride, strict=True)])
@@ -288,7 +297,7 @@ def _as_it_is(layout: Layout) -> Layout:
 
 
 def plain(layout: Layout) -> Layout:
-    """The same array, with strides of dimensions of one element that follow from the others."""
+    """Return the layout with canonical strides for dimensions of one element."""
     stride = _without_ones(layout.shape, layout.stride, layout.memory_order)
     return layout if stride == layout.stride else Layout(layout.dtype, layout.shape, stride)
 
@@ -338,12 +347,12 @@ def _new_begins(integers: Iterator[int], layout: Layout) -> list[int]:
 
 
 def layout_apart(layout: Layout, into: Integers) -> Skeleton:
-    """The skeleton of a layout."""
+    """Return the structure of a layout and append its integers to `into`."""
     return layout.dtype, *strided(layout.shape, layout.stride, into)
 
 
 def new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
-    """A layout of the same skeleton with other integers."""
+    """Return a layout of the same structure with the next integers."""
     return Layout(layout.dtype, *_new_strided(layout.shape, layout.stride, integers))
 
 
@@ -360,7 +369,7 @@ def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]
 
 
 def strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
-    """The skeleton of a size and its strides."""
+    """Return the structure of a size with its strides and append their integers to `into`."""
     sizes, order = into.add_sizes(size), dense_order(size, stride)
     if order is None:
         into.add(stride)
@@ -376,14 +385,13 @@ def _new_strided(
 
 
 def dense_order(size: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
-    """The dimensions from the largest stride to the smallest, if each stride is the number of elements of those after
-    it; else None."""
+    """Return the dimensions ordered from the largest stride to the smallest, or None if the strides are not dense."""
     order = tuple(sorted(range(len(size)), key=lambda dim: -stride[dim]))
     return order if dense_strides(size, order) == tuple(stride) else None
 
 
 def dense_strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions lie in this order, the outermost first."""
+    """Return the strides of a dense tensor with its dimensions in this memory order, outermost first."""
     strides, step = [0] * len(size), 1
     for dim in reversed(order):
         strides[dim] = step

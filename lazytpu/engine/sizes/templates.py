@@ -1,9 +1,8 @@
-"""Templates: traces that differ in sizes alone, and the buckets of sizes that share a program.
+"""Templates: traces that differ in sizes only, and the buckets of sizes that share a program.
 
-The first trace of a skeleton gets a program of its own, unless its relatives vary (`relatives`). The second one that
-differs in integers alone makes forms of these (`fitting`), and from then on a trace whose integers these forms give
-belongs to a bucket: the program is made for the records at the bound of the bucket, with the sizes as numbers of the
-run.
+The first trace of a template gets an exact program, unless its relatives vary (`relatives`). The second one, which
+differs only in integers, yields size expressions (`fitting`). From then on, a trace whose integers the expressions give
+belongs to a bucket. The bucket's program is compiled at its bound and takes the sizes as run-time numbers.
 """
 
 from __future__ import annotations
@@ -39,19 +38,22 @@ KINDS = 4  # forms of one template, the newest
 
 
 def no_relatives(template: Template) -> Iterable[Template]:
-    """Nothing else was seen."""
+    """Return no relatives."""
     return ()
 
 
 class OneSize(Exception):
-    """There is no program of many sizes for a trace: they stay part of the program. The message names the op, the line
-    and the reason."""
+    """Raised where a trace has no program for many sizes: its sizes are compiled in. The message has the op, line and
+    reason."""
 
 
 @dataclass(eq=False)
 class Bucket:
-    """The traces of a template whose sizes are in these ranges. `records` are those at the greatest sizes, and `state`
-    ends a trace of them. `plan` has the programs; `refused` says why there can be none, by the live slots."""
+    """The traces of a template whose sizes lie in the ranges `symbols`.
+
+    `state` ends a trace at the greatest sizes. `plan` has the programs. `refused` maps the live slots to the reason why
+    they can have no program.
+    """
 
     template: Template
     forms: Forms
@@ -60,14 +62,15 @@ class Bucket:
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
     on_host: Any = None
-    "How often its traces may still run on the host, once one of them did (`lazytpu.engine.cutting.on_host`)."
+    """The remaining number of host runs of its traces, once one ran on the host (`lazytpu.engine.cutting.on_host`)."""
 
     def records(self) -> list[Record]:
-        """The records at the greatest sizes. Custom kernels are in them for these once `settle` was called."""
+        """Return the records at the greatest sizes. After `settle` they have the custom kernels of these sizes."""
         return self.state.records()
 
     def settle(self) -> None:
-        """Put the custom kernels for the greatest sizes into the records. Raises OneSize where there are none."""
+        """Replace the custom kernels in the records by those for the greatest sizes. Raise OneSize if a kernel has
+        none."""
         state, records = self.state, self.records()
         try:
             settled = with_kernels(records)
@@ -77,42 +80,42 @@ class Bucket:
             self.state = State(None, tuple(settled), None, state.slots, state.inputs, state.numbers)
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes, with the custom kernels of the template."""
+        """Return the records at other sizes, with the custom kernels of the template."""
         return self.forms.at(sizes)
 
     @property
     def derived(self) -> Mapping[str, Range]:
-        """The sizes over which the import of its program is derived: all of them."""
+        """Return the sizes over which the import of its program is derived: the whole ranges."""
         return self.symbols
 
     def symbolic(self, derivation: Derivation) -> list[Record]:
-        """The records whose sizes carry their forms."""
+        """Return the records with symbolic sizes."""
         return self.forms.symbolic(derivation)
 
     @cached_property
     def spacious(self) -> bool:
-        """Whether a run at the greatest sizes costs little more than one at the least."""
+        """Return whether a run at the greatest sizes costs little more than one at the least sizes."""
         return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
 
     @property
     def begins(self) -> frozenset[str]:
-        """The symbols that are no sizes, but say where a view begins."""
+        """Return the symbols that are starts of views rather than sizes."""
         return self.template.begins(self.forms.varying)
 
     @property
     def single(self) -> bool:
-        """Whether it has one size alone, so that the exact program serves as many."""
+        """Return whether the bucket has a single size, so that an exact program serves it as well."""
         return all(low == high for low, high in self.symbols.values())
 
     @property
     def text(self) -> str:
-        """What the forms are, for the digest of its programs."""
+        """Return the ranges and size expressions as text, for the digest of its programs."""
         return f"sizes {self.symbols} {self.forms.varying}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A trace of a bucket, with its sizes and its own records."""
+    """A trace of a bucket, with its sizes and its exact records."""
 
     bucket: Bucket
     sizes: dict[str, int]
@@ -120,7 +123,8 @@ class Sized:
 
     @property
     def waste(self) -> float:
-        """The part of a run that padding takes: of its work where that is known, else of a value with all sizes."""
+        """Return the share of a run spent on padding: of its work if that is known, else of the product
+        of all sizes."""
         if self.bucket.spacious:
             return 1 - work(self.bucket.at(self.sizes)) / max(1.0, work(self.bucket.records()))
         begins = self.bucket.begins
@@ -128,46 +132,46 @@ class Sized:
 
     @property
     def text(self) -> str:
-        """The sizes, for `lazytpu.explain()`."""
-        parts: list[str] = []
+        """Return the sizes as text for `lazytpu.explain()`."""
+        texts: list[str] = []
         for name, (low, top) in self.bucket.symbols.items():
             size = self.sizes[name]
             if name in self.bucket.begins:
-                parts.append(f"{name} {low}..{top}, where a view begins, now {size}")
+                texts.append(f"{name} {low}..{top}, where a view begins, now {size}")
                 continue
-            parts.append(f"{name} {low}..{top}, now {size}, {round(100 * (top - size) / top)} % padding")
-        return "one program for sizes " + "; ".join(parts)
+            texts.append(f"{name} {low}..{top}, now {size}, {round(100 * (top - size) / top)} % padding")
+        return "one program for sizes " + "; ".join(texts)
 
 
 @dataclass(eq=False)
 class Forms:
-    """What varies between traces of a template, or between some of them, and their buckets. `records` are those of one
-    of them."""
+    """Size expressions of some or all traces of a template, and the buckets. `records` are the records of one such
+    trace."""
 
     varying: Varying
     records: list[Record]
     guessed: bool = False
-    "Whether it has more symbols than the samples show, as others vary so, or compiled graphs know that they do."
+    """Whether the samples do not show all symbols: relatives or compiled graphs do."""
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
-    "The buckets whose bounds lie so far apart, for each symbol; one may be in several lists."
+    """The buckets by the spacing of bounds of each symbol; a bucket may be in several lists."""
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes."""
+        """Return the records at these sizes."""
         return trace_together(self.records, iter(self.varying.at(sizes)))
 
     def symbolic(self, derivation: Derivation) -> list[Record]:
-        """The records whose sizes carry their forms."""
+        """Return the records with symbolic sizes."""
         return trace_together(self.records, iter(self.varying.symbolic(derivation)))
 
     @cached_property
     def views(self) -> Views:
-        """The views of its traces."""
+        """Return the views of its traces."""
         derivation = Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST)))
         return Views(self.symbolic(derivation), derivation.form_of)
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
-        """The bucket of these spreads that has these sizes, if one was made."""
+        """Return the bucket with these spacings that contains the sizes, or None if it was not created yet."""
         for bucket in self.by_spreads.get(spreads, ()):
             if all(low <= sizes[name] <= high for name, (low, high) in bucket.symbols.items()):
                 return bucket
@@ -176,8 +180,11 @@ class Forms:
 
 @dataclass(eq=False)
 class Template:
-    """Traces of one skeleton: the `records` of one of them, the integers of some, and the kinds of these. There may be
-    no forms of all of them: then there are several."""
+    """Traces of one structure.
+
+    `records` are the records of one of them, `samples` the integers of some, and `kinds` the kinds of the integers. If
+    no expressions fit all samples, `forms` has several sets of them.
+    """
 
     records: list[Record]
     kinds: np.ndarray
@@ -185,29 +192,33 @@ class Template:
     inference: Inference
     forms: list[Forms] = field(default_factory=list[Forms])
     same: Collection[Template] = ()
-    "Those of the same ops, with other sizes of 0 and 1; it is one of them."
+    """The templates with the same ops and other sizes of 0 and 1, this one included."""
     relatives: Callable[[Template], Iterable[Template]] = no_relatives
-    "Those of other traces that have many of its records."
+    """Returns templates of other op sequences that share many records."""
     guessing: bool = True
-    "Whether relatives are asked: not when that went wrong, or somebody said what varies."
+    """Whether to consult relatives: not after their expressions were refused, or if the varying sizes are known."""
     limits: dict[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, "int | None"]])
-    "The least and the greatest size that somebody said the integers at some positions will have."
+    """The least and the greatest value of integers that the user marked, by position."""
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
-        """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
-        forms. None for the first of its kind, unless that shows them, and where a size is too small."""
+        """Return the bucket and sizes of the trace with these integers that ends at `state`. Learn from it if it is
+        new.
+
+        Return None for the first trace of its kind, unless its expressions are known, and if a size is too small to be
+        symbolic.
+        """
         with self._whole():
             self._forget_refused()
-            known = self._known(integers)
-            if known is not None and self._settled(known[0]):
-                return self._sized(*known, state)
+            solved = self._known(integers)
+            if solved is not None and self._settled(solved[0]):
+                return self._sized(*solved, state)
             if not any((sample == integers).all() for sample in self.samples):
-                known = self._learned(integers, known, state)
-            return None if known is None else self._sized(*known, state)
+                solved = self._learned(integers, solved, state)
+            return None if solved is None else self._sized(*solved, state)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Undo what was changed where something is raised inside."""
+        """Restore the template if the body raises."""
         before = self.samples, self.records, self.forms, self.guessing, self.limits
         self.samples, self.limits = list(self.samples), dict(self.limits)
         try:
@@ -217,18 +228,20 @@ class Template:
             raise
 
     def _forget_refused(self) -> None:
-        """What was guessed of forms whose program is refused says nothing: samples alone do from now on."""
-        left = [forms for forms in self.forms if not (forms.guessed and any(b.refused for b in forms.buckets.values()))]
-        if len(left) < len(self.forms):
-            self.forms, self.guessing = left, False
+        """Drop guessed expressions whose program was refused; from now on use only observed sizes."""
+        remaining = [
+            forms for forms in self.forms if not (forms.guessed and any(b.refused for b in forms.buckets.values()))
+        ]
+        if len(remaining) < len(self.forms):
+            self.forms, self.guessing = remaining, False
 
     def tell(self, varying: Varying | None) -> None:
-        """Take the forms that compiled graphs know, if any do."""
+        """Adopt the size expressions that compiled graphs know, if they give the integers of the sample."""
         if varying is not None and varying.solved(self.samples[-1]) is not None:
             self.forms, self.guessing = [Forms(varying, self.records, guessed=True)], False
 
     def mark(self, marked: Marked) -> None:
-        """Learn forms from what somebody said will vary."""
+        """Adopt the size expressions and limits of the dimensions that the user marked."""
         with self._whole():
             shown = marked.shown(self.inference)
             if shown is not None:
@@ -236,7 +249,7 @@ class Template:
                 self.forms, self.guessing = [Forms(varying, self.records)], False
 
     def learn_of_relatives(self) -> None:
-        """Learn forms of the first trace from what varies in others."""
+        """Adopt size expressions for the first trace from its relatives, or from templates with sizes of 0 or 1."""
         with self._whole():
             forms = self._of_relatives(self.records) or self._grown()
             if forms is not None:
@@ -244,38 +257,39 @@ class Template:
 
     @cached_property
     def places(self) -> frozenset[Any]:
-        """The ops and lines of its records."""
+        """Return the ops and source lines of its records."""
         return frozenset(Relative(self.records).places)
 
     def _of_relatives(self, records: list[Record]) -> Forms | None:
-        """The forms of a relative for a trace of these records, if they are those of all samples; those that have the
-        most symbols."""
-        here, found = Relative(records), list[Forms]()
-        for other in self.relatives(self) if self.guessing else ():
-            for forms in other.forms:
-                made = transferred(forms.varying, Relative(forms.records), here, self.inference)
-                if made is not None and all(made[0].solved(sample) is not None for sample in self.samples):
-                    found.append(Forms(*made, guessed=True))
-        return max(found, key=lambda forms: len(forms.varying.symbols), default=None)
+        """Return the expressions with the most symbols that a relative has for these records and that fit all samples;
+        else None."""
+        this, candidates = Relative(records), list[Forms]()
+        for relative in self.relatives(self) if self.guessing else ():
+            for forms in relative.forms:
+                moved = transferred(forms.varying, Relative(forms.records), this, self.inference)
+                if moved is not None and all(moved[0].solved(sample) is not None for sample in self.samples):
+                    candidates.append(Forms(*moved, guessed=True))
+        return max(candidates, key=lambda forms: len(forms.varying.symbols), default=None)
 
     def _grown(self) -> Forms | None:
-        """Forms that the samples of other templates of the same ops show, which have 0 or 1 of what varies there, or of
-        what is 2 now."""
+        """Return expressions fitted together with samples of the same ops in which a varying size is 0
+        or 1; else None."""
         integers = self.samples[-1]
-        for other in self.same:
-            others = smaller_ones(integers, self.kinds, other.samples) if other is not self else ()
-            if others and (len(others) > 1 or grown(integers, self.kinds, others[0])):
-                self.records = with_parts(self.records, other.records)
-                varying = self._fit([*others, integers])
+        for sibling in self.same:
+            smaller = smaller_ones(integers, self.kinds, sibling.samples) if sibling is not self else ()
+            if smaller and (len(smaller) > 1 or grown(integers, self.kinds, smaller[0])):
+                self.records = with_parts(self.records, sibling.records)
+                varying = self._fit([*smaller, integers])
                 if varying is not None and varying.symbols and varying.solved(integers) is not None:
                     return Forms(varying, self.records, guessed=True)
         return None
 
     def begins(self, varying: Varying) -> frozenset[str]:
-        """The symbols of forms that are places where views begin."""
+        """Return the symbols that are starts of views."""
         return frozenset(name for name, at in varying.symbols.items() if self.kinds[at] == BEGIN)
 
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
+        """Return the expressions that give these integers, with the sizes; None if none do."""
         for forms in self.forms:
             sizes = forms.varying.solved(integers)
             if sizes is not None:
@@ -286,51 +300,62 @@ class Template:
         return fit_derived(samples, self.kinds, self.records, self.inference, apart)
 
     def _settled(self, forms: Forms) -> bool:
-        """What two samples show as two symbols may be one and a form of it, such as half: a third one tells."""
+        """Return whether the symbols need no further samples.
+
+        Two samples may show two symbols where one is an expression of the other, such as half; a third sample decides.
+        """
         return forms.guessed or self._sizes(forms.varying) < 2 or len(self.samples) == SAMPLES
 
     def _sizes(self, varying: Varying) -> int:
-        """The number of symbols that are sizes: the others make no padding."""
+        """Return the number of symbols that are sizes. Starts of views cause no padding."""
         return len(varying.symbols) - len(self.begins(varying))
 
     def _learned(
         self, integers: np.ndarray, known: tuple[Forms, dict[str, int]] | None, state: State
     ) -> tuple[Forms, dict[str, int]] | None:
-        """Forms that these integers show, if those that are `known` do not fit them or have more symbols."""
+        """Fit expressions with these integers as a new sample, and return them with the sizes.
+
+        Keep `known` unless the new expressions have fewer symbols.
+        """
         self.samples = [*self.samples, integers][-SAMPLES:]
         self.records = with_parts(self.records, state.records())
-        shown, others = self._fit(self.samples), list[Forms]()
+        shown, older = self._fit(self.samples), list[Forms]()
         if known is not None:
             if shown is None or self._sizes(shown) >= self._sizes(known[0].varying):
                 return known
-            found, others = Forms(shown, self.records), self.forms
+            fitted, older = Forms(shown, self.records), self.forms
         else:
-            found = self._with_most_symbols(shown, state)
-            if found is None:  # not a form yet: what came first may be another kind
-                shown, others = self._fit(self.samples[-2:]), self.forms
-                found = None if shown is None else Forms(shown, self.records)
-        sizes = None if found is None else found.varying.solved(integers)
-        if found is None or sizes is None:
+            fitted = self._with_most_symbols(shown, state)
+            if fitted is None:  # no expressions yet: the first samples may be of another kind
+                shown, older = self._fit(self.samples[-2:]), self.forms
+                fitted = None if shown is None else Forms(shown, self.records)
+        sizes = None if fitted is None else fitted.varying.solved(integers)
+        if fitted is None or sizes is None:
             return known
-        self.forms = [found, *others][:KINDS]
-        return found, sizes
+        self.forms = [fitted, *older][:KINDS]
+        return fitted, sizes
 
     def _with_most_symbols(self, shown: Varying | None, state: State) -> Forms | None:
-        """The forms of all samples, where new ones are needed: those that they have `shown`, or that relatives have. If
-        this is not the first time, more varies than was seen, and what may vary alone does."""
-        found = [self._of_relatives(with_parts(state.records(), self.records))]
-        if self.forms and self.guessing and (apart := self._fit(self.samples, apart=True)) is not None:
-            found.append(Forms(apart, self.records, guessed=True))
+        """Return the expressions with most symbols, of all samples or of relatives; None if there are none.
+
+        If earlier expressions failed, more varies than was observed. Sizes that may be independent are then taken as
+        independent.
+        """
+        candidates = [self._of_relatives(with_parts(state.records(), self.records))]
+        if self.forms and self.guessing and (independent := self._fit(self.samples, apart=True)) is not None:
+            candidates.append(Forms(independent, self.records, guessed=True))
         if shown is not None:
-            found.append(Forms(shown, self.records))
-        return max((forms for forms in found if forms is not None), key=lambda f: self._sizes(f.varying), default=None)
+            candidates.append(Forms(shown, self.records))
+        return max(
+            (forms for forms in candidates if forms is not None), key=lambda f: self._sizes(f.varying), default=None
+        )
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
-        """The bucket of the fewest bounds whose padding costs little."""
+        """Return the trace in the bucket with the fewest bounds whose padding costs little."""
         allowed = buckets.spreads(len(sizes))
-        alike = [(spread,) * len(sizes) for spread in allowed]
-        each = product(allowed, repeat=len(sizes)) if len(sizes) <= buckets.MOST else alike
-        for spreads in sorted(each, key=prod, reverse=True):
+        uniform = [(spread,) * len(sizes) for spread in allowed]
+        combinations = product(allowed, repeat=len(sizes)) if len(sizes) <= buckets.MOST else uniform
+        for spreads in sorted(combinations, key=prod, reverse=True):
             bucket = forms.among(sizes, spreads)
             if bucket is None:
                 symbols = self._ranges(forms, sizes, spreads)
@@ -343,19 +368,20 @@ class Template:
         return None
 
     def _ranges(self, forms: Forms, sizes: Mapping[str, int], spreads: Sequence[int]) -> dict[str, Range] | None:
-        """The sizes of the bucket that these are in; None where one is too small for any, or views do not fit."""
+        """Return the size ranges of the bucket for these sizes; None if one is too small, or views do not fit."""
         symbols = bucketed(forms.varying, self.kinds, sizes, spreads, self.limits)
         if symbols is None:
             return None
-        here = forms.views.ends(sizes)
-        return within_tables(sizes, symbols, self.begins(forms.varying), lambda at: forms.views.fit(at, here))
+        ends = forms.views.ends(sizes)
+        return within_tables(sizes, symbols, self.begins(forms.varying), lambda at: forms.views.fit(at, ends))
 
     def _bucket(self, forms: Forms, symbols: dict[str, Range], state: State) -> Bucket:
+        """Return the bucket with these ranges, created if needed."""
         key = tuple(symbols.items())
-        found = forms.buckets.get(key)
-        if found is None:
-            found = Bucket(self, forms, symbols, state)
-            records = found.at({name: high for name, (_, high) in symbols.items()})
-            found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
-            forms.buckets[key] = found
-        return found
+        bucket = forms.buckets.get(key)
+        if bucket is None:
+            bucket = Bucket(self, forms, symbols, state)
+            records = bucket.at({name: high for name, (_, high) in symbols.items()})
+            bucket.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
+            forms.buckets[key] = bucket
+        return bucket

@@ -1,9 +1,8 @@
-"""The boundary around code that only looks for programs and states to share.
+"""The error boundary around the search for programs and states to share.
 
-A trace has its exact program whatever that code finds, so an exception in it never reaches the user's op: it means that
-there is nothing to share. It is a bug, though, so it is counted in `lazytpu.metrics()`, the last ones are kept with
-their tracebacks, and the project's tests fail where there is one. Refusals that are expected, such as `OneSize`, are
-caught where they mean something, inside of the boundary.
+Every trace has its exact program, so an exception in the search never reaches the user's op: there is then nothing to
+share. It still is a bug. `lazytpu.metrics()` counts it, the last tracebacks are kept, and the project's tests fail on
+it. Expected refusals, such as `OneSize`, are caught inside the boundary.
 """
 
 from __future__ import annotations
@@ -15,36 +14,35 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 KEPT = 16
-"Tracebacks that are kept, the last ones."
+"""Number of the most recent tracebacks that are kept."""
 
 
 @dataclass
 class Unexpected:
-    """Counts the exceptions since the start or the last `reset`. `tracebacks` are not forgotten by that."""
+    """Counts the exceptions since the start or the last `reset`, which keeps `tracebacks`."""
 
     count: int = 0
     tracebacks: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, doing: str, error: Exception) -> None:
-        """An exception was raised while `doing` something."""
+        """Count an exception that was raised while `doing` something, and keep its traceback."""
         text = "".join(traceback.format_exception(error))
         with self._lock:
             self.count += 1
             self.tracebacks.append(f"while {doing}: {text}")
 
     def reset(self) -> None:
-        """Start counting anew."""
+        """Set the count to zero."""
         self.count = 0
 
 
 UNEXPECTED = Unexpected()
-"Those of this process."
+"""The unexpected exceptions of this process."""
 
 
 class LookingFor:
-    """A context that ends quietly where an exception is raised inside, and notes it. Interrupts and exhausted memory
-    pass."""
+    """A context that records and suppresses exceptions. Interrupts and MemoryError propagate."""
 
     __slots__ = ("place",)
 

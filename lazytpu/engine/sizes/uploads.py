@@ -1,8 +1,8 @@
-"""Which data of the host is padded when it comes: what somebody said will vary, and what programs wanted padded before.
+"""Padding of host data at upload: dimensions that the user marked, and dimensions that programs needed padded before.
 
-A batch is uploaded before anyone knows the program that will take it. One that comes without padding is padded then,
-which costs another copy, and the next one of its kind is padded at once, to the bound that was wanted. What a program
-of its own sizes takes, such as the full batches beside a last one, comes as it is, also where its kind is padded.
+A batch is uploaded before its program is known. If the program needs padding, the batch is copied once more. The next
+batch of its kind is then padded at upload to the bound that was needed. Data for an exact program, such as full batches
+beside a shorter last one, is uploaded unpadded even if its kind is padded.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from lazytpu.runtime.buffers.repadding import Memory
 MOST = 256  # kinds that are remembered
 
 Kind = tuple[int | None, ...]
-"The sizes of the dimensions of data, None for each that varies."
+"""The shape of uploaded data, with None for each dimension that varies."""
 
 
 class Uploads:
-    """The kinds of data that come in many sizes, by dtype, each with the bounds that programs had for what varies. Some
-    sizes come as they are (`leave`)."""
+    """The kinds of data that vary in size, by dtype, each with the bounds that programs needed. Some shapes stay exact
+    (`leave`)."""
 
     def __init__(self) -> None:
         self._kinds: dict[Any, dict[Kind, set[int]]] = {}
         self._exact: set[tuple[Any, tuple[int, ...]]] = set()
 
     def memory(self, dtype: Any, shape: Sequence[int], ranges: Ranges) -> Memory | None:
-        """The sizes in memory for data of these true sizes; None for what is to be as it is."""
+        """Return the padded sizes for data of this true shape, or None to upload it unpadded."""
         if not active():
             return None
         kinds = self._kinds.get(dtype, {})
@@ -48,7 +48,8 @@ class Uploads:
         return None
 
     def learn(self, dtype: Any, shape: Sequence[int], memory: Memory) -> None:
-        """Data of these true sizes was wanted with those in memory. Merged dimensions say nothing of the next one."""
+        """Note that a program needed data of this true shape with these sizes in memory. Merged
+        dimensions are ignored."""
         plain = [size for size in memory if isinstance(size, int)]
         if len(plain) < len(memory):
             return
@@ -60,13 +61,13 @@ class Uploads:
         self._kinds[dtype] = dict([(kind, bounds), *list(kinds.items())[: MOST - 1]])
 
     def leave(self, dtype: Any, shape: Sequence[int]) -> None:
-        """Data of these true sizes is wanted without padding."""
+        """Note that a program needs data of this true shape unpadded."""
         if len(self._exact) >= MOST:
             self._exact.clear()
         self._exact.add((dtype, tuple(shape)))
 
     def forget(self) -> None:
-        """Pad nothing that is not said to vary."""
+        """Forget all that was learned: pad only marked dimensions."""
         self._kinds.clear()
         self._exact.clear()
 
@@ -75,7 +76,7 @@ _NONE: frozenset[int] = frozenset()
 
 
 def _spread(size: int, bounds: Collection[int]) -> int:
-    """How far apart bounds are where programs wanted this size, if its bound is one of the `bounds` that they had."""
+    """Return the spacing at which this size's bound is one of `bounds`, which programs needed; else the narrowest."""
     return next((spread for spread in SPREADS if bound(size, spread) in bounds), SPREADS[-1])
 
 

@@ -1,16 +1,16 @@
 """Compares the program of a bucket with a trace that it is to serve.
 
-The program was made from one import at the bound, which derived an expression for every integer. Here the trace is
+The program comes from one import at the bound, which derived an expression for every integer. Here the trace is
 imported at its own sizes, without passes and emission, and must agree in
 
-- its ops, what they are joined by, their dtypes and all attributes that are no integers (the structure);
-- every integer, by the expression that the program has for it: sizes of arguments and results, limits, pads, divisors,
-  counts of random bits, parameters of templates;
-- constants that are 2 divided by an integer, to the bit of their dtype;
-- which run-time numbers it takes, and which values it checks.
+- the structure: its ops, their operands, their dtypes and all attributes that are no integers;
+- every integer, as the program's expression gives it: sizes of arguments and results, limits, pads, divisors, counts of
+  random bits, parameters of templates;
+- constants that are 2 divided by an integer, bit for bit in their dtype;
+- the run-time numbers it takes, and the values it checks.
 
-`pad-sizes` decides by ranges of these expressions over the bucket, so what it found of a size holds where the
-expressions do. `AtSizes.bind` compares the sizes of arguments and results as the rules of `pad-sizes` gave them.
+`pad-sizes` decides by ranges of these expressions over the bucket, so its decisions hold where the expressions do.
+`AtSizes.bind` compares the sizes of arguments and results as the rules of `pad-sizes` computed them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from lazytpu.trace.trie import Record
 
 
 def served(sized: Sized) -> list[Record]:
-    """The records of a trace as its bucket has them: with the kernels of their sizes, and whole operands as views where
-    the bucket has views."""
+    """Return the trace's records in the form of its bucket: with kernels for their sizes, and full views where the
+    bucket slices."""
     return with_kernels(with_parts(sized.records, sized.bucket.records()))
 
 
 @dataclass(frozen=True)
 class ImportedAt:
-    """A trace as it was imported at its sizes."""
+    """A trace imported at its own sizes."""
 
     sizes: dict[str, int]
     imported: Imported
@@ -56,8 +56,8 @@ class ImportedAt:
     def of(
         cls, sizes: dict[str, int], records: Sequence[Record], live: Sequence[int], checks: bool, way: tuple[bool, bool]
     ) -> ImportedAt:
-        """Import a trace as the program of its bucket is imported at the bound: with bounds `checks`, and the `way` of
-        its expressions (`decomposed`, `identities`)."""
+        """Import a trace as its bucket's program was imported: with bounds `checks`, and with `way`, which is
+        (`decomposed`, `identities`)."""
         decomposed, identities = way
         imported = import_trace(records, live, (), bounds_checks=checks, identities=identities)
         if decomposed:
@@ -70,14 +70,14 @@ class ImportedAt:
 
 
 def decompose(module: ModuleOp) -> None:
-    """Make attention of the ops that it is."""
+    """Replace attention ops by the ops they consist of."""
     DecomposeAttentionPass().apply(Context(), module)
 
 
 def expressions_of(
     reading: Reading, guards: Sequence[Guard], decomposed: bool, identities: bool, bounds_checks: bool
 ) -> Expressions:
-    """The expressions of a program, from the symbolic module of its bound."""
+    """Return the size expressions of a program, from the symbolic module at its bound."""
     forms = {form: i for i, form in enumerate(dict.fromkeys(reading.integers))}
     constants = tuple([number.hex() for _, _, number in reading.reciprocals])
     numbers = tuple([forms[form] for form in reading.integers])
@@ -87,11 +87,9 @@ def expressions_of(
     )  # fmt: skip
 
 
-def compare(
-    expressions: Expressions, packs: Mapping[str, object], checks: Sequence[Check], trace: ImportedAt
-) -> None:
-    """Compare a program, which takes run-time numbers in `packs` and has these `checks`, with a trace. Raises Refusal
-    where they differ."""
+def compare(expressions: Expressions, packs: Mapping[str, object], checks: Sequence[Check], trace: ImportedAt) -> None:
+    """Compare a program, with run-time numbers `packs` and value `checks`, with a trace. Raise Refusal
+    if they differ."""
     reading, at = trace.reading, trace.text
     structure, entries = digests(reading.structure)
     if structure != expressions.structure:
@@ -111,14 +109,14 @@ def compare(
             raise Refusal(op, f"at {at} it is {number!r}, where the program has {expected!r}")
     if packs != trace.imported.packer.entries:
         raise Refusal(reading.function, f"at {at} it takes other run-time numbers")
-    here = trace.imported.checks
+    trace_checks = trace.imported.checks
     expected = [(check.record, check.error, respelled(check.message, trace.sizes)) for check in checks]
-    if expected != [(check.record, check.error, check.message) for check in here]:
+    if expected != [(check.record, check.error, check.message) for check in trace_checks]:
         raise Refusal(reading.function, f"at {at} it checks other values")
 
 
 def _other(reading: Reading, entries: str, expected: str) -> Operation:
-    """The first op whose entry in the structure is another one."""
+    """Return the first op whose entry in the structure differs."""
     for op, i in entries_of(reading):
         digits = slice(i * DIGITS, (i + 1) * DIGITS)
         if entries[digits] != expected[digits]:
@@ -127,15 +125,18 @@ def _other(reading: Reading, entries: str, expected: str) -> Operation:
 
 
 def verify(binding: Binding, sized: Sized) -> None:
-    """Compare a program of a bucket with a trace of the bucket. Raises OneSize where it does not compute what the trace
-    does, or the trace cannot be imported so."""
+    """Compare a program of a bucket with a trace of the bucket.
+
+    Raise OneSize if the program does not compute the trace, or the trace cannot be imported with the program's
+    strategy.
+    """
     assert binding.padding is not None
-    own = binding.padding.expressions
+    expressions = binding.padding.expressions
     try:
-        way = own.decomposed, own.identities
-        trace = ImportedAt.of(sized.sizes, served(sized), binding.live, own.bounds_checks, way)
-        compare(own, binding.packer.entries, binding.checks, trace)
+        strategy = expressions.decomposed, expressions.identities
+        trace = ImportedAt.of(sized.sizes, served(sized), binding.live, expressions.bounds_checks, strategy)
+        compare(expressions, binding.packer.entries, binding.checks, trace)
     except Refusal as error:
         raise OneSize(str(error)) from error
-    except Exception as error:  # whatever the import of an op raises: the exact program raises it for the user
+    except Exception as error:  # any error of an op's import: the exact program raises it for the user
         raise OneSize(f"at {sized.sizes} it cannot be imported: {error}") from error

@@ -1,1 +1,1 @@
-"""Which program a trace has, kept on disk: a process that finds its traces there loads no pass and no rule."""
+"""The index of traces and their programs on disk. A process that finds its traces there loads no pass and no rule."""

@@ -1,8 +1,8 @@
-"""A trace as text: equal for equal traces, in every process, and for those alone.
+"""Canonical text of a trace: equal for equal traces, in every process, and different for different ones.
 
-Everything that decides what a trace computes is in the text: of each record its op, its arguments, its results, what it
-writes and what it was the first to use, with numbers by their bits. Source lines and names of parameters are not.
-One record is one line:
+The text has everything that determines the trace's results. For each record these are its op, arguments, results, the
+slots it writes, and the inputs it uses first. Numbers are written by their bits. Source lines and parameter names are
+not included. One record is one line:
 
     aten.addmm.default(self=%0;mat1=%1;mat2=%2[4,3;1,4;0;torch.float32];beta=i1;alpha=i1) @0:torch.float32[8,3;3,1]=%0 …
 """
@@ -21,40 +21,41 @@ from lazytpu.trace.value import Layout
 
 
 class NotCanonical(TypeError):
-    """A record has an argument of a kind that has no text here; such a trace cannot be told from others."""
+    """Raised for an argument of a type without canonical text; such a trace cannot be identified."""
 
 
 def canonical(records: Iterable[Record]) -> str:
-    """The text of a trace.
+    """Return the canonical text of a trace.
 
-    Raises NotCanonical, naming the op and the argument, when a record holds what has no text.
+    Raise NotCanonical, with the op and the argument, if an argument has no canonical text.
     """
     return "\n".join(map(_record, records))
 
 
 def _record(record: Record) -> str:
+    """Return the canonical text of a record."""
     arguments: list[str] = []
     for name, value in record.arguments.items():
         try:
             arguments.append(f"{name}={_value(value)}")
         except NotCanonical as error:
             raise NotCanonical(f"argument '{name}' of {record.op}: {error}") from None
-    parts = [f"{record.op}({';'.join(arguments)})"]
+    fields = [f"{record.op}({';'.join(arguments)})"]
     slots = iter(record.out_slots)
-    parts.extend("_" if layout is None else f"%{next(slots)}:{_layout(layout)}" for layout in record.outs)
-    parts.extend(f"{name}->{_integers(written)}" for name, written in record.written.items())
-    parts.extend(
+    fields.extend("_" if layout is None else f"%{next(slots)}:{_layout(layout)}" for layout in record.outs)
+    fields.extend(f"{name}->{_integers(written)}" for name, written in record.written.items())
+    fields.extend(
         f"{'empty' if empty else 'input'} %{slot}:{_layout(layout)}" for slot, layout, empty in record.admitted
     )
     if record.rng is not None:
-        parts.append(f"rng #{record.rng}")
+        fields.append(f"rng #{record.rng}")
     if record.settings:
-        parts.append(f"settings {_value(record.settings)}")
+        fields.append(f"settings {_value(record.settings)}")
     if record.in_backward:
-        parts.append("backward")
+        fields.append("backward")
     if record.tuned:
-        parts.append("tuned")
-    return " ".join(parts)
+        fields.append("tuned")
+    return " ".join(fields)
 
 
 def _layout(layout: Layout) -> str:
@@ -66,7 +67,8 @@ def _integers(values: Iterable[int]) -> str:
 
 
 def _value(value: Any) -> str:
-    write = _TEXTS.get(type(value))  # by the exact type: True is 1, and an IntEnum an int, to isinstance
+    """Return the canonical text of an argument."""
+    write = _TEXTS.get(type(value))  # by the exact type: isinstance takes True for 1, and an IntEnum for an int
     if write is None:
         raise NotCanonical(f"a {type(value).__module__}.{type(value).__qualname__} has no canonical text")
     return write(value)
@@ -86,7 +88,7 @@ def _number(number: Number) -> str:
 
 
 def _bits(value: float) -> str:
-    return struct.pack(">d", value).hex()  # NaN by its bits, and -0.0 is not 0.0
+    return struct.pack(">d", value).hex()  # distinguishes NaNs, and -0.0 from 0.0
 
 
 _TEXTS: dict[type, Callable[[Any], str]] = {

@@ -1,9 +1,9 @@
-"""Which program a trace has, for later processes: they need no import, passes and emission.
+"""The index of traces: later processes find a trace's program without import, passes and emission.
 
-An entry of the cache on disk, of kind "trace", is found by the digest of the trace's canonical text, of what is asked
-of it, and of the environment. It holds, as JSON, the `Binding` of the program, and the key of the executable, which is
-an entry of its own. Of a program for many sizes it holds the expressions and guards, too. Nothing in an entry is
-trusted: each field is checked against the trace that it is used for.
+An entry of the disk cache, of kind "trace", is keyed by the digest of three things: the trace's canonical text, the
+requested results, and the environment. It contains, as JSON, the `Binding` of the program and the key of the
+executable, which is an entry of its own. For a program for many sizes it also has the expressions and guards. No entry
+is trusted: each field is checked against the trace.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ VERSION = 7
 
 
 class Malformed(ValueError):
-    """An entry is not what this trace could have; the message says why."""
+    """Raised for an entry that cannot belong to the trace; the message has the reason."""
 
 
 def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], settings: Sequence[str]) -> str | None:
-    """The digest of a trace and of what is asked of it; None for a trace that has no canonical text. `settings` are
-    those that change what is emitted."""
+    """Return the digest of a trace and its requested results, or None if the trace has no canonical text. `settings`
+    are the settings that affect translation."""
     try:
         text = canonical(records)
     except NotCanonical:
         return None
     digest = hashlib.sha256()
     asked = f"live {tuple(live)} dead {tuple(dead)}"
-    for part in (f"lazytpu trace {VERSION}", *settings, asked, text):
-        digest.update(f"{len(part)} {part}\n".encode())
+    for field in (f"lazytpu trace {VERSION}", *settings, asked, text):
+        digest.update(f"{len(field)} {field}\n".encode())
     return digest.hexdigest()
 
 
 def as_json(program: str, binding: Binding) -> dict[str, Any]:
-    """The fields of an entry. `program` is the key of the executable."""
+    """Return the fields of an entry. `program` is the key of the executable."""
     return {
         "program": program,
         "entries": {pack: [list(entry) for entry in entries] for pack, entries in binding.packer.entries.items()},
@@ -58,12 +58,12 @@ def as_json(program: str, binding: Binding) -> dict[str, Any]:
 
 
 def _padding(padding: Padding) -> list[Any]:
-    """The fields of the padding of an entry."""
+    """Return the fields of an entry's padding."""
     return [*map(_lists, (padding.symbols, padding.arguments, padding.results)), padding.expressions.encode()]
 
 
 def _as_padding(fields: Sequence[Any]) -> Padding:
-    """The padding that `_padding` wrote. Raises Malformed."""
+    """Return the padding from the fields that `_padding` wrote. Raise Malformed."""
     symbols, arguments, results = map(_tuples, fields[:3])
     expressions = Expressions.decode(fields[3])
     texts = (*expressions.forms, *(text for text, _, _ in expressions.guards))
@@ -73,22 +73,23 @@ def _as_padding(fields: Sequence[Any]) -> Padding:
 
 
 def _lists(value: Any) -> Any:
-    """Tuples as lists, which is what JSON makes of them."""
-    return [_lists(each) for each in value] if isinstance(value, tuple) else value
+    """Return nested tuples as lists, as JSON has them."""
+    return [_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:
-    return tuple([_tuples(each) for each in value]) if isinstance(value, list) else value
+    """Return nested lists as tuples."""
+    return tuple([_tuples(item) for item in value]) if isinstance(value, list) else value
 
 
 def encode(program: str, binding: Binding) -> bytes:
-    """The entry as it is stored."""
+    """Return the bytes of an entry."""
     return json.dumps(as_json(program, binding), separators=(",", ":")).encode()
 
 
 def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) -> tuple[str, Binding]:
-    """The key of the executable and the binding in `data`, for a trace that ends at `state`; source lines are those of
-    its records. Raises Malformed unless every field fits this trace."""
+    """Return the key of the executable and the binding in `data`, for a trace that ends at `state`, with the source
+    lines of its records. Raise Malformed unless every field is valid for this trace."""
     try:
         fields = json.loads(data)
         faults = _faults(fields, state, list(live), frozenset(dead))
@@ -116,7 +117,7 @@ def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) 
 
 
 def _faults(fields: Mapping[str, Any], state: State, live: list[int], dead: frozenset[int]) -> list[str]:
-    """What is wrong with the fields of an entry. Raises what looking at something of another type raises."""
+    """Return the faults in the fields of an entry. Raise any error that values of wrong types cause."""
     faults: list[str] = []
 
     def expect(holds: bool, what: str) -> None:
@@ -147,9 +148,9 @@ def _is_digest(text: str) -> bool:
 
 
 def _increasing(values: Sequence[Any], limit: int) -> bool:
-    """Whether these are ints in increasing order, from 0 to below `limit`."""
-    whole = all(type(v) is int for v in values)
-    return whole and all(a < b for a, b in zip((-1, *values), (*values, limit), strict=True))
+    """Return whether these are ints in increasing order, from 0 to below `limit`."""
+    integral = all(type(v) is int for v in values)
+    return integral and all(a < b for a, b in zip((-1, *values), (*values, limit), strict=True))
 
 
 def _is_number(number: Any, part: Any, dtype: Any, pack: str, numbers: int) -> bool:

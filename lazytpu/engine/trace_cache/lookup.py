@@ -1,4 +1,5 @@
-"""Programs that an earlier process made of the same trace: found without importing, rewriting or emitting it."""
+"""Lookup of programs that an earlier process compiled for the same trace, without importing, rewriting
+or emitting it."""
 
 from __future__ import annotations
 
@@ -18,22 +19,26 @@ from lazytpu.trace.trie import Record, State
 
 
 def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], sizes: str = "") -> str | None:
-    """The digest that finds the program of a trace; `sizes` says of which sizes, if of many. None when it cannot be
-    found: an argument has no canonical text, or rules or passes from outside lazytpu contribute to what it means."""
+    """Return the digest under which a trace's program is stored; `sizes` describes the sizes of a program for many.
+
+    Return None if it cannot be stored: an argument has no canonical text, or rules or passes from outside lazytpu
+    affect its translation.
+    """
     return None if extended() else index.content(records, live, dead, [*settings(), *([sizes] if sizes else [])])
 
 
 def known(content: str) -> bool:
-    """Whether the program of a trace is on disk, as far as a name says."""
+    """Return whether an entry for a trace is on disk; its content is not checked."""
     return store().has(KIND, trace_key(content))
 
 
 def recall(
     content: str, state: State, live: tuple[int, ...], dead: tuple[int, ...], load: Callable[[str], Program | None]
 ) -> tuple[Program, Binding] | None:
-    """The program of a trace that ends at `state`, with its binding, or None. `load` finds an executable by its key.
+    """Return the program of a trace that ends at `state`, with its binding, or None. `load` returns an executable by
+    its key.
 
-    An entry that does not fit the trace, or its executable, is removed with a warning.
+    An entry that does not match the trace or its executable is removed with a warning.
     """
     key = trace_key(content)
     entry = store().get(KIND, key)
@@ -53,15 +58,15 @@ def recall(
 
 
 def note(content: str, program: str, binding: Binding, name: str, records: int, *, coming: bool = False) -> None:
-    """Write down which program a trace has, if that program is on disk, or `coming`. `program` is its key."""
+    """Store an entry for a trace if its program is on disk, or `coming` there. `program` is the key of the program."""
     key = trace_key(content)
     if (coming or store().has(programs.KIND, program)) and store().writable() and not store().has(KIND, key):
         store().put(KIND, key, index.encode(program, binding), describe(name, records, program))
 
 
 def dumped(content: str, binding: Binding, name: str, records: int, stablehlo: str) -> dict[str, Any]:
-    """What `lazytpu.runtime.tpu.ahead` needs to know of a program whose StableHLO is in a dump: the same, with who
-    translated it, and the digest of that text."""
+    """Return the description of a program whose StableHLO is dumped, for `lazytpu.runtime.tpu.ahead`: the entry, the
+    versions that translated it, and the digest of the text."""
     return {
         "name": name,
         "records": records,

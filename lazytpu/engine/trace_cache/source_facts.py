@@ -1,6 +1,8 @@
-"""Lists that depend on lazytpu's source and on torch alone, such as which ops have rules: made once, kept on disk.
+"""Lists that depend only on the source of lazytpu and on torch, such as the ops with rules: computed once, stored on
+disk.
 
-A process that finds them imports no rules, and looks through no tables of torch, before it compiles something: 0.6 s.
+A process that finds them imports no rules and searches no tables of torch before its first compilation, which saves 0.6
+s.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ KIND = "list"
 
 
 def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
-    """What `make` gives, by that name: from disk when an earlier process stored it. With rules from outside lazytpu it
-    is made anew, and not stored."""
+    """Return the list that `make` returns, from disk if an earlier process stored it under this name. With rules from
+    outside lazytpu it is always computed, and not stored."""
     if registry.foreign():
         return make()
     made_for = {fact: translators()[fact] for fact in ("lazytpu source", "torch")}
@@ -36,19 +38,20 @@ def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
 
 
 def _checked(texts: Any) -> list[str]:
+    """Return a list of texts. Raise ValueError for anything else."""
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("it is no list of texts")
     return texts
 
 
 def recall_rules() -> None:
-    """Tell the registry the facts of all rules as an earlier process found them."""
+    """Register the facts of all rules, read from disk if an earlier process stored them."""
     registry.remember(dict(map(_read, remembered("rules", _rules))))
 
 
 def _rules() -> list[str]:
-    """Each rule as its op, "random" or "-", and the names of the arguments that are run-time numbers, behind a "?" of
-    those that become one when they vary."""
+    """Return a text for each rule: its op, "random" or "-", and its run-time number arguments. A "?" precedes a number
+    that becomes a run-time number once it varies."""
     return [
         " ".join(
             [name, "random" if rule.random else "-", *sorted(rule.numbers), *sorted(f"?{n}" for n in rule.specialized)]
@@ -58,6 +61,7 @@ def _rules() -> list[str]:
 
 
 def _read(text: str) -> tuple[str, registry.Facts]:
+    """Parse the text of a rule."""
     name, random, *numbers = text.split()
     specialized = frozenset(n[1:] for n in numbers if n[0] == "?")
     return name, registry.Facts(frozenset(n for n in numbers if n[0] != "?"), random == "random", specialized)

@@ -1,1 +1,1 @@
-"""Programs for all sizes up to a bound: how values are padded, and what of the padding must not reach a result."""
+"""Programs for all sizes up to a bound: padding of values, and masks that keep padding out of results."""

@@ -1,15 +1,15 @@
 """The size annotations that `pad-sizes` needs, read off a module that was built from symbolic sizes.
 
-A module built under a `Derivation` (`lazytpu.ir.symbolic`) has the types and numbers of the bound, and knows the form
-of each: sizes in types, limits of slices, constants. `read` takes it apart into its structure, which is the same at all
-sizes, and its integers; `annotate` writes the forms on it.
+A module built under a `Derivation` (`lazytpu.ir.symbolic`) has the types and numbers of the bound, and the expression
+of each: sizes in types, limits of slices, constants. `read` splits it into its structure, which is the same at all
+sizes, and its integers. `annotate` attaches the expressions as attributes.
 
     with Derivation({"n": (2, 64)}) as derivation:
         module = ...
         reading = read(module)
     annotate(module, reading, derivation.symbols)
 
-`read` also takes apart a module of one size, so that both can be compared (`lazytpu.engine.sizes.verification`).
+`read` also splits a module of one size, so that both can be compared (`lazytpu.engine.sizes.verification`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ NEAR = 1e-6  # relative rounding error of a reciprocal in float32
 MAX_CONSTANT = 1 << 31
 "Constants from here on are structure: the pack of sizes is i32."
 END = ("end",)
-"In the structure of a module, behind the ops of a region."
+"""Marks the end of a region in the structure of a module."""
 
 
 @dataclass
 class Reading:
-    """A module as its structure and its integers, as forms. `places` are the ops with the names and counts of their
-    integers. `reciprocals` are the constants that are 2 divided by an integer, within rounding: the index of the
-    integer, the dtype, and the constant at the bound."""
+    """A module as its structure and its integers, which are size expressions.
+
+    `places` are the ops with the names and numbers of their integers. `reciprocals` are the constants that are 2
+    divided by an integer, up to rounding: the index of the integer, the dtype, and the constant at the bound.
+    """
 
     function: FuncOp
     structure: list[Any] = field(default_factory=list[Any])
@@ -53,30 +55,33 @@ class Reading:
     _numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
 
     def add(self, op: Operation | None, name: str, integers: Sequence[Any]) -> None:
-        """Add the integers that an op has by this name; None stands for the arguments of the function."""
+        """Append the integers that an op has under this name; op None stands for the arguments of the function."""
         self.places.append((op, name, len(integers)))
         self.integers.extend([size.form if isinstance(size, Size) else form(size) for size in integers])
 
     def add_block(self, block: Block) -> None:
+        """Append the ops of a block."""
         for argument in block.args:
             self._numbers[argument] = len(self._numbers)
         for op in block.ops:
             self._add_op(op)
 
     def _add_op(self, op: Operation) -> None:
-        # Properties: those that may be sizes are integers, all others are structure.
+        # Properties that may be sizes are integers, all others are structure.
         properties: list[Any] = []
         sized = op.sized if isinstance(op, TensorOp) else ()
         for name, prop in op.properties.items():
             if isinstance(op, ConstantOp) and name == "value":
                 properties.append(self._constant(op))
             elif isinstance(op, TemplateOp) and name == "params":
-                for each, value in op.params.data.items():
-                    known = each in sized
-                    properties.append(self._named(op, each, _parameter(value)) if known else _fixed(op, each, value))
+                for parameter, value in op.params.data.items():
+                    is_size = parameter in sized
+                    properties.append(
+                        self._named(op, parameter, _parameter(value)) if is_size else _fixed(op, parameter, value)
+                    )
             elif is_int_array(prop) and name in sized:
                 properties.append(self._named(op, name, ints(prop)))
-            elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key is another for each size
+            elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key differs for each size
                 properties.append((name, op.body.data.rpartition("_")[0]))
             else:
                 properties.append(_fixed(op, name, prop))
@@ -100,8 +105,10 @@ class Reading:
         return name, len(integers)
 
     def _constant(self, op: ConstantOp) -> Any:
-        """A whole number may be a size, and so may the divisor of 2, as in gradients of means; any other number is
-        structure."""
+        """Append a constant and return its part of the structure.
+
+        An integer may be a size, and so may a divisor of 2, as in gradients of means. Any other number is structure.
+        """
         number: Any = number_of(op.value)
         if isinstance(number, Size):
             return self._named(op, "value", (number,))[0]
@@ -123,24 +130,24 @@ class Reading:
 
 
 def _fixed(op: Operation, name: str, value: Attribute) -> tuple[str, str]:
-    """A property that is the same at all sizes. Raises Refusal for one with a symbolic size."""
+    """Return a property that is the same at all sizes. Raise Refusal for one with a symbolic size."""
     derivation = Derivation.active
-    parts: list[Attribute] = [value]
-    parts += cast("ArrayAttr[Attribute]", value).data if isinstance(value, ArrayAttr) else ()
-    if derivation is not None and any(derivation.attached(part) is not None for part in parts):
+    values: list[Attribute] = [value]
+    values += cast("ArrayAttr[Attribute]", value).data if isinstance(value, ArrayAttr) else ()
+    if derivation is not None and any(derivation.attached(item) is not None for item in values):
         raise Refusal(op, f"its `{name}` is a size, and chooses what the op does")
-    return name, str(parts[0])
+    return name, str(values[0])
 
 
 def _parameter(value: Attribute) -> Sequence[Any]:
-    """The integers of a parameter of a template that may be sizes."""
+    """Return the integers of a template parameter that may be sizes."""
     number = from_attribute(value)
     return cast("Sequence[Any]", number if isinstance(number, tuple) else (number,))
 
 
 def read(module: ModuleOp) -> Reading:
-    """Take a module apart into its structure and its integers. Of a module that was built from symbolic sizes, under
-    their derivation."""
+    """Split a module into its structure and its integers. A module with symbolic sizes must be read under its
+    derivation."""
     function = next(op for op in module.ops if isinstance(op, FuncOp))
     reading = Reading(function)
     for argument in function.body.block.args:
@@ -151,7 +158,7 @@ def read(module: ModuleOp) -> Reading:
 
 
 def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range]) -> None:
-    """Write the forms of a module's integers on it, and its symbols."""
+    """Attach the size expressions of a module's integers, and its symbols, as attributes."""
     sizes: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []
     start = 0
@@ -170,21 +177,21 @@ def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range]) -
 
 def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
     attributes = [dict(a.data) for a in function.arg_attrs or ()] or [{} for _ in function.body.block.args]
-    for own, text in zip(attributes, texts, strict=True):
+    for attribute, text in zip(attributes, texts, strict=True):
         if set(text) - {STATIC, " "}:
-            own[SIZES] = StringAttr(text)
+            attribute[SIZES] = StringAttr(text)
     function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
 
 
 def entries_of(reading: Reading) -> Iterator[tuple[Operation, int]]:
-    """The ops of a module, and the index of each one in its structure."""
+    """Yield the ops of a module, each with its index in the structure."""
     ops = [op for op in reading.function.walk() if op is not reading.function]
     entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
     yield from zip(ops, entries, strict=True)
 
 
 def place(reading: Reading, index: int) -> tuple[Operation, str]:
-    """The op that has the integer with this index, and the name of the integer."""
+    """Return the op and the name of the integer with this index."""
     for op, name, count in reading.places:
         if index < count:
             return reading.function if op is None else op, name

@@ -1,8 +1,8 @@
-"""The same true elements in another arrangement: gathered at places that are computed from the sizes of the run.
+"""Rearrangement of true elements in memory, by a gather at indices computed from run-time sizes.
 
-Dimensions of n:4 and 8 elements are merged to n:4|8 in memory without a move. Where an op needs the true elements of a
-dimension in a row, or a reshape cuts a part with padding, they are moved: the element at a place among the true ones of
-the result is read at the same place among those of the operand.
+Merging dimensions of n:4 and 8 elements into n:4|8 moves nothing. Elements are moved if an op needs the true elements
+of a dimension contiguously, or if a reshape splits a padded factor. The i-th true element of the result is then the
+i-th true element of the operand.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from lazytpu.passes.padding.masks import Masks
 
 
 def in_a_row(dim: Dim) -> Dim:
-    """The dimension with its true elements first, in memory of the same size."""
+    """Return the dimension with its true elements first, in memory of the same size."""
     return dim if dim.prefix or not dim.padded else sized(dim.size, dim.total, dim.free)
 
 
 def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
-    """The true elements of a value in the dimensions `target`, of another shape maybe, in the same row-major order. One
-    gather along what differs: dimensions that begin or end both shapes stay as they are.
+    """Return the true elements of a value in the dimensions `target`, in the same row-major order. The shape may
+    differ.
 
-    Raises Refused where these do not have as many elements."""
+    One gather runs along the dimensions that differ; common leading and trailing dimensions stay. Raise Refused if the
+    numbers of elements differ.
+    """
     first = _alike(source, target)
     last = min(_alike(source[::-1], target[::-1]), len(source) - first, len(target) - first)
     before, after = source[first : len(source) - last], target[first : len(target) - last]
@@ -43,15 +45,15 @@ def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequenc
     if not outer * long * inner * rows:
         return b.constant(0, dtype_of(value), shape)
     w.shared.moves += 1
-    made = b.gather(
+    gathered = b.gather(
         b.reshape(value, (outer, long, inner)), _places(w, before, after), start_index_map=(1,), index_vector_dim=1,
         offset_dims=(0, 2), collapsed_slice_dims=(1,), slice_sizes=(outer, 1, inner),
     )  # fmt: skip
-    return made if shape_of(made) == tuple(shape) else b.reshape(made, shape)
+    return gathered if shape_of(gathered) == tuple(shape) else b.reshape(gathered, shape)
 
 
 def _alike(source: Sequence[Dim], target: Sequence[Dim]) -> int:
-    """How many dimensions at the beginning are the same."""
+    """Return the number of equal leading dimensions."""
     count = 0
     for x, y in zip(source, target, strict=False):
         if x.factors != y.factors:
@@ -61,6 +63,7 @@ def _alike(source: Sequence[Dim], target: Sequence[Dim]) -> int:
 
 
 def _total(dims: Sequence[Dim]) -> Form:
+    """Return the number of true elements."""
     total = form(1)
     for dim in dims:
         total = total * dim.total
@@ -72,18 +75,20 @@ def _factors(dims: Sequence[Dim]) -> list[Factor]:
 
 
 def _places(w: Masks, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
-    """For each element in memory of `target`, where that of `source` lies, i32. Those of padding lie anywhere, also out
-    of bounds, which a gather clamps."""
+    """Return for each element in memory of `target` the position of its source element in memory of `source`, i32.
+
+    Positions of padding are arbitrary, also out of bounds, which a gather clamps.
+    """
     b, rows = w.builder, (prod(dim.size for dim in target),)
 
     def every(number: int | Form) -> SSAValue:
         size = form(number)
-        known = size.number
-        return b.broadcast_in_dim(w.number(size), rows, ()) if known is None else b.constant(known, "i32", rows)
+        constant = size.number
+        return b.broadcast_in_dim(w.number(size), rows, ()) if constant is None else b.constant(constant, "i32", rows)
 
     place = lies = every(0)
     step, stride = 1, form(1)
-    for i, factor in reversed(list(enumerate(_factors(target)))):  # to the place among the true elements
+    for i, factor in reversed(list(enumerate(_factors(target)))):  # the index among the true elements
         digit = b.iota("i32", rows, 0)
         digit = b.div(digit, every(step)) if step > 1 else digit
         digit = b.binary("rem", digit, every(factor.size)) if i else digit
@@ -91,11 +96,11 @@ def _places(w: Masks, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
         place = digit if step == 1 else b.add(place, digit)
         step, stride = step * factor.size, stride * factor.true
     step = 1
-    for i, factor in reversed(list(enumerate(_factors(source)))):  # and from there to memory
+    for i, factor in reversed(list(enumerate(_factors(source)))):  # and its position in memory
         digit = place
         if i:
-            some = b.max(every(factor.true), every(1))  # nothing has no digits
-            digit, place = b.binary("rem", place, some), b.div(place, some)
+            divisor = b.max(every(factor.true), every(1))  # avoid division by zero if there are no elements
+            digit, place = b.binary("rem", place, divisor), b.div(place, divisor)
         lies = digit if step == 1 else b.add(lies, b.mul(digit, every(step)))
         step *= factor.size
     return lies

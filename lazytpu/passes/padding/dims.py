@@ -1,8 +1,8 @@
-"""How the elements that are meant, the *true* ones, lie among those in memory; what is not true is padding.
+"""The arrangement of *true* elements, which belong to the value, among the elements in memory; all others are padding.
 
-Of a dimension of size 32 the first n may be true. Merged with 4 rows before it, it is one dimension of 128, of which
-element i is true if i rem 32 < n: so a dimension is a list of factors, each with its size in memory and its true size,
-and a merged dimension need not be taken apart to know its padding.
+In a dimension of size 32 the first n elements may be true. Merged with 4 rows before it, it becomes a dimension of 128,
+in which element i is true if i rem 32 < n. So a dimension is a list of factors, each with its size in memory and its
+true size. A merged dimension need not be split again to know its padding.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Number = bool | int | float | complex
 
 
 class Refused(Unsupported):
-    """There is no rule for this padding: the size stays part of the program. The message is the reason."""
+    """Raised where no rule handles this padding: the size remains part of the program. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A part of a dimension: `size` elements in memory, of which the first `true` are meant."""
+    """A factor of a dimension: `size` elements in memory, with the first `true` elements true."""
 
     size: int
     true: Form
@@ -40,9 +40,11 @@ class Factor:
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension as its factors, outermost first, in the form that `joined` gives. All elements along a `free` one are
-    equal, padding included, so that one arrangement of them is as good as another (constants, new dimensions of
-    broadcasts)."""
+    """A dimension as its factors, outermost first, normalized by `joined`.
+
+    All elements along a `free` dimension are equal, padding included, so any arrangement of them is valid. Constants
+    and new dimensions of broadcasts are free.
+    """
 
     factors: tuple[Factor, ...]
     free: bool = False
@@ -71,11 +73,11 @@ class Dim:
 
     @property
     def settled(self) -> Dim:
-        """The dimension with this arrangement and no other, for elements that need no longer be equal."""
+        """The dimension with this arrangement only, for elements that are no longer equal."""
         return Dim(self.factors)
 
     def text(self) -> str:
-        """The dimension in an annotation (`lazytpu.ir.sizes`)."""
+        """Return the dimension as text of an annotation (`lazytpu.ir.sizes`)."""
         if not self.padded:
             return STATIC
         return str(self.total) if self.prefix else "|".join(map(str, self.factors))
@@ -85,7 +87,7 @@ class Dim:
 
 
 def joined(factors: Iterable[Factor]) -> tuple[Factor, ...]:
-    """Factors in normal form: one without padding is part of the one before it, (n:32, 4) is (4*n:128)."""
+    """Return normalized factors: one without padding is merged into the preceding one, (n:32, 4) becomes (4*n:128)."""
     result: list[Factor] = []
     for factor in factors:
         if factor.padded or not result:
@@ -99,24 +101,24 @@ def joined(factors: Iterable[Factor]) -> tuple[Factor, ...]:
 
 
 def sized(size: int, true: Form | int | None = None, free: bool = False) -> Dim:
-    """A dimension of one factor; all of it is true unless `true` says otherwise."""
+    """Return a dimension of one factor; all elements are true unless `true` says otherwise."""
     return Dim((Factor(size, form(size if true is None else true)),), free)
 
 
 def static(shape: Iterable[int]) -> tuple[Dim, ...]:
-    """Dimensions without padding."""
+    """Return dimensions without padding."""
     return tuple(sized(size) for size in shape)
 
 
 def parse_dim(text: str, size: int) -> Dim:
-    """The dimension of `size` elements in memory of a text in an annotation. Raises ValueError for a malformed one."""
+    """Parse a dimension of `size` elements in memory from an annotation. Raise ValueError if it is malformed."""
     if text == STATIC:
         return sized(size)
     factors: list[Factor] = []
-    parts = text.split("|")
-    for part in parts:
-        true, colon, own = part.partition(":")
-        memory = int(own) if colon else size if len(parts) == 1 else int(true)
+    texts = text.split("|")
+    for text_of_factor in texts:
+        true, colon, memory_text = text_of_factor.partition(":")
+        memory = int(memory_text) if colon else size if len(texts) == 1 else int(true)
         factors.append(Factor(memory, parse(true)))
     dim = Dim(joined(factors))
     if dim.size != size:
@@ -125,8 +127,8 @@ def parse_dim(text: str, size: int) -> Dim:
 
 
 def merged(x: Dim, y: Dim) -> Dim:
-    """The dimension of a value computed from elements of both, one by one. Raises Refused unless both have the same
-    number of true elements, arranged alike."""
+    """Return the dimension of a value computed elementwise from both. Raise Refused unless both have equally many true
+    elements in the same arrangement."""
     if x.size != y.size or not x.total.same(y.total):
         raise Refused(f"dimensions of different sizes meet: {x} and {y}")
     if x.factors == y.factors or (x.prefix and y.prefix):
@@ -137,44 +139,44 @@ def merged(x: Dim, y: Dim) -> Dim:
 
 
 def merged_all(values: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
-    """`merged`, dimension by dimension, over values of one rank."""
-    first, *others = values
+    """Return `merged` of each dimension over several values of one rank."""
+    first, *later = values
     dims = tuple(first)
-    for other in others:
-        dims = tuple(merged(x, y) for x, y in zip(dims, other, strict=True))
+    for next_dims in later:
+        dims = tuple(merged(x, y) for x, y in zip(dims, next_dims, strict=True))
     return dims
 
 
 def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
-    """The dimensions of the same elements in another shape. Raises Refused where a factor with padding is cut."""
+    """Return the dimensions of the same elements in another shape. Raise Refused if a padded factor would be split."""
     todo = _in_order(dims)
     if any(factor.size == 1 for factor, _ in todo):
         raise Refused("a sized dimension of at most one element is reshaped")
     result: list[Dim] = []
     for size in shape:
         got: list[tuple[Factor, bool]] = []
-        left = size
-        while left > 1:
+        remaining = size
+        while remaining > 1:
             factor, free = todo.pop(0)
-            if left % factor.size == 0:
+            if remaining % factor.size == 0:
                 got.append((factor, free))
-                left //= factor.size
+                remaining //= factor.size
                 continue
-            inner, rest = divmod(factor.size, left)
-            true = factor.true.divided(inner) if not rest else None
+            inner, remainder = divmod(factor.size, remaining)
+            true = factor.true.divided(inner) if not remainder else None
             if true is None:
                 before = " x ".join(map(str, dims))
                 raise Refused(f"a reshape from {before} to {list(shape)} cuts a part of {factor} elements")
-            got.append((Factor(left, true), free))
+            got.append((Factor(remaining, true), free))
             todo.insert(0, (Factor(inner, form(inner)), free))
-            left = 1
+            remaining = 1
         factors = joined(factor for factor, _ in got) or (Factor(1, form(1)),)
         result.append(Dim(factors, bool(got) and all(free for _, free in got)))
     return tuple(result)
 
 
 def _in_order(dims: Sequence[Dim]) -> list[tuple[Factor, bool]]:
-    """The factors of all dimensions, each with whether it is free; neighbours of one kind are joined."""
+    """Return the factors of all dimensions, each with whether it is free. Adjacent ones of one kind are joined."""
     runs: list[tuple[list[Factor], bool]] = []
     for dim in dims:
         for factor in dim.factors:
@@ -191,7 +193,7 @@ _WORD = re.compile(r"\S+")
 
 
 def parse_dims(text: str, shape: Sequence[int]) -> tuple[Dim, ...]:
-    """The dimensions of an argument of this shape from its annotation. Raises ValueError for a malformed one."""
+    """Parse the dimensions of an argument of this shape from its annotation. Raise ValueError if it is malformed."""
     words = _WORD.findall(text)
     if len(words) != len(shape):
         raise ValueError(f"the sizes {text!r} are for {len(words)} dimensions; expected {len(shape)}")

@@ -1,4 +1,4 @@
-"""What rules put in front of an op: sizes of the run as numbers, and masks of the padding."""
+"""Run-time sizes as numbers, and masks of padding, which rules insert before an op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from lazytpu.passes.patterns.rewriting import RECOMPUTE
 
 @dataclass(frozen=True)
 class Padded:
-    """A value: its dimensions, and the number that all of its padding holds; None if that is anything, NaN included."""
+    """The padding of a value: its dimensions, and the number that all of its padding holds. `fill` None means any
+    number, NaN included."""
 
     dims: tuple[Dim, ...]
     fill: Number | None = None
@@ -31,18 +32,18 @@ class Padded:
 
 @dataclass
 class Shared:
-    """What the walks over all blocks of a module share."""
+    """State shared by the walks over all blocks of a module."""
 
     symbols: Symbols
     values: dict[SSAValue, Padded] = field(default_factory=dict[SSAValue, Padded])
     masks: int = 0
-    "Operands that were masked."
+    """Number of masked operands."""
     moves: int = 0
-    "Values that were gathered into another arrangement."
+    """Number of values gathered into another arrangement."""
 
 
 class MaskBuilder(Builder):
-    """Inserts before an op, with its source line and recompute mark."""
+    """Inserts ops before an op, with its source line and recompute mark."""
 
     def __init__(self, op: Operation):
         assert op.parent is not None
@@ -57,8 +58,8 @@ class MaskBuilder(Builder):
 
 
 class Masks:
-    """Numbers and masks in one block, made by `builder` before the op that needs them. `pack` is the pack of sizes,
-    i32, in the order of the symbols."""
+    """Run-time sizes and masks in one block, inserted by `builder` before the op that needs them. `pack` is the pack of
+    sizes, i32 in the order of the symbols."""
 
     builder: MaskBuilder
 
@@ -69,45 +70,50 @@ class Masks:
         self._masked: dict[tuple[SSAValue, tuple[object, ...], str], SSAValue] = {}
 
     def of(self, value: SSAValue) -> Padded:
+        """Return the padding of a value."""
         return self.shared.values[value]
 
     def dims(self, value: SSAValue) -> tuple[Dim, ...]:
+        """Return the dimensions of a value."""
         return self.shared.values[value].dims
 
     def check_symbols(self, size: Form) -> None:
-        """Refuse a size of a symbol that the module does not name."""
+        """Raise Refused for a size with a symbol that the module does not declare."""
         unknown = sorted(size.symbols - self.shared.symbols.keys())
         if unknown:
-            known = ", ".join(self.shared.symbols)
-            raise Refused(f"the size {size} has the symbol {unknown[0]}; those of the module are {known}")
+            declared = ", ".join(self.shared.symbols)
+            raise Refused(f"the size {size} has the symbol {unknown[0]}; those of the module are {declared}")
 
     def check_size(self, true: Form, size: int) -> None:
-        """Refuse a size that is negative, or more than there is in memory, at some sizes of the symbols."""
+        """Raise Refused for a size that can be negative, or more than the size in memory."""
         self.check_symbols(true)
         low, high = true.range(self.shared.symbols)
         if low < 0 or high > size:
             raise Refused(f"the size {true} is {low} to {high}; expected 0 to {size}, the size in memory")
 
     def dim(self, size: int, true: Form) -> Dim:
-        """A dimension of `size` elements, of which the first `true` are true. Refuses what does not fit."""
+        """Return a dimension of `size` elements, with the first `true` elements true. Raise Refused if they may not
+        fit."""
         self.check_size(true, size)
         return sized(size, None if true.same(form(size)) else true)
 
     def zero(self, like: SSAValue) -> SSAValue:
-        """The 0-d zero of a value's dtype."""
+        """Return the 0-d zero of a value's dtype."""
         return self.builder.constant(0, dtype_of(like))
 
     def number(self, size: Form, dtype: str = "i32") -> SSAValue:
-        """A size as a 0-d number of a dtype. Ops of the block are rewritten in order, so that what was computed before
-        an earlier one serves here too."""
-        known = self._numbers.get((size, dtype))
-        if known is None:
+        """Return a size as a 0-d number of a dtype.
+
+        Ops of a block are rewritten in order, so a number computed before an earlier op is reused.
+        """
+        cached = self._numbers.get((size, dtype))
+        if cached is None:
             low, high = size.range(self.shared.symbols)
             if low < -(1 << 31) or high >= 1 << 31:
                 raise Refused(f"the size {size} is up to {high}, which does not fit 32 bits")
-            known = self._sum(size) if dtype == "i32" else self.builder.convert(self.number(size), dtype)
-            self._numbers[size, dtype] = known
-        return known
+            cached = self._sum(size) if dtype == "i32" else self.builder.convert(self.number(size), dtype)
+            self._numbers[size, dtype] = cached
+        return cached
 
     def _sum(self, size: Form) -> SSAValue:
         b = self.builder
@@ -125,29 +131,30 @@ class Masks:
         b = self.builder
         if isinstance(atom, str):
             return b.number(self.pack, list(self.shared.symbols).index(atom))
-        # Integers are divided toward zero, so that what may be negative is made positive first.
+        # Division truncates toward zero, so a possibly negative dividend is shifted to be positive first.
         low, _ = atom.form.range(self.shared.symbols)
         shift = max(0, -(low // atom.by))
         quotient = b.div(self.number(atom.form + shift * atom.by), b.constant(atom.by, "i32"))
         return b.sub(quotient, b.constant(shift, "i32")) if shift else quotient
 
     def mask(self, dims: Sequence[Dim], only: Iterable[int]) -> SSAValue | None:
-        """An i1 of these dimensions: whether an element is true along the dimensions `only`. None if all are."""
+        """Return an i1 of these dimensions: whether an element is true along the dimensions `only`. None if all are."""
         b, shape = self.builder, [dim.size for dim in dims]
-        made: SSAValue | None = None
+        combined: SSAValue | None = None
         for i in only:
             if dims[i].padded:
                 inside = b.broadcast_in_dim(self._along(dims[i]), shape, (i,))
-                made = inside if made is None else b.and_(made, inside)
-        return made
+                combined = inside if combined is None else b.and_(combined, inside)
+        return combined
 
     def _along(self, dim: Dim) -> SSAValue:
-        """A 1-D i1: which elements of a dimension are true. The digit of each padded factor is below its true size."""
+        """Return a 1-D i1: which elements of a dimension are true. The digit of each padded factor is below its true
+        size."""
         key = Dim(dim.factors)
         if key in self._inside:
             return self._inside[key]
         b, shape, inner = self.builder, (dim.size,), 1
-        made: SSAValue | None = None
+        mask: SSAValue | None = None
         for i, factor in reversed(list(enumerate(dim.factors))):
             if factor.padded:
                 digit = b.iota("i32", shape, 0)
@@ -156,15 +163,15 @@ class Masks:
                 if i > 0:
                     digit = b.binary("rem", digit, b.constant(factor.size, "i32", shape))
                 inside = b.compare("LT", digit, b.broadcast_in_dim(self.number(factor.true), shape, ()))
-                made = inside if made is None else b.and_(made, inside)
+                mask = inside if mask is None else b.and_(mask, inside)
             inner *= factor.size
-        assert made is not None
-        self._inside[key] = made
-        return made
+        assert mask is not None
+        self._inside[key] = mask
+        return mask
 
     def masked(self, value: SSAValue, only: Iterable[int], fill: Number, dims: Sequence[Dim] | None = None) -> SSAValue:
-        """The value with `fill` in the padding along the dimensions `only`; `dims` are another arrangement of free
-        ones."""
+        """Return the value with `fill` in the padding along the dimensions `only`. `dims` are another arrangement of
+        free ones."""
         padded = self.of(value)
         if dims is not None and tuple(dims) != padded.dims:
             padded = Padded(tuple(dims))
@@ -175,12 +182,12 @@ class Masks:
         if key not in self._masked:
             mask = self.mask(padded.dims, chosen)
             assert mask is not None
-            other = self.builder.constant(fill, dtype_of(value), shape_of(value))
-            made = self.builder.select(mask, value, other)
+            filler = self.builder.constant(fill, dtype_of(value), shape_of(value))
+            selected = self.builder.select(mask, value, filler)
             everywhere = all(i in chosen for i, dim in enumerate(padded.dims) if dim.padded)
-            self.shared.values[made] = Padded(padded.dims, fill if everywhere else None)
+            self.shared.values[selected] = Padded(padded.dims, fill if everywhere else None)
             self.shared.masks += 1
-            self._masked[key] = made
+            self._masked[key] = selected
         return self._masked[key]
 
     def mask_operand(
@@ -191,12 +198,12 @@ class Masks:
 
 
 def same(x: Number, y: Number) -> bool:
-    """Whether two numbers are one; NaN is itself, and the zeros are one."""
+    """Return whether two numbers are equal; NaN equals itself, and both zeros are equal."""
     return x == y or (x != x and y != y)
 
 
 def identity(kind: str, dtype: str) -> Number:
-    """The number that changes no reduction of this kind."""
+    """Return the identity element of a reduction of this kind."""
     if kind in ("max", "min", "peak"):
         return highest(dtype) if kind == "min" else lowest(dtype)
     if dtype == "i1":
@@ -205,14 +212,14 @@ def identity(kind: str, dtype: str) -> Number:
 
 
 def lowest(dtype: str) -> Number:
-    """The least number of a dtype, -inf for floats."""
+    """Return the least number of a dtype, -inf for floats."""
     if dtype == "i1":
         return False
     return -inf if is_float(dtype) else int(np.iinfo(numpy_dtype(dtype)).min)
 
 
 def highest(dtype: str) -> Number:
-    """The greatest number of a dtype, inf for floats."""
+    """Return the greatest number of a dtype, inf for floats."""
     if dtype == "i1":
         return True
     return inf if is_float(dtype) else int(np.iinfo(numpy_dtype(dtype)).max)

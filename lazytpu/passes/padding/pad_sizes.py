@@ -44,7 +44,7 @@ NAME = "sizes"
 
 @dataclass(frozen=True)
 class PadSizesPass(ModulePass):
-    """Makes the program of a bound one for all sizes up to it."""
+    """Makes the program at a bound serve all sizes up to it."""
 
     name = "pad-sizes"
 
@@ -54,23 +54,24 @@ class PadSizesPass(ModulePass):
 
 @dataclass(frozen=True)
 class Sized:
-    """What `pad_sizes` did to a module."""
+    """The result of `pad_sizes` on a module."""
 
     symbols: tuple[str, ...]
-    "The size symbols, in the order of the pack, the last argument."
+    """The size symbols, in the order of the pack, which is the last argument."""
     arguments: tuple[tuple[Dim, ...], ...]
     results: tuple[tuple[Dim, ...], ...]
     masks: int
-    "The number of operands that were masked."
+    """Number of masked operands."""
     moves: int
-    "The number of values that were gathered into another arrangement."
+    """Number of values gathered into another arrangement."""
 
 
 def pad_sizes(module: ModuleOp) -> Sized | None:
-    """Rewrite an annotated module in place; None for one without symbols.
+    """Rewrite an annotated module in place. Return None for one without symbols.
 
-    Raises Refusal where there is no rule for the padding of an op, and ValueError for malformed annotations. The module
-    is then partly rewritten and must be discarded."""
+    Raise Refusal if no rule handles the padding of an op, and ValueError for malformed annotations. The module is then
+    partly rewritten and must be discarded.
+    """
     symbols = symbols_of(module)
     if not symbols:
         return None
@@ -79,18 +80,21 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         raise Refusal(module, f"the module has {len(functions)} functions; pad-sizes runs before parts are outlined")
     (function,) = functions
     block = function.body.block
+    # Add the pack of sizes, and read the annotations of the arguments.
     arguments = list(block.args)
     pack = block.insert_arg(tensor_type("i32", (len(symbols),)), len(arguments))
     shared = Shared(symbols)
     attributes = _attributes(function.arg_attrs, len(arguments))
-    for argument, own in zip(arguments, attributes, strict=True):
-        text = own.get(SIZES)
+    for argument, attribute in zip(arguments, attributes, strict=True):
+        text = attribute.get(SIZES)
         shape = shape_of(argument)
         dims = parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape)
         shared.values[argument] = Padded(dims)
+    # Apply the rules.
     walk = Walk(shared, block, pack, {**RULES, **REFUSED})
     walk.check_arguments(function, arguments)
     results = [shared.values[value].dims for value in walk.run()]
+    # Update the signature and the annotations.
     inputs, outputs = [argument.type for argument in block.args], list(function.function_type.outputs)
     function.function_type = FunctionType.from_lists(inputs, outputs)
     attributes.append({"lazytpu.name": StringAttr(NAME)})
@@ -107,9 +111,9 @@ def _attributes(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> l
 
 
 def _with_sizes(function: FuncOp, results: Sequence[Sequence[Dim]]) -> ArrayAttr[DictionaryAttr]:
-    """The attributes of the results, with the sizes of those that are padded."""
+    """Return the attributes of the results, with the sizes of padded ones."""
     attributes = _attributes(function.res_attrs, len(results))
-    for own, dims in zip(attributes, results, strict=True):
+    for attribute, dims in zip(attributes, results, strict=True):
         if any(dim.padded for dim in dims):
-            own[SIZES] = StringAttr(" ".join(dim.text() for dim in dims))
+            attribute[SIZES] = StringAttr(" ".join(dim.text() for dim in dims))
     return ArrayAttr(map(DictionaryAttr, attributes))

@@ -1,4 +1,4 @@
-"""The walk over a block: how each value is padded, by the rule of each op."""
+"""The walk over a block that determines the padding of each value, by the rule of each op."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.passes.padding.dims import Dim, Refused, sized, static
 from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared
 
 Rule: TypeAlias = "Callable[[Walk, TensorOp], Sequence[Padded] | None]"
-"""rule(walk, op) -> the results, in order; None where the rule has replaced the op."""
+"""rule(walk, op) returns the padding of the results in order, or None if the rule has replaced the op."""
 
 
 class Walk(Masks):
@@ -31,10 +31,10 @@ class Walk(Masks):
         self.block, self.rules = block, rules
         self._in_rows: dict[SSAValue, SSAValue] = {}
         self._unread: set[str] = set()
-        "What the op at hand is annotated with and its rule has not read."
+        "Annotations of the current op that its rule has not read."
 
     def run(self) -> list[SSAValue]:
-        """Apply the rules to all ops of the block; returns the values that it ends in."""
+        """Apply the rules to all ops of the block. Return the operands of its terminator."""
         for op in list(self.block.ops):
             if isinstance(op, TensorOp):
                 self._apply(op)
@@ -45,7 +45,7 @@ class Walk(Masks):
         raise ValueError("the block has no end")
 
     def inside(self, block: Block, entering: Sequence[Padded]) -> list[Padded]:
-        """Walk the block of a region; the padding of what it yields. `enter_pack` then lets the pack into regions."""
+        """Walk the block of a region and return the padding of the values it yields. Call `enter_pack` afterwards."""
         pack = block.insert_arg(self.pack.type, len(block.args))
         for argument, padded in zip(block.args, entering, strict=False):
             self.shared.values[argument] = padded
@@ -53,7 +53,7 @@ class Walk(Masks):
         return [self.of(value) for value in Walk(self.shared, block, pack, self.rules).run()]
 
     def enter_pack(self, op: RegionOp) -> None:
-        """Make the pack an operand of an op whose regions were walked; not if none of them reads it."""
+        """Pass the pack as an operand to an op whose regions were walked, unless no region reads it."""
         if any(region.block.args[-1].first_use for region in op.regions):
             op.operands = [*op.operands, self.pack]
         else:
@@ -61,7 +61,7 @@ class Walk(Masks):
                 region.block.erase_arg(region.block.args[-1])
 
     def check_arguments(self, function: Operation, arguments: Sequence[SSAValue]) -> None:
-        """Refuse sizes of arguments that do not fit in memory."""
+        """Raise Refusal for sizes of arguments that may exceed memory."""
         try:
             for argument in arguments:
                 for factor in (factor for dim in self.dims(argument) for factor in dim.factors):
@@ -87,13 +87,14 @@ class Walk(Masks):
                 op.attributes.pop(SIZES, None)
             if self._unread:
                 raise Refused(f"{min(self._unread)} is annotated with a size, which the rule of the op does not read")
-        except Refusal:  # of an op in a region
+        except Refusal:  # raised for an op in a region
             raise
         except Refused as error:
             raise Refusal(op, str(error)) from error
 
     def _results(self, op: TensorOp, rule: Rule) -> Sequence[Padded] | None:
-        """What the rule gives; where it refuses merged dimensions, of operands whose true elements lie in a row."""
+        """Return the padding that the rule computes. If the rule refuses merged dimensions, apply it again to
+        rearranged operands."""
         try:
             return rule(self, op)
         except Refused:
@@ -105,20 +106,24 @@ class Walk(Masks):
         return rule(self, op)
 
     def _in_a_row(self, value: SSAValue) -> SSAValue:
+        """Return a value rearranged so that true elements come first in each dimension."""
         if value not in self._in_rows:
             source = self.dims(value)
             target = tuple([in_a_row(dim) for dim in source])
-            made = self._in_rows[value] = rearranged(self, value, source, target)
-            self.shared.values[made] = Padded(target)
+            rearranged_value = self._in_rows[value] = rearranged(self, value, source, target)
+            self.shared.values[rearranged_value] = Padded(target)
         return self._in_rows[value]
 
     def _touched(self, op: TensorOp) -> bool:
-        """Whether an op has anything to do with sizes. A constant has, because it fits any padding."""
-        known = op.regions or SIZES in op.attributes or isinstance(op, ConstantOp)
-        return bool(known) or any(self.of(x).padded for x in op.operands)
+        """Return whether sizes concern an op. They concern a constant, which is compatible with any padding."""
+        concerned = op.regions or SIZES in op.attributes or isinstance(op, ConstantOp)
+        return bool(concerned) or any(self.of(x).padded for x in op.operands)
 
     def _check(self, op: TensorOp, results: Sequence[Padded]) -> None:
-        """The rule agrees with the types and with the sizes that the op is annotated with, and these fit in memory."""
+        """Check that the rule's result agrees with the types and the annotations of an op, and fits in memory.
+
+        Raise Refused if not.
+        """
         for value, padded in zip(op.results, results, strict=True):
             sizes = tuple(dim.size for dim in padded.dims)
             assert sizes == shape_of(value), f"{op.name}: {sizes}, {shape_of(value)}"
@@ -127,21 +132,23 @@ class Walk(Masks):
                     self.check_size(factor.true, factor.size)
         if "result" in sizes_of(op):
             for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
-                # Two forms may be one size, such as n-(n+1)/2 and n/2.
+                # Two expressions may be equal at all sizes, such as n-(n+1)/2 and n/2.
                 if dim.total != expected and (dim.total - expected).range(self.shared.symbols) != (0, 0):
                     raise Refused(
                         f"a dimension of the result has {dim.total} elements, and is annotated with {expected}"
                     )
 
     def forms(self, op: Operation, name: str, numbers: Iterable[int]) -> list[Form]:
-        """A list of integers of an op as forms: those it is annotated with, the others as they stand."""
+        """Return a list of integers of an op as size expressions: annotated ones, or constants."""
         plain = list(numbers)
         annotated = self.annotated(op, name, len(plain))
         return [form(n) if f is None else f for n, f in zip(plain, annotated, strict=True)]
 
     def annotated(self, op: Operation, name: str, count: int) -> Sequence[Form | None]:
-        """The sizes that so many integers of an op are annotated with; None for those that stay as they are. What a
-        rule does not read of an annotation is refused."""
+        """Return the annotated sizes of `count` integers of an op, with None for constants.
+
+        Annotations that a rule does not read are refused.
+        """
         annotated = sizes_of(op).get(name, [None] * count)
         if len(annotated) != count:
             raise Refused(f"{name} is annotated with {len(annotated)} sizes; expected {count}")
@@ -152,12 +159,12 @@ class Walk(Masks):
         return annotated
 
     def result_dims(self, op: Operation, free: bool = False) -> list[Dim]:
-        """The dimensions of an op's first result, as it is annotated."""
+        """Return the annotated dimensions of an op's first result."""
         shape = shape_of(op.results[0])
         return [sized(n, f, free) for n, f in zip(shape, self.forms(op, "result", shape), strict=True)]
 
     def replace(self, op: Operation, value: SSAValue, padded: Padded) -> None:
-        """Put another value in the place of an op's only result."""
+        """Replace an op's only result by another value and erase the op."""
         assert isinstance(op, TensorOp)
         assert value.type == op.results[0].type, f"{op.name}: {value.type}, {op.results[0].type}"
         self._check(op, [padded])
@@ -168,7 +175,7 @@ class Walk(Masks):
 
 
 class Refusal(Refused):
-    """An op with padding for which there is no rule. Names the op, its source line and the reason."""
+    """Raised for an op whose padding no rule handles. It has the op, its source line and the reason."""
 
     def __init__(self, op: Operation, reason: str):
         super().__init__(f"{reason}\n  {describe(op)}")

@@ -1,7 +1,7 @@
-"""Room for growth: arguments and results of a padded module in arrays of a bucket's size, whatever the largest size is.
+"""Arrays of a bucket's size for the arguments and results of a padded module, whatever the largest size is.
 
-A cache that grows comes in with n elements and goes out with n + 1. At the bound 31 of n that is 31 and 32; in arrays
-of 32 both are the same memory, and the result of one step is the argument of the next as it is.
+A growing cache enters with n elements and leaves with n + 1. At the bound 31 of n these are arrays of 31 and 32. In
+arrays of 32 both use the same memory, so that one step's result is the next step's argument without a copy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lazytpu.passes.padding.pad_sizes import Sized
 
 
 def widen(module: ModuleOp, sized: Sized, bound: Callable[[int], int]) -> Sized:
-    """Let arguments and results lie in arrays whose padded dimensions have the `bound` of their size; merged dimensions
-    stay as they are."""
+    """Enlarge padded dimensions of arguments and results to the `bound` of their size. Merged dimensions stay as they
+    are."""
     function = next(op for op in module.ops if isinstance(op, FuncOp))
     block = function.body.block
     first, last = block.first_op, block.last_op
@@ -39,12 +39,14 @@ def widen(module: ModuleOp, sized: Sized, bound: Callable[[int], int]) -> Sized:
 
 
 def _widened(dims: Sequence[Dim], bound: Callable[[int], int]) -> tuple[Dim, ...]:
+    """Return the dimensions with padded ones enlarged to their bound."""
     return tuple(
         [Dim((Factor(bound(d.size), d.factors[0].true),), d.free) if d.padded and d.prefix else d for d in dims]
     )
 
 
 def _widen_argument(b: Builder, argument: BlockArgument, dims: Sequence[Dim]) -> None:
+    """Replace an argument by a larger one, sliced to the old shape."""
     shape, room = shape_of(argument), tuple(dim.size for dim in dims)
     if room == shape:
         return
@@ -56,8 +58,9 @@ def _widen_argument(b: Builder, argument: BlockArgument, dims: Sequence[Dim]) ->
 
 
 def _in_room(b: Builder, value: SSAValue, dims: Sequence[Dim]) -> SSAValue:
+    """Return a value padded with zeros to these dimensions."""
     shape, room = shape_of(value), tuple(dim.size for dim in dims)
     if room == shape:
         return value
-    more = [n - m for m, n in zip(shape, room, strict=True)]
-    return b.pad(value, b.constant(0, dtype_of(value)), [0] * len(shape), more)
+    high = [n - m for m, n in zip(shape, room, strict=True)]
+    return b.pad(value, b.constant(0, dtype_of(value)), [0] * len(shape), high)

@@ -1,4 +1,4 @@
-"""Windows that slide along a dimension, of reductions and convolutions: how many positions there are."""
+"""Sliding windows of reductions and convolutions along a dimension: the number of window positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazytpu.passes.padding.walk import Walk
 
 @dataclass(frozen=True)
 class Window:
-    """A window along one dimension; its size may vary, as that of a gradient's does."""
+    """A window along one dimension. Its size may vary, as in a gradient."""
 
     size: Form
     stride: int
@@ -22,13 +22,16 @@ class Window:
 
     @property
     def trivial(self) -> bool:
-        """Whether each element is a window."""
+        """Whether each element is a window by itself."""
         return self == Window(form(1), 1, 0, form(0), 1, self.dilation)
 
 
 def windowed(w: Walk, dim: Dim, window: Window, memory: int, size: int) -> Dim:
-    """The dimension of `size` positions of a window, of size `memory` at the bound, along `dim`. The caller masks the
-    padding of both."""
+    """Return the dimension of `size` positions of a window along `dim`. `memory` is the window's size at the bound.
+
+    The caller masks the padding of both. Raise Refused for a merged dimension, or for a dilated dimension that may be
+    empty.
+    """
     if not dim.padded and window.size == form(memory) and window.high.number is not None:
         return sized(size)
     if not dim.prefix:

@@ -29,6 +29,6 @@ _FAMILIES = (
 )  # fmt: skip
 
 REFUSED: Mapping[type[TensorOp], Rule] = refused.RULES
-"Ops that are refused whenever anything about them is sized."
+"""Rules of ops that are refused whenever one of their sizes is annotated."""
 RULES: Mapping[type[TensorOp], Rule] = {kind: rule for family in _FAMILIES for kind, rule in family.RULES.items()}
-"The rules of all other ops."
+"""The rules of all other ops."""

@@ -1,4 +1,4 @@
-"""Attention: keys in the padding are hidden by a mask, which a kernel applies in its tiles; what is multiplied is 0."""
+"""Attention: a mask hides the padding of the keys, which a kernel applies in its tiles, and multiplied padding is 0."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ DECOMPOSE = "run decompose-attention before the sizes are annotated"
 
 
 def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Hide padded keys. The result has the batch, heads and length of the query and the width of the value."""
     assert isinstance(op, ops.AttentionOp)
     of = op.attention
     batch, query, key = _lengths(w, of)
@@ -29,7 +30,7 @@ def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Queries in the padding have no gradient of the output, so that they add 0 to those of keys and values."""
+    """Mask the gradient of padded queries, so that they add 0 to the gradients of keys and values."""
     assert isinstance(op, ops.AttentionBackwardOp)
     of = op.attention
     batch, query, key = _lengths(w, of)
@@ -52,8 +53,11 @@ def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
 def _clean(
     w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
 ) -> None:
-    """Let the padding of query, key and value be 0, and that of what is added to the scores, so that all probabilities
-    are finite; and hide that of the keys. Both ops do it alike: what they compute is shared then."""
+    """Set the padding of query, key and value to 0, and of an added bias, so that all probabilities are finite; hide
+    padded keys.
+
+    Forward and backward ops do this in the same way, so that they share computations.
+    """
     if query.padded or key.padded:
         for index in range(first, first + 3):
             w.mask_operand(op, index, [2], 0)
@@ -64,7 +68,7 @@ def _clean(
 
 
 def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:
-    """The dimensions batch, length of the queries and length of the keys."""
+    """Return the dimensions of the batch, the queries and the keys. Raise Refused if other dimensions are padded."""
     q, k, v = (w.dims(x) for x in (of.query, of.key, of.value))
     if any(dims[i].padded for dims in (q, k, v) for i in (1, 3)):
         raise Refused("the heads or the width of an attention are sized")
@@ -77,6 +81,7 @@ def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:
 
 
 def _check_bias(w: Walk, bias: SSAValue, scores: Sequence[Dim]) -> None:
+    """Raise Refused if the padding of a bias differs from the padding of the scores."""
     dims = w.dims(bias)
     for dim, score in zip(dims, scores[len(scores) - len(dims) :], strict=True):
         if dim.size == score.size and (dim.size > 1 or dim.padded):
@@ -86,7 +91,7 @@ def _check_bias(w: Walk, bias: SSAValue, scores: Sequence[Dim]) -> None:
 
 
 def _sees_itself(w: Walk, of: Attention, query: Dim, key: Dim) -> bool:
-    """Whether each query sees the key at its own position, and none behind: a true query no padding."""
+    """Return whether each query sees the key at its own index and none after it, so that no true query sees padding."""
     ahead = key.total - query.total
     return of.causal and of.offset is None and key.size >= query.size and ahead.range(w.shared.symbols)[0] >= 0
 
@@ -94,8 +99,10 @@ def _sees_itself(w: Walk, of: Attention, query: Dim, key: Dim) -> bool:
 def _hide(
     w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
 ) -> None:
-    """Let no query see the padding of the keys: an i1 bias, or -inf in one that is added, unless each query sees only
-    keys that are not behind it."""
+    """Hide the padding of the keys from all queries, by an i1 bias, or by -inf in an added bias.
+
+    Nothing is needed if each query only sees keys up to its own index.
+    """
     if not key.prefix:
         raise Refused(f"the keys of an attention are the merged dimension {key}")
     if of.hidden == "mean":
@@ -116,8 +123,8 @@ def _hide(
     if of.bias is None:
         operands.insert(first + 3, b.broadcast_in_dim(mask, (1, 1, 1, scores[3]), (3,)))
     else:
-        own = shape_of(of.bias)
-        shape = [*([1] * (4 - len(own))), *own][:3] + [scores[3]]
+        bias_shape = shape_of(of.bias)
+        shape = [*([1] * (4 - len(bias_shape))), *bias_shape][:3] + [scores[3]]
         wide = b.broadcast_to(of.bias, shape)
         operands[first + 3] = b.and_(wide, b.broadcast_in_dim(mask, shape, (3,)))
     op.operands = operands
@@ -126,9 +133,9 @@ def _hide(
 
 
 def _hidden_by_infinity(w: Walk, bias: SSAValue, key: Dim) -> SSAValue:
-    """A bias that is added, with -inf in the padding of the keys, whose scores are 0: a softmax gives them nothing."""
+    """Return an added bias with -inf in the padding of the keys, whose scores are 0: softmax gives them no weight."""
     shape, dims = shape_of(bias), w.dims(bias)
-    if shape[-1:] != (key.size,):  # one number for all keys, or no dimension of them
+    if shape[-1:] != (key.size,):  # broadcast along the keys
         shape, dims = (*shape[:-1], key.size), (*dims[:-1], key)
         bias = w.builder.broadcast_to(bias, shape)
         w.shared.values[bias] = Padded(tuple(dims))

@@ -14,8 +14,8 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """All elements are equal, padding included. A number that is a size, or 2 divided by one, is made of the sizes of
-    the run."""
+    """Keep a constant, whose elements are all equal, padding included. Compute a constant that is a size, or 2 divided
+    by one, from run-time sizes."""
     assert isinstance(op, ops.ConstantOp)
     dims = tuple(w.result_dims(op, free=True))
     dtype, size, divisor = dtype_of(op.results[0]), w.annotated(op, "value", 1)[0], w.annotated(op, RECIPROCAL, 1)[0]
@@ -35,29 +35,30 @@ def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def quotient(by: int, dtype: str) -> float:
-    """The number that a program computes where a constant of this dtype is 2 divided by a size."""
+    """Return the number that a program computes for a constant of this dtype that is 2 divided by a size."""
     wide = numpy_dtype(_divided_in(dtype)).type
     return float(numpy_dtype(dtype).type(wide(TWICE) / wide(by)))
 
 
 def _divided_in(dtype: str) -> str:
-    """The dtype of the division: narrow ones do not hold every size."""
+    """Return the dtype of the division; narrow ones cannot represent every size."""
     return dtype if dtype == "f64" else "f32"
 
 
 def iota(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """The true elements are the first ones, counted from 0."""
+    """Count the true elements, which are the first ones, from 0."""
     assert isinstance(op, ops.IotaOp)
     along = integer(op.dim)
     return [Padded(tuple(Dim(d.factors, free=i != along) for i, d in enumerate(w.result_dims(op, free=True))))]
 
 
 def table(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Refuse a table of numbers."""
     raise Refused("a table of numbers in the program differs between sizes")
 
 
 def number(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Packs of numbers are whole."""
+    """Read a run-time number; packs of numbers have no padding."""
     if w.of(op.operands[0]).padded:
         raise Refused("a pack of run-time numbers is sized")
     return [Padded(static(()))]

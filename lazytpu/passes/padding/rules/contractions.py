@@ -1,4 +1,4 @@
-"""Products: padding that is summed over is 0 on both sides, because 0 times NaN is NaN."""
+"""Matrix products and convolutions: summed padding is 0 on both sides, since 0 times NaN is NaN."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from lazytpu.passes.padding.windows import Window, windowed
 
 
 def dot_general(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Mask contracted dimensions; batch and free dimensions keep their padding."""
     assert isinstance(op, ops.DotGeneralOp)
-    left, right = w.dims(op.lhs), w.dims(op.rhs)
+    lhs, rhs = w.dims(op.lhs), w.dims(op.rhs)
     contracted = ints(op.lhs_contract), ints(op.rhs_contract)
     batch = ints(op.lhs_batch), ints(op.rhs_batch)
-    dims = [merged(left[i], right[j]) for i, j in zip(*batch, strict=True)]
-    dims += [dim for i, dim in enumerate(left) if i not in (*batch[0], *contracted[0])]
-    dims += [dim for j, dim in enumerate(right) if j not in (*batch[1], *contracted[1])]
-    summed = [merged(left[i], right[j]) for i, j in zip(*contracted, strict=True)]
+    dims = [merged(lhs[i], rhs[j]) for i, j in zip(*batch, strict=True)]
+    dims += [dim for i, dim in enumerate(lhs) if i not in (*batch[0], *contracted[0])]
+    dims += [dim for j, dim in enumerate(rhs) if j not in (*batch[1], *contracted[1])]
+    summed = [merged(lhs[i], rhs[j]) for i, j in zip(*contracted, strict=True)]
     _mask(w, op, 0, dict(zip(contracted[0], summed, strict=True)))
-    if dtype_of(op.lhs) not in INTEGERS:  # 0 times any integer is 0: one side is enough
+    if dtype_of(op.lhs) not in INTEGERS:  # 0 times any integer is 0: masking one side suffices
         _mask(w, op, 1, dict(zip(contracted[1], summed, strict=True)))
     return [Padded(tuple(dims))]
 
 
 def _mask(w: Walk, op: Operation, side: int, summed: Mapping[int, Dim]) -> None:
-    """0 in the padding of an operand along dimensions that are summed over, arranged as on the other side."""
+    """Set the padding of an operand to 0 along summed dimensions, arranged as on the other side."""
     dims = [summed.get(i, dim) for i, dim in enumerate(w.dims(op.operands[side]))]
     w.mask_operand(op, side, summed, 0, dims)
 
 
 def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Spatial dimensions are windows over zeros; that of a kernel is sized in the gradient of a weight."""
+    """Slide windows over zero padding along spatial dimensions. A kernel's spatial dimension is sized in the gradient
+    of a weight."""
     assert isinstance(op, ops.ConvolutionOp)
     layout = ops.conv_layout(op.layout.data)
     x, kernel = w.dims(op.input), w.dims(op.kernel)
@@ -50,8 +52,8 @@ def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
     strides, low, base, dilation = (ints(prop) for prop in (op.strides, op.low, op.lhs_dilation, op.rhs_dilation))
     shape, reversal = shape_of(op.results[0]), ints(op.window_reversal)
     result: list[Dim | None] = [None] * len(shape)
-    whole = integer(op.batch_groups) > 1
-    result[layout.output_batch] = sized(shape[layout.output_batch]) if whole else x[layout.input_batch]
+    grouped = integer(op.batch_groups) > 1
+    result[layout.output_batch] = sized(shape[layout.output_batch]) if grouped else x[layout.input_batch]
     result[layout.output_feature] = kernel[layout.kernel_out]
     for n, (i, k, o) in enumerate(zip(layout.input_spatial, layout.kernel_spatial, layout.output_spatial, strict=True)):
         if kernel[k].padded and (reversal[n] or not kernel[k].prefix):

@@ -1,7 +1,7 @@
-"""Branches and loops: regions are walked as blocks are; the pack of sizes enters them as one more operand.
+"""Branches and loops: their regions are walked like blocks, with the pack of sizes as an additional operand.
 
-Carried values are padded alike before and after each iteration. Where a loop starts from a constant, which fits any
-arrangement, the arrangement is that of what the body yields: it is found by walking a copy of the body.
+Carried values have the same padding before and after each iteration. If a loop starts from a constant, which is
+compatible with any arrangement, its arrangement is the yielded one. A walk of a copy of the body determines it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ATTEMPTS = 4
 
 
 def if_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Walk both branches and merge the padding of their results."""
     assert isinstance(op, ops.IfOp)
     entering = [w.of(x) for x in op.entering]
     then, orelse = (w.inside(region.block, entering) for region in op.regions)
@@ -26,10 +27,12 @@ def if_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _either(x: Padded, y: Padded) -> Padded:
+    """Return the padding of a value that is `x` or `y`."""
     return Padded(merged_all([x.dims, y.dims]), x.fill if repr(x.fill) == repr(y.fill) else None)
 
 
 def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Walk copies of the body until the padding of the carried values is stable, then walk the loop itself."""
     assert isinstance(op, ops.WhileOp)
     carried = [Padded(w.dims(x)) for x in op.entering[: op.count]]
     invariants = [w.of(x) for x in op.entering[op.count :]]
@@ -38,14 +41,14 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         copy = op.clone()
         yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
         ends = [[dim.settled for dim in y.dims] for y in yielded]
-        copy.erase()  # it is a user of what enters the loop, and other passes would meet it there
+        copy.erase()  # else it would remain a user of the loop's operands
         after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:
             break
         carried = after
     else:
         raise Refused("the padding of what a loop carries does not settle")
-    w.shared.masks, w.shared.moves = masks, moves  # those of the copies are gone
+    w.shared.masks, w.shared.moves = masks, moves  # forget the ops counted in the erased copies
     for region in op.regions:
         w.inside(region.block, [*carried, *invariants])
     w.enter_pack(op)

@@ -1,4 +1,4 @@
-"""Gathers and scatters: indices are clamped, or slices left out, at the true size; padding writes nothing."""
+"""Gathers and scatters: indices are clamped at the true size, or slices dropped there, and padding writes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Dimensions of the result are those of the indices and of the slices."""
+    """Clamp start indices at true sizes. The result has the batch dimensions of the indices and the dimensions of the
+    slices."""
     assert isinstance(op, ops.GatherOp)
     dims, indices = w.dims(op.operand), w.dims(op.start_indices)
     at, batching = integer(op.index_vector_dim), ints(op.operand_batching_dims)
@@ -45,12 +46,14 @@ def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _check_vectors(indices: Sequence[Dim], at: int) -> None:
+    """Raise Refused if the components of index vectors are a padded dimension."""
     if at < len(indices) and indices[at].padded:
         raise Refused("the components of index vectors are a sized dimension")
 
 
 def _last(w: Walk, dim: Dim, size: int, true: Form, indexed: bool, batching: bool) -> Form | None:
-    """The last start of a slice of `true` elements, `size` at the bound, where it depends on the size; else None."""
+    """Return the last start of a slice of `true` elements (`size` at the bound) if it depends on run-time sizes, else
+    None."""
     if batching or (size == dim.size and true == dim.total):
         return None
     last = dim.total - true
@@ -67,13 +70,13 @@ def _last(w: Walk, dim: Dim, size: int, true: Form, indexed: bool, batching: boo
 
 
 def _wide(w: Walk, indices: SSAValue) -> SSAValue:
-    """Indices in a dtype that holds every size, and -1."""
+    """Return indices in a dtype that can represent every size, and -1."""
     narrow = bitwidth(dtype_of(indices)) < 32
     return w.builder.convert(indices, "i32") if narrow else indices
 
 
 def _component(w: Walk, indices: SSAValue, at: int, number: int) -> SSAValue:
-    """An i1 of the shape of the indices: the elements that are component `number` of their vector."""
+    """Return an i1 of the shape of the indices: the elements that are component `number` of their vector."""
     b, shape = w.builder, shape_of(indices)
     if at == len(shape):
         return b.constant(True, "i1", shape)
@@ -81,7 +84,7 @@ def _component(w: Walk, indices: SSAValue, at: int, number: int) -> SSAValue:
 
 
 def _at_most(w: Walk, indices: SSAValue, at: int, lasts: Mapping[int, Form]) -> SSAValue:
-    """Index vectors with components of at most the last starts."""
+    """Return index vectors with components clamped to the last starts."""
     b, wide = w.builder, _wide(w, indices)
     for number, last in lasts.items():
         limit = b.broadcast_in_dim(w.number(last, dtype_of(wide)), shape_of(wide), ())
@@ -91,7 +94,7 @@ def _at_most(w: Walk, indices: SSAValue, at: int, lasts: Mapping[int, Form]) -> 
 
 
 def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Updates of padding are sent out of bounds, where they are left out."""
+    """Move the updates of padding out of bounds, where they are dropped."""
     assert isinstance(op, ops.ScatterOp)
     dims, indices, updates = list(w.dims(op.input)), w.dims(op.indices), w.dims(op.updates)
     at, batching = integer(op.index_vector_dim), ints(op.input_batching_dims)
@@ -103,18 +106,20 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
     padded = {j: merged(indices[j], updates[i]) for j, i in zip(batch, outer, strict=True)}
     sliced = [i for i in range(len(dims)) if i not in (*inserted, *batching)]
     windows = dict(zip(sliced, (updates[i] for i in in_updates), strict=True))
-    for i, part in windows.items():  # an input of equal elements takes over how the slices are padded
-        if dims[i].free and part.size == dims[i].size and part.total == dims[i].total:
-            dims[i] = part
+    for i, window_dim in windows.items():  # an input of equal elements adopts the padding of the slices
+        if dims[i].free and window_dim.size == dims[i].size and window_dim.total == dims[i].total:
+            dims[i] = window_dim
     for i, j in zip(batching, ints(op.scatter_indices_batching_dims), strict=True):
         dims[i] = merged(merged(dims[i], indices[j]), padded[j])
     _mask_window(w, op, [dims[i] for i in sliced], any(i in mapped for i in sliced))
     lasts: dict[int, Form] = {}
+    # Find starts to be checked at the true size.
     for i in mapped:
         slice_ = windows.get(i, sized(1))
         last = _last(w, dims[i], slice_.size, slice_.total, True, False)
-        if last is not None and slice_.size > 1:  # one element behind the true ones is written into padding
+        if last is not None and slice_.size > 1:  # a single element after the true ones is written into padding
             lasts[mapped.index(i)] = last
+    # Move updates of padding out of bounds.
     outside = _left_out(w, op, at, padded, lasts)
     if outside is not None:
         if not mapped:
@@ -128,8 +133,11 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _mask_window(w: Walk, op: ops.ScatterOp, sliced: Sequence[Dim], moved: bool) -> None:
-    """Padding of an update's own dimensions that true elements of the input, in its dimensions `sliced`, lie under gets
-    what changes nothing. `moved` are slices at run-time starts along these dimensions."""
+    """Set padding of an update's window to the identity of the scatter where true input elements lie under it.
+
+    `sliced` are the input dimensions under the window. `moved` says whether slices start at run-time indices along
+    them.
+    """
     updates = w.dims(op.updates)
     under = [
         i
@@ -150,8 +158,8 @@ def _mask_window(w: Walk, op: ops.ScatterOp, sliced: Sequence[Dim], moved: bool)
 def _left_out(
     w: Walk, op: ops.ScatterOp, at: int, padded: Mapping[int, Dim], lasts: Mapping[int, Form]
 ) -> SSAValue | None:
-    """An i1 of the shape of the indices: components of updates that are padding, or that begin behind the last start of
-    this size."""
+    """Return an i1 of the shape of the indices: vectors of padded updates, and components after the last start at this
+    size."""
     b, shape = w.builder, shape_of(op.indices)
     dims = [padded.get(j, dim) for j, dim in enumerate(w.dims(op.indices))]
     inside = w.mask(dims, padded)

@@ -1,5 +1,5 @@
-"""Custom kernels: which sizes may be padded, and what padding has to hold, the kernel says (`lazytpu.ir.padding_rule`).
-One that says nothing is refused."""
+"""Custom kernels: a kernel declares which sizes may be padded, and the values its padding must hold
+(`lazytpu.ir.padding_rule`). A kernel without a declaration is refused."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Mask the operands of a custom kernel as its rule declares."""
     assert isinstance(op, JaxCallOp)
     name = op.body.data.rpartition("_")[0]
     if not op.padding.data:
@@ -31,24 +32,25 @@ def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
             if dim.name is not None:
                 if not padded.prefix:
                     raise Refused(f"dimension {k} of operand {i} of the kernel {name!r} is a merged one")
-                known = sizes.get(dim.name)
-                sizes[dim.name] = padded if known is None else merged(known, padded)
+                previous = sizes.get(dim.name)
+                sizes[dim.name] = padded if previous is None else merged(previous, padded)
     for i, dims in enumerate(rule.operands):
         _fill(w, op, i, dims, sizes)
     return [_result(w, op, i, dims, sizes) for i, dims in enumerate(rule.results)]
 
 
 def _fill(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> None:
-    """Mask an operand with what the kernel needs in its padding."""
+    """Set the padding of an operand to the values that the kernel needs."""
     for fill in dict.fromkeys(dim.fill for dim in dims if dim.fill is not None):
         operand = op.operands[index]
-        own = zip(dims, w.dims(operand), strict=True)
-        arranged = [padded if dim.name is None else sizes[dim.name] for dim, padded in own]
+        pairs = zip(dims, w.dims(operand), strict=True)
+        arranged = [padded if dim.name is None else sizes[dim.name] for dim, padded in pairs]
         along = [k for k, dim in enumerate(dims) if dim.fill == fill]
         w.mask_operand(op, index, along, _number(fill, operand), arranged)
 
 
 def _number(fill: float, operand: SSAValue) -> Number:
+    """Return a fill value in the operand's dtype; infinities are the extreme integers."""
     dtype = dtype_of(operand)
     if is_float(dtype):
         return fill
@@ -56,13 +58,16 @@ def _number(fill: float, operand: SSAValue) -> Number:
 
 
 def _result(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> Padded:
+    """Return the padding of a result by the kernel's rule. Raise Refused if the annotation differs."""
     shape = shape_of(op.results[index])
-    found = [sized(n) if dim.name is None else sizes[dim.name].settled for dim, n in zip(dims, shape, strict=True)]
+    result_dims = [
+        sized(n) if dim.name is None else sizes[dim.name].settled for dim, n in zip(dims, shape, strict=True)
+    ]
     forms = w.forms(op, f"result{index}" if index else "result", shape)
-    for k, (dim, size) in enumerate(zip(found, forms, strict=True)):
+    for k, (dim, size) in enumerate(zip(result_dims, forms, strict=True)):
         if dim.total != size and (dim.total - size).range(w.shared.symbols) != (0, 0):
             raise Refused(f"dimension {k} of result {index} is {size}, where the kernel's rule has {dim.total}")
-    return Padded(tuple(found))
+    return Padded(tuple(result_dims))
 
 
 RULES: dict[type[TensorOp], Rule] = {JaxCallOp: in_kernel}

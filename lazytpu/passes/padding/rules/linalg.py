@@ -1,4 +1,4 @@
-"""Templates of linear algebra on matrices that are sized: a block beside them that changes no true element."""
+"""Linear algebra templates on padded matrices: the padding becomes a block that changes no true element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lazytpu.passes.padding.walk import Walk
 
 
 def _square(w: Walk, op: TensorOp, index: int) -> Dim:
-    """Make a matrix operand [[a, 0], [0, 1]], whose factors are those of a, and its rank full. Its size."""
+    """Change a square matrix operand to [[a, 0], [0, 1]], which has the factors of a and full rank. Return its size."""
     x = op.operands[index]
     rows = _side(w, op, index)
     _beside(w, op, index, w.builder.constant(1, dtype_of(x), shape_of(x)))
@@ -24,7 +24,7 @@ def _square(w: Walk, op: TensorOp, index: int) -> Dim:
 
 
 def _side(w: Walk, op: TensorOp, index: int) -> Dim:
-    """The size of a square matrix."""
+    """Return the size of a square matrix. Raise Refused if it is not square."""
     *_, rows, columns = w.dims(op.operands[index])
     if rows.factors != columns.factors or not rows.prefix:
         raise Refused(f"a matrix of {rows} x {columns} is factored, which is not square")
@@ -32,7 +32,7 @@ def _side(w: Walk, op: TensorOp, index: int) -> Dim:
 
 
 def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
-    """Make a matrix operand [[a, 0], [0, d]] with the elements of `diagonal` on that of d."""
+    """Change a matrix operand to [[a, 0], [0, d]], where d has the elements of `diagonal` on its diagonal."""
     b, x = w.builder, op.operands[index]
     dims, shape = w.dims(x), shape_of(x)
     mask = w.mask(dims, range(len(dims)))
@@ -46,14 +46,14 @@ def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
 
 
 def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Factors of square matrices: those of a block of ones beside them are ones."""
+    """Factor a square matrix beside an identity block, whose factors are identities."""
     rows = _square(w, op, 0)
     batch = w.dims(op.operands[0])[:-2]
     return [Padded((*batch, *([rows] * (len(shape_of(x)) - len(batch))))) for x in op.results]
 
 
 def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Zeros beside a matrix change neither its norm nor its powers."""
+    """Mask with zeros, which change neither the norm of a matrix nor its powers."""
     dims = w.dims(op.operands[0])
     if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
         raise Refused(f"a power of a matrix of {dims[-2]} x {dims[-1]}")
@@ -62,14 +62,14 @@ def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Rows of padding stay where they are."""
+    """Keep rows of padding in place."""
     b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
     mask = w.mask(dims, range(len(dims)))
     if not dims[-1].prefix:
         raise Refused(f"the merged dimension {dims[-1]} is permuted")
     if mask is not None:
-        own = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
-        op.operands[0] = b.select(mask, pivots, own)
+        row_indices = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
+        op.operands[0] = b.select(mask, pivots, row_indices)
         w.shared.values[op.operands[0]] = Padded(dims)
         w.shared.masks += 1
     rows = w.result_dims(op)[-1]
@@ -80,13 +80,13 @@ def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """a x = b, or x a = b, with zeros in the padding of b."""
+    """Solve a x = b, or x a = b, with zeros in the padding of b."""
     assert isinstance(op, template.TemplateOp)
     rows = _square(w, op, 0)
     *batch, _, _ = w.dims(op.operands[0])
     dims = list(w.dims(op.operands[1]))
-    left = "left" not in op.params.data or bool(from_attribute(op.params.data["left"]))
-    side = len(dims) - (2 if left else 1)
+    from_left = "left" not in op.params.data or bool(from_attribute(op.params.data["left"]))
+    side = len(dims) - (2 if from_left else 1)
     dims = [*merged_all([batch, dims[:-2]]), *dims[-2:]]
     dims[side] = merged(dims[side], rows)
     w.mask_operand(op, 1, range(len(dims)), 0, dims)
@@ -94,8 +94,11 @@ def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _eigen(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Eigenvalues of what is beside a matrix are larger than all of its own, which are no larger than the greatest sum
-    of sizes in a row. They are the last, and their vectors 0 where the matrix is."""
+    """Put a block with larger eigenvalues beside the matrix, so that the matrix's own eigenvalues come first.
+
+    No eigenvalue exceeds the greatest sum of absolute values in a row. The eigenvectors of the block are 0 in the rows
+    of the matrix.
+    """
     assert isinstance(op, template.TemplateOp)
     rows, x = _side(w, op, 0), op.operands[0]
     b, shape, last = w.builder, shape_of(x), len(shape_of(x)) - 1
@@ -106,26 +109,27 @@ def _eigen(w: Walk, op: TensorOp) -> Sequence[Padded]:
         read = b.and_(mask, b.compare("LE" if upper else "GE", row, column))
         size = b.abs(x)
         size = b.select(read, size, b.constant(0, dtype_of(size), shape))
-        both = [b.reduce("max", b.reduce("add", size, (dim,)), (last - 1,)) for dim in (last - 1, last)]
-        bound = b.add(b.add(*both), b.constant(1, dtype_of(size), shape[:-2]))
+        bounds = [b.reduce("max", b.reduce("add", size, (dim,)), (last - 1,)) for dim in (last - 1, last)]
+        bound = b.add(b.add(*bounds), b.constant(1, dtype_of(size), shape[:-2]))
         _beside(w, op, 0, b.convert(b.broadcast_in_dim(bound, shape, range(last - 1)), dtype_of(x)))
     batch = w.dims(x)[:-2]
     return [Padded((*batch, *([rows] * (len(shape_of(result)) - len(batch))))) for result in op.results]
 
 
 def _least(w: Walk, rows: Dim, columns: Dim) -> Dim:
-    """The smaller one of two dimensions, at all sizes and in memory."""
+    """Return the dimension that is the smaller one at all sizes and in memory. Raise Refused if it is unknown."""
     if rows.factors == columns.factors:
         return rows
     spans = [(*dim.total.range(w.shared.symbols), dim.size) for dim in (rows, columns)]
-    for dim, (_, most, size), (least, _, other) in ((rows, *spans), (columns, *spans[::-1])):
-        if most <= least and size <= other:
+    for dim, (_, most, size), (least, _, other_size) in ((rows, *spans), (columns, *spans[::-1])):
+        if most <= least and size <= other_size:
             return dim
     raise Refused(f"either of {rows} and {columns} may be the smaller one")
 
 
 def _orthogonal(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Reflections of columns that end in zeros end in zeros, and those of zeros reflect nothing."""
+    """Mask with zeros: reflectors of columns that end in zeros end in zeros, and zero columns give
+    trivial reflections."""
     assert isinstance(op, template.TemplateOp)
     *batch, rows, columns = dims = w.dims(op.operands[0])
     if not rows.prefix or not columns.prefix:
@@ -140,7 +144,7 @@ def _orthogonal(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _reflected(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Reflectors that end in zeros, and factors of 0, which reflect nothing."""
+    """Mask reflectors and factors with zeros, which give trivial reflections."""
     for index, x in enumerate(op.operands):
         if any(not dim.prefix for dim in w.dims(x)[-2:]):
             raise Refused("a merged dimension is reflected")
@@ -149,7 +153,7 @@ def _reflected(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _singular_values(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Those of zeros are zeros, the last ones."""
+    """Mask with zeros, whose singular values are zeros and come last."""
     *batch, rows, columns = dims = w.dims(op.operands[0])
     if not rows.prefix or not columns.prefix:
         raise Refused("a merged dimension is factored")
@@ -169,4 +173,4 @@ OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
     "svdvals": _singular_values,
     "triangular_solve": _solved,
 }
-"Templates of matrices that bear padding."
+"""Templates of matrices that support padding."""

@@ -1,4 +1,4 @@
-"""Elementwise ops: operands are padded alike, and so is the result; garbage meets garbage."""
+"""Elementwise ops: operands and result have the same padding, which is computed like any element."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ KEEP_ZERO = frozenset(
     ("neg", "abs", "sign", "ceil", "floor", "round_nearest_even", "sqrt", "cbrt", "sin", "tan", "tanh", "erf", "expm1")
     + ("log1p", "convert", "real", "imag", "add", "sub", "mul", "max", "min")
 )
-"Ops that are 0 where all their operands are."
+"""Ops that return 0 if all their operands are 0."""
 
 
 def elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Merge the padding of the operands; it is 0 in the result if it is 0 in all operands and the op keeps zeros."""
     shape = shape_of(op.results[0])
     operands = [w.of(x) for x in op.operands if shape_of(x) == shape]
     zero = op.name.removeprefix("lazytpu.") in KEEP_ZERO and all(x.fill is not None and x.fill == 0 for x in operands)
@@ -27,7 +28,7 @@ def elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def bitcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Another bit width adds or removes a last dimension, which is whole."""
+    """Convert the bit width, which adds or removes a last dimension without padding."""
     dims, shape = w.dims(op.operands[0]), shape_of(op.results[0])
     if len(shape) > len(dims):
         dims = (*dims, sized(shape[-1]))

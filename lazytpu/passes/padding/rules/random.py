@@ -1,4 +1,5 @@
-"""Random bits: elements are counted by their place among the true ones, so that streams are those of the exact size."""
+"""Random bits: elements are numbered by their index among the true ones, so that streams equal those at
+the exact size."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def random_bits(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Draw bits by the index among true elements if that differs from the index in memory."""
     assert isinstance(op, ops.RandomBitsOp)
     dims, shape = w.result_dims(op), shape_of(op.results[0])
     if op.index is not None:
@@ -23,20 +25,20 @@ def random_bits(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     if numel(shape) > 1 << 31:
         raise Refused(f"random bits of {numel(shape)} elements, whose places do not fit 32 bits")
     if not any(dim.padded for dim in _after_the_first(dims)):
-        return [Padded(tuple(dims))]  # the places in memory are those among the true elements
+        return [Padded(tuple(dims))]  # indices in memory equal indices among true elements
     bits = w.builder.random_bits(op.seed, op.offset, shape, dtype_of(op.results[0]), index=_places(w, dims))
     w.replace(op, bits, Padded(tuple(dims)))
     return None
 
 
 def _after_the_first(dims: Sequence[Dim]) -> Sequence[Dim]:
-    """The dimensions after the outermost one of more than one element."""
+    """Return the dimensions after the outermost one of more than one element."""
     first = next((i for i, dim in enumerate(dims) if dim.size > 1), len(dims))
     return dims[first + 1 :]
 
 
 def _places(w: Walk, dims: Sequence[Dim]) -> SSAValue:
-    """The row-major index of each true element among the true ones, ui32."""
+    """Return the row-major index of each true element among the true ones, ui32."""
     b, shape, stride = w.builder, [dim.size for dim in dims], form(1)
     total: SSAValue | None = None
     for i, dim in reversed(list(enumerate(dims))):

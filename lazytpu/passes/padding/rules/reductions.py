@@ -1,4 +1,4 @@
-"""Reductions, windows and scans: padding holds the identity of the reduction, where it is reduced."""
+"""Reductions, windows and scans: reduced padding holds the identity of the reduction."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lazytpu.passes.padding.windows import Window, windowed
 
 
 def reduce(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Mask reduced dimensions with the identity."""
     assert isinstance(op, ops.ReduceOp)
     over, dims = ints(op.dims), w.dims(op.operand)
     w.mask_operand(op, 0, over, identity(op.kind.data, dtype_of(op.operand)))
@@ -21,7 +22,7 @@ def reduce(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def argreduce(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Of equals the first wins, which is never padding as long as there is a true element."""
+    """Mask with the identity. The first of equal elements wins, which is never padding if there is a true element."""
     assert isinstance(op, ops.ArgreduceOp)
     along, dims = integer(op.dim), w.dims(op.operand)
     if not dims[along].prefix:
@@ -29,12 +30,12 @@ def argreduce(w: Walk, op: TensorOp) -> Sequence[Padded]:
     if dims[along].total.range(w.shared.symbols)[0] < 1:
         raise Refused(f"the {op.kind.data} of a dimension of {dims[along].total} elements, which may be none")
     w.mask_operand(op, 0, [along], identity(op.kind.data, dtype_of(op.operand)))
-    rest = tuple(dim for i, dim in enumerate(dims) if i != along)
-    return [Padded(rest), Padded(rest)]
+    kept = tuple(dim for i, dim in enumerate(dims) if i != along)
+    return [Padded(kept), Padded(kept)]
 
 
 def cumulative(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """A scan meets the padding after all true elements, unless the dimension is merged."""
+    """Scan true elements before padding. A merged dimension is masked with the identity."""
     assert isinstance(op, ops.CumulativeOp)
     along, dims = integer(op.dim), w.dims(op.operand)
     if not dims[along].prefix:
@@ -43,6 +44,7 @@ def cumulative(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def reduce_window(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Mask the dimensions along which windows slide with the identity."""
     assert isinstance(op, ops.ReduceWindowOp)
     windows, high = (w.forms(op, name, ints(op.properties[name])) for name in ("window", "high"))
     plain = [ints(prop) for prop in (op.strides, op.low, op.base_dilations, op.window_dilations)]

@@ -1,4 +1,4 @@
-"""Ops whose sized operands are refused: other devices take part."""
+"""Ops that are refused with padding, since other devices take part in them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def collective(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Refuse a collective."""
     raise Refused("a collective over a sized dimension: other devices may have another size")
 
 

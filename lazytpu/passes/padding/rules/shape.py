@@ -1,4 +1,4 @@
-"""Ops that move whole dimensions: padding moves with them."""
+"""Ops that move whole dimensions together with their padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def broadcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Elements along a new or repeated dimension are equal."""
+    """Mark new and repeated dimensions as free, since elements along them are equal."""
     assert isinstance(op, ops.BroadcastInDimOp)
     operand, shape = w.of(op.operand), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
@@ -28,12 +28,12 @@ def broadcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _uniform(value: Padded) -> bool:
-    """Whether all elements of a value are equal, padding included."""
+    """Return whether all elements of a value are equal, padding included."""
     return all(dim.free or (dim.size == 1 and not dim.padded) for dim in value.dims)
 
 
 def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """The factors of the dimensions in the same order, in other groups. Where padding is cut, elements are moved."""
+    """Regroup the factors of the dimensions. If that splits padding, move elements."""
     operand, shape = w.of(op.operands[0]), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
     if _uniform(operand) and operand.dims:
@@ -53,14 +53,15 @@ def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def transpose(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Permute the dimensions."""
     assert isinstance(op, ops.TransposeOp)
     operand = w.of(op.operand)
     return [Padded(tuple(operand.dims[i] for i in ints(op.permutation)), operand.fill)]
 
 
 def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Reversed, the padding is in front; a slice at a run-time start leaves it behind again. The factors of merged
-    dimensions are reversed one by one."""
+    """Reverse dimensions and move their padding back to the end by a slice at a run-time start. Merged dimensions are
+    reversed by factor."""
     assert isinstance(op, ops.ReverseOp)
     operand, along = w.of(op.operand), ints(op.dims)
     if not any(operand.dims[i].padded for i in along):
@@ -83,12 +84,15 @@ def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def barrier(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Keep the padding."""
     return [w.of(op.operands[0])]
 
 
 def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Along a sized dimension each operand is written where the one before it ends at this size, over its padding. The
-    sum of the bounds has room for all."""
+    """Write each operand at the run-time end of the preceding one, over its padding, along a sized dimension.
+
+    The sum of the bounds has room for all operands.
+    """
     assert isinstance(op, ops.ConcatenateOp)
     k, operands = integer(op.dim), [w.of(x) for x in op.operands]
     rank = len(shape_of(op.results[0]))
@@ -104,6 +108,7 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         raise Refused("a merged dimension with padding is concatenated")
     if not moved or moved[0] == len(along) - 1:
         return [Padded(tuple(dims), next(x.fill for x in operands if x.padded) if len(fills) == 1 else None)]
+    # Concatenate the operands up to the first padded one, then write each later one at its run-time start.
     b, first = w.builder, moved[0] + 1
     start = b.concatenate(list(op.operands[:first]), k)
     missing = shape_of(op.results[0])[k] - shape_of(start)[k]
@@ -120,6 +125,7 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _alike(dims: Sequence[Dim]) -> Dim:
+    """Return the dimension merged from the same dimension of several values."""
     result = dims[0]
     for dim in dims[1:]:
         result = merged(result, dim)

@@ -1,6 +1,6 @@
-"""Slices and pads, at positions in the program and at run-time positions, and updates of slices.
+"""Slices, pads and updates of slices, at static and run-time positions.
 
-Run-time starts are clamped at the true size first: the op itself clamps at the bound.
+A run-time start is clamped at the true size first, since the op itself clamps at the bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """The first true elements from a static start on; a start that is a size is one of the run."""
+    """Slice the true elements. A start that is a size becomes a run-time start."""
     assert isinstance(op, shape.SliceOp)
     operand, out = w.of(op.operand), shape_of(op.results[0])
     starts, limits, strides = (ints(p) for p in (op.starts, op.limits, op.strides))
@@ -40,8 +40,9 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
             continue
         if not dim.prefix:
             raise Refused(f"a part of the merged dimension {dim} is taken")
-        rest = dim.total - high
-        if rest.range(w.shared.symbols)[len(rest.symbols) > 1] < 0:  # of two sizes, those are meant that fit
+        behind = dim.total - high
+        # An expression of two symbols need only fit at some of their sizes.
+        if behind.range(w.shared.symbols)[len(behind.symbols) > 1] < 0:
             raise Refused(f"the slice ends at {high}, which may be behind the end {dim.total}")
         if low.number is None:
             if stride != 1:
@@ -49,16 +50,17 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
             least, most = low.range(w.shared.symbols)
             if (most if len(low.symbols) > 1 else least) < 0:
                 raise Refused(f"a slice at {low} may begin before 0")
-            if (high - low).number != out[i]:  # its padding may end behind the bound
+            if (high - low).number != out[i]:  # its padding may end after the bound
                 room[i] = max(0, min(most, dim.size) + out[i] - dim.size)
             moving[i] = low
         dims.append(w.dim(out[i], (high - low + (stride - 1)) // stride))
     if not moving:
         return [Padded(tuple(dims))]
     b = w.builder
-    rest = [0 if i in moving else n for i, n in enumerate(starts)]
+    # Slice static starts first, then run-time starts, with room for their padding.
+    fixed = [0 if i in moving else n for i, n in enumerate(starts)]
     ends = [n if i in moving else m for i, (n, m) in enumerate(zip(shape_of(op.operand), limits, strict=True))]
-    value = b.slice(op.operand, rest, ends, [1 if i in moving else n for i, n in enumerate(strides)])
+    value = b.slice(op.operand, fixed, ends, [1 if i in moving else n for i, n in enumerate(strides)])
     if any(room):
         value = b.pad(value, w.zero(value), [0] * len(out), room)
     at = [w.number(moving[i]) if i in moving else b.constant(0, "i32") for i in range(len(dims))]
@@ -72,11 +74,13 @@ Forms = Sequence[Form]
 def _slice_of_steps(
     w: Walk, op: shape.SliceOp, stepped: Sequence[int], first: Forms, last: Forms, steps: Forms
 ) -> None:
-    """A slice whose steps along one dimension are a size, such as a diagonal; all others are whole. How many elements
-    there are is what the op is annotated with."""
-    (along, *more), operand, out = stepped, w.of(op.operand), w.result_dims(op)
-    whole = [(low, high) == (form(0), dim.total) for low, high, dim in zip(first, last, operand.dims, strict=True)]
-    if more or not all(whole[i] or i == along for i in range(len(whole))):
+    """Slice one dimension with a stride that is a size, as for a diagonal, and take all others in full.
+
+    The annotation of the op gives the number of elements.
+    """
+    (along, *further), operand, out = stepped, w.of(op.operand), w.result_dims(op)
+    is_full = [(low, high) == (form(0), dim.total) for low, high, dim in zip(first, last, operand.dims, strict=True)]
+    if further or not all(is_full[i] or i == along for i in range(len(is_full))):
         raise Refused("a slice with steps that are a size takes a part of another dimension, too")
     if not operand.dims[along].prefix:
         raise Refused(f"a part of the merged dimension {operand.dims[along]} is taken")
@@ -85,8 +89,8 @@ def _slice_of_steps(
 
 
 def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """What is behind the true elements gets the value that is padded with, first. A `low` that is a size shifts: a
-    run-time slice of a longer pad."""
+    """Overwrite padding after the true elements with the pad value first. A `low` that is a size becomes a slice of a
+    longer pad at a run-time start."""
     assert isinstance(op, shape.PadOp)
     operand, out = w.of(op.operand), shape_of(op.results[0])
     lows, highs, interior = (ints(p) for p in (op.low, op.high, op.interior))
@@ -114,6 +118,7 @@ def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     if not shifts:
         return [Padded(tuple(dims))]
     b, rank = w.builder, len(dims)
+    # Pad by the greatest amounts, then slice at run-time starts.
     low, high = list(lows), list(highs)
     starts = [b.constant(0, "i32")] * rank
     for i, shift in shifts.items():
@@ -126,25 +131,27 @@ def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _is_spread(dim: Dim, step: Form) -> bool:
-    """Whether elements are padded in between, and either they or the padding are sized."""
+    """Return whether elements are spaced apart, and the spacing or the number of elements is a size."""
     return step != form(1) and (step.number is None or dim.padded)
 
 
 def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last: Forms, steps: Forms) -> None:
-    """Padding between the elements of a dimension; none of the others is padded."""
-    (along, *more), operand, out = spaced, w.of(op.operand), w.result_dims(op)
-    others = [i for i in range(len(steps)) if i != along]
-    if more or not all((first[i], last[i], steps[i]) == (form(0), form(0), form(1)) for i in others):
+    """Space the elements of one dimension apart. Raise Refused if another dimension is padded."""
+    (along, *further), operand, out = spaced, w.of(op.operand), w.result_dims(op)
+    unspaced = [i for i in range(len(steps)) if i != along]
+    if further or not all((first[i], last[i], steps[i]) == (form(0), form(0), form(1)) for i in unspaced):
         raise Refused("a sized dimension is padded between its elements, and another one is padded too")
     if not operand.dims[along].prefix:
         raise Refused(f"the merged dimension {operand.dims[along]} is padded between its elements")
     dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    made = spread(w, op.operand, along, operand.dims[along], first[along], steps[along], out[along].size, op.value)
-    w.replace(op, made, Padded(tuple(dims)))
+    spaced_out = spread(
+        w, op.operand, along, operand.dims[along], first[along], steps[along], out[along].size, op.value
+    )
+    w.replace(op, spaced_out, Padded(tuple(dims)))
 
 
 def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
-    """Mask the operand with the value that is padded with."""
+    """Set the operand's padding to the pad value."""
     mask = w.mask(w.dims(op.operand), only)
     if mask is not None:
         value = w.builder.broadcast_in_dim(op.value, shape_of(op.operand), ())
@@ -153,7 +160,7 @@ def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
 
 
 def clamped(w: Walk, start: SSAValue, last: Form) -> SSAValue:
-    """A start, or indices of any shape, of at most `last`. Narrow ones are made wide enough for any size."""
+    """Return a start, or indices of any shape, clamped to `last`. Narrow integers are widened to represent any size."""
     b = w.builder
     if bitwidth(dtype_of(start)) < 32:
         start = b.convert(start, "i32")
@@ -162,50 +169,55 @@ def clamped(w: Walk, start: SSAValue, last: Form) -> SSAValue:
 
 
 def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[SSAValue]:
-    """Starts of a window in a value of these dimensions, clamped where the last possible one depends on the size."""
-    lasts = [dim.total - part.total for dim, part in zip(dims, window, strict=True)]
+    """Return the starts of a window in a value of these dimensions, clamped if the last possible start depends on
+    sizes."""
+    lasts = [dim.total - window_dim.total for dim, window_dim in zip(dims, window, strict=True)]
     if all(last.number is not None and not dim.padded for last, dim in zip(lasts, dims, strict=True)):
         return list(starts)
-    found: list[SSAValue] = []
+    clamped_starts: list[SSAValue] = []
     for start, last in zip(starts, lasts, strict=True):
-        known = _number(start)
-        fits = known is not None and 0 <= known <= last.range(w.shared.symbols)[0]
-        found.append(start if fits else clamped(w, start, last))
-    return found
+        constant = _number(start)
+        fits = constant is not None and 0 <= constant <= last.range(w.shared.symbols)[0]
+        clamped_starts.append(start if fits else clamped(w, start, last))
+    return clamped_starts
 
 
 def _number(start: SSAValue) -> int | None:
-    """A start that is part of the program."""
+    """Return a start that is a constant, else None."""
     return int(number_of(start.owner.value).real) if isinstance(start.owner, ConstantOp) else None
 
 
 def _room(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[int]:
-    """By how many elements a window at its last start may end behind the bound, in each dimension: there the op would
-    move it."""
+    """Return for each dimension the number of elements by which a window at its last start may exceed the bound.
+
+    The op would otherwise clamp such a start.
+    """
     room: list[int] = []
-    for start, dim, part in zip(starts, dims, window, strict=True):
-        known = _number(start)
-        most = (dim.total - part.total).range(w.shared.symbols)[1] if known is None else known
-        room.append(max(0, most + part.size - dim.size))
+    for start, dim, window_dim in zip(starts, dims, window, strict=True):
+        constant = _number(start)
+        most = (dim.total - window_dim.total).range(w.shared.symbols)[1] if constant is None else constant
+        room.append(max(0, most + window_dim.size - dim.size))
     return room
 
 
 def _inside(
     w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim], room: Sequence[int]
 ) -> tuple[list[SSAValue], list[SSAValue]]:
-    """Starts at which the whole window lies within the bound, and by how much they are before the real ones. A value
-    that is large, such as a cache, need not be padded then, and is updated in place."""
+    """Return starts at which the window in memory is within the bound, and their distances from the actual starts.
+
+    So a large value, such as a cache, needs no padding and is updated in place.
+    """
     b = w.builder
     inside, before = list(starts), [b.constant(0, "i32")] * len(starts)
-    for i, (start, dim, part) in enumerate(zip(starts, dims, window, strict=True)):
+    for i, (start, dim, window_dim) in enumerate(zip(starts, dims, window, strict=True)):
         if room[i]:
-            inside[i] = b.min(start, b.constant(dim.size - part.size, dtype_of(start)))
+            inside[i] = b.min(start, b.constant(dim.size - window_dim.size, dtype_of(start)))
             before[i] = b.convert(b.sub(start, inside[i]), "i32")
     return inside, before
 
 
 def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[Form]) -> list[Dim]:
-    """The dimensions of a window: whole ones, and the first elements of others."""
+    """Return the dimensions of a window: full dimensions, or the first elements of others."""
     result: list[Dim] = []
     for dim, size, true in zip(dims, sizes, trues, strict=True):
         if size == dim.size and true == dim.total:
@@ -218,6 +230,7 @@ def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[
 
 
 def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Slice at starts clamped to true sizes."""
     assert isinstance(op, indexing.DynamicSliceOp)
     sizes, operand = ints(op.sizes), w.of(op.operand)
     window = _window(w, operand.dims, sizes, w.forms(op, "sizes", sizes))
@@ -233,26 +246,34 @@ def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Where the update is padded, what was there stays: its padding would overwrite true elements."""
+    """Keep old elements where the update is padding, since its padding would overwrite true elements."""
     assert isinstance(op, indexing.DynamicUpdateSliceOp)
     b, update = w.builder, w.dims(op.update)
-    # An operand of equal elements takes over how an update of its size is padded.
+    # An operand of equal elements adopts the padding of an update of its size.
     pairs = zip(w.dims(op.operand), update, strict=True)
-    dims = [part if dim.free and (part.size, part.total) == (dim.size, dim.total) else dim for dim, part in pairs]
+    dims = [
+        window_dim if dim.free and (window_dim.size, window_dim.total) == (dim.size, dim.total) else dim
+        for dim, window_dim in pairs
+    ]
     window: list[Dim] = []
     masked: list[int] = []
-    for i, (dim, part) in enumerate(zip(dims, update, strict=True)):
-        whole = part.size == dim.size and part.total == dim.total and (part.factors == dim.factors or part.free)
-        if not whole and not (dim.prefix and part.prefix):
+    for i, (dim, window_dim) in enumerate(zip(dims, update, strict=True)):
+        full = (
+            window_dim.size == dim.size
+            and window_dim.total == dim.total
+            and (window_dim.factors == dim.factors or window_dim.free)
+        )
+        if not full and not (dim.prefix and window_dim.prefix):
             raise Refused(f"a part of the merged dimension {dim} is written")
-        if not whole and part.padded:
+        if not full and window_dim.padded:
             masked.append(i)
-        window.append(dim if whole else part)
+        window.append(dim if full else window_dim)
+    # Clamp the starts, and keep them within the bound.
     starts = _starts(w, op.operands[2:], dims, window)
     room = _room(w, starts, dims, window)
     inside, before = _inside(w, starts, dims, window, room)
     mask, written = w.mask(update, masked), op.update
-    if mask is not None:  # where there is room, the update is padded, and thus masked
+    if mask is not None:  # a window with room has padding, so it is masked
         sizes = shape_of(written)
         written, mask = (_behind(b, value, room, before) for value in (written, mask))
         written = b.select(mask, written, b.dynamic_slice(op.operand, inside, sizes))
@@ -263,7 +284,7 @@ def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _behind(b: Builder, value: SSAValue, room: Sequence[int], by: Sequence[SSAValue]) -> SSAValue:
-    """A value moved to the back, `by` at most as much as there is `room`, with zeros in front."""
+    """Return a value shifted toward the end by `by`, at most `room`, with zeros in front."""
     if not any(room):
         return value
     longer = b.pad(value, b.constant(0, dtype_of(value)), room, [0] * len(room))

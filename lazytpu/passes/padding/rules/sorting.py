@@ -1,4 +1,4 @@
-"""Sorts: the keys of padding are the last in the order, and behind true ones that are equal, since sorts are stable."""
+"""Sorts: padding has the last key. It comes after equal true keys, since sorts are stable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def sort(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Sorted, the true elements of a merged dimension are the first ones. NaN is the greatest key."""
+    """Sort with padding last; NaN is the greatest key. The true elements of a merged dimension are contiguous
+    afterwards."""
     assert isinstance(op, ops.SortOp)
     along, dims = integer(op.dim), merged_all([w.dims(x) for x in op.operands])
     dtype = dtype_of(op.operands[0])

@@ -1,4 +1,4 @@
-"""Templates: JAX functions that the passes cannot look into. What each bears is known by its name."""
+"""Templates, which are JAX functions that passes cannot inspect. Their support for padding is known by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELEMENTWISE = frozenset(
     + ("chebyshev_polynomial", "erfcx", "gcd", "hermite_polynomial", "igamma", "igammac", "laguerre_polynomial")
     + ("legendre_polynomial", "log_ndtr", "ndtri", "spherical_bessel_j0", "trigamma", "zeta_at_extremes")
 )
-"Templates whose result has at each place what their operands have there."
+"""Elementwise templates."""
 BATCHED: Mapping[str, tuple[int, ...]] = {
     "cholesky": (2,),
     "eig": (2,),
@@ -42,30 +42,31 @@ BATCHED: Mapping[str, tuple[int, ...]] = {
     "top_k": (1,),
     "triangular_solve": (2, 2),
 }
-"""Templates that work on each matrix, or row, of a batch: of how many dimensions, by operand. The last dimensions of a
-transform are as many as it has lengths."""
+"""Templates that work on each matrix or row of a batch, with the rank of a batch element, by operand. A transform has
+as many dimensions as lengths."""
 WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
-"Templates of windows over all dimensions but the first, with what changes no window."
+"""Templates of windows over all dimensions but the first, with the value that leaves windows unchanged."""
 OF_PLANES = (*WINDOWED, "fractional_max_pool", "grid_sampler", "grid_sampler_backward", "max_pool_backward")
-"Templates that work on each element of the first dimension."
+"""Templates that work on each element of the first dimension."""
 
 
 def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Apply the rule of a template by its name."""
     assert isinstance(op, template.TemplateOp)
     name, dims = op.template_name.data, [w.dims(x) for x in op.operands]
     if name in ELEMENTWISE and all(shape_of(x) == shape_of(op.results[0]) for x in op.operands):
         return _elementwise(w, op)
-    batch = None if name == "cholesky" else _batch(op, name)  # which takes long for a matrix of zeros
-    if batch is not None and not any(dim.padded for each, rank in zip(dims, batch, strict=True) for dim in each[rank:]):
+    batch = None if name == "cholesky" else _batch(op, name)  # Cholesky is slow for a matrix of zeros
+    if batch is not None and not any(dim.padded for axes, rank in zip(dims, batch, strict=True) for dim in axes[rank:]):
         return _of_batch(w, op, batch)
-    own = OWN.get(name) or linalg.OWN.get(name)
-    if own is not None:
-        return own(w, op)
+    rule = OWN.get(name) or linalg.OWN.get(name)
+    if rule is not None:
+        return rule(w, op)
     raise Refused(f"the template {name!r} reads all elements, padding included")
 
 
 def _elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Padding gets 1: a series or recurrence over all elements ends with the last of them."""
+    """Set padding to 1: a series or recurrence runs until it has converged for all elements."""
     dims = merged_all([w.dims(x) for x in op.operands])
     for index in range(len(op.operands)):
         w.mask_operand(op, index, range(len(dims)), 1, dims)
@@ -73,26 +74,27 @@ def _elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _batch(op: template.TemplateOp, name: str) -> list[int] | None:
-    """How many dimensions of each operand are those of the batch."""
+    """Return the number of batch dimensions of each operand; None if the template has no batches."""
     ranks = [len(shape_of(x)) for x in op.operands]
-    if name == "searchsorted":  # one row is searched for all values
+    if name == "searchsorted":  # a single row is searched for all values
         return None if ranks[0] == 1 else [rank - 1 for rank in ranks]
     if name in OF_PLANES:
         return [1] * len(ranks)
     if name not in BATCHED:
         return None
-    own = (len(_lengths(op)),) if name == "fft" else BATCHED[name]
-    return [rank - of for rank, of in zip(ranks, own, strict=True)]
+    element_ranks = (len(_lengths(op)),) if name == "fft" else BATCHED[name]
+    return [rank - of for rank, of in zip(ranks, element_ranks, strict=True)]
 
 
 def _lengths(op: template.TemplateOp) -> Sequence[int]:
+    """Return the lengths of a transform."""
     return cast("Sequence[int]", from_attribute(op.params.data["lengths"]))
 
 
 def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
-    """Padding gets zeros, on which every algorithm ends."""
-    (rank, *others) = batch
-    if any(other != rank for other in others):
+    """Set padding to zeros, for which every algorithm terminates."""
+    (rank, *later_ranks) = batch
+    if any(batch_rank != rank for batch_rank in later_ranks):
         raise Refused("the operands of a template have batches of other dimensions")
     dims = merged_all([w.dims(x)[:rank] for x in op.operands])
     for index, x in enumerate(op.operands):
@@ -101,7 +103,7 @@ def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
 
 
 def _scanned(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """A scan meets the padding after all true elements."""
+    """Scan true elements before padding."""
     assert isinstance(op, template.TemplateOp)
     along, dims = cast("int", from_attribute(op.params.data["dim"])), w.dims(op.operands[0])
     if not dims[along].prefix:
@@ -110,11 +112,13 @@ def _scanned(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _greatest(x: SSAValue) -> Number:
+    """Return the greatest key of a value's dtype."""
     return nan if is_float(dtype_of(x)) else highest(dtype_of(x))
 
 
 def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """The search gets the true length of the row: another would compare in another order, which NaN reveals."""
+    """Pass the true length of the row to the search. Another length would change the order of comparisons, which NaN
+    reveals."""
     assert isinstance(op, template.TemplateOp)
     sequence, values = (w.dims(x) for x in op.operands)
     length = sequence[-1]
@@ -124,14 +128,14 @@ def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     b, out = w.builder, op.results[0]
     params = {name: from_attribute(value) for name, value in op.params.data.items()}
     operands = [*op.operands, w.number(length.total, "i32")]
-    made = b.template("searchsorted", operands, [(dtype_of(out), shape_of(out))], **params)[0]
+    positions = b.template("searchsorted", operands, [(dtype_of(out), shape_of(out))], **params)[0]
     dims = tuple([dim.settled for dim in values]) if not batch else (*batch, values[-1].settled)
-    w.replace(op, made, Padded(dims))
+    w.replace(op, positions, Padded(dims))
     return None
 
 
 def _ordered(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Rows of padding are the last, and columns of padding all equal."""
+    """Put rows of padding last, with all columns of padding equal."""
     rows, columns = w.dims(op.operands[0])
     if not rows.prefix or not columns.prefix:
         raise Refused("merged rows or columns are put in order")
@@ -140,7 +144,8 @@ def _ordered(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Of equals the first is taken, which padding never is as long as there are true elements enough."""
+    """Mask with -inf. The first of equal elements is taken, which is never padding if there are enough
+    true elements."""
     dims, k = w.dims(op.operands[0]), shape_of(op.results[0])[-1]
     if not dims[-1].prefix or dims[-1].total.range(w.shared.symbols)[0] < k:
         raise Refused(f"the {k} largest of {dims[-1]} elements, which may be fewer")
@@ -149,8 +154,11 @@ def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Windows over what changes none of them. How far the last one reaches behind the end may be another number at each
-    size; nothing else may. Places in a plane are counted among its true elements."""
+    """Mask with the value that leaves windows unchanged.
+
+    Only the reach of the last window after the end may depend on the size. Indices in a plane are counted among its
+    true elements.
+    """
     assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     planes, *spatial = w.dims(op.operands[0])
@@ -175,33 +183,36 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _read_ends(w: Walk, op: template.TemplateOp) -> None:
-    """Read how far the last windows reach behind the end. It may be another number at each size: it only says how many
-    windows there are, and so does the annotation of the result."""
+    """Read the annotation of the last windows' reach after the end.
+
+    It may depend on the size, since it only determines the number of windows, which the result's annotation has as
+    well.
+    """
     w.forms(op, "high", cast("Sequence[int]", from_attribute(op.params.data["high"])))
 
 
 def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], from_memory: bool) -> SSAValue:
-    """Row-major places in a plane in memory as those among its true elements, or back."""
+    """Convert row-major indices in a plane in memory to indices among its true elements, or back."""
     b, shape, dtype = w.builder, shape_of(x), dtype_of(x)
 
     def every(size: int | Form) -> SSAValue:
         return b.broadcast_in_dim(w.number(form(size), dtype), shape, ())
 
-    sizes, others = (memory, true) if from_memory else (true, memory)
+    sizes, targets = (memory, true) if from_memory else (true, memory)
     total: SSAValue = b.constant(0, dtype, shape)
     stride = form(1)
-    for i, (size, other) in reversed(list(enumerate(zip(sizes, others, strict=True)))):
+    for i, (size, target) in reversed(list(enumerate(zip(sizes, targets, strict=True)))):
         digit = x
         if i:
-            some = b.max(every(size), every(1))
-            digit, x = b.binary("rem", x, some), b.div(x, some)
+            divisor = b.max(every(size), every(1))
+            digit, x = b.binary("rem", x, divisor), b.div(x, divisor)
         total = b.add(total, b.mul(digit, every(stride)))
-        stride = stride * other
+        stride = stride * target
     return total
 
 
 def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """A window over zeros; the window itself and the features are whole."""
+    """Slide a window over zero padding. The window and the features must not be padded."""
     assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     batch, features, *spatial = w.dims(op.operands[0])
@@ -213,7 +224,7 @@ def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Products of what lies under a window and its gradient, over all windows: 0 on both sides of those of padding."""
+    """Set padding to 0 on both sides, which sum products of inputs under a window and its gradient over all windows."""
     assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     x, grad = (w.dims(v) for v in op.operands)
@@ -228,7 +239,8 @@ def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Gradients of padding are 0, and reach the first element of their plane, which is not changed by them."""
+    """Set the gradients of padding to 0. They are added to the first element of their plane, which they
+    do not change."""
     assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     grad, x, places = (w.dims(v) for v in op.operands)
@@ -258,6 +270,6 @@ OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
     "top_k": _largest,
     "window_sum": _windowed,
 }
-"Templates that bear padding of more than a batch."
+"""Templates that support padding in more than the batch."""
 
 RULES: dict[type[TensorOp], Rule] = {template.TemplateOp: in_template}
