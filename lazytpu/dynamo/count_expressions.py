@@ -55,11 +55,11 @@ class CountExpressions(Expressions):
     """The expressions of a capture at the greatest `counts`. Sizes of its arguments are constants."""
 
     def __init__(self, graph: fx.GraphModule, inner: CaptureRecorder, args: Sequence[Any], counts: Counts):
-        super().__init__(graph, inner, args)
         self._counts, self._found = counts, 0
         self._slots: dict[int, Layout] = {}
-        self._known = dict(counts.sizes)
         self._constants = dict(counts.sizes)
+        super().__init__(graph, inner, args)
+        self._known = dict(counts.sizes)
         self.derivation.symbols.clear()
 
     def expressed(self) -> Expressed:
