@@ -111,6 +111,15 @@ def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_history() -> None:
+    """The list of programs is bounded, and tests look at those behind the ones before them: each module has room."""
+    from lazytpu import wiring
+
+    if wiring.ENGINE is not None:
+        wiring.ENGINE.compiler.recompiles._listed.clear()  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.fixture(autouse=True)
 def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests before this one have shown of sizes that vary is unknown: the first size of an op has a program of
