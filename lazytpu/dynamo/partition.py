@@ -21,12 +21,23 @@ from lazytpu.frontend.torch_private import default_partition, is_unbacked, pytre
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Return the forward and the backward graph of a joint graph."""
+    written = _from_written(joint)
     for node in reversed(list(joint.graph.nodes)):  # a view of a view comes before its base
-        if _is_view(node) or _is_counted(node):
+        if _is_view(node) or (_is_counted(node) and node not in written):
             _take_again(joint.graph, node)
     forward, backward = default_partition(joint, inputs, **options)
     _forget_checked(forward, backward)
     return forward, backward
+
+
+def _from_written(joint: fx.GraphModule) -> set[fx.Node]:
+    """Return the inputs that a graph writes, and the nodes that would read them again if they were repeated."""
+    writes = joint.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    written: set[fx.Node] = {node.all_input_nodes[0] for node in writes}
+    for node in joint.graph.nodes:
+        if (_is_view(node) or _is_counted(node)) and not written.isdisjoint(node.all_input_nodes):
+            written.add(node)
+    return written
 
 
 def _forget_checked(forward: fx.GraphModule, backward: fx.GraphModule) -> None:
@@ -78,6 +89,8 @@ def _is_counted(node: fx.Node) -> bool:
     Saved, it would be a result of that size, which has to be read (`lazytpu.dynamo.counted`).
     """
     if _is_backward(node) or node.op != "call_function" or "recompute" in node.meta:
+        return False
+    if node.target is operator.getitem and not _is_counted(node.all_input_nodes[0]):  # such as that of a random op
         return False
     if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
         return False

@@ -214,6 +214,46 @@ def test_count_that_has_to_be_a_size_is_compared_with_it():
         f(x.to("tpu"), mask(3).to("tpu"), y.to("tpu")).cpu()
 
 
+def test_sizes_of_arguments_may_vary():
+    f = torch.compile(lambda x, m: x[m].square().sum() / x.shape[1], dynamic=True)
+    for size in (4, 6, 9):
+        x, m = torch.randn(size, 5), torch.rand(size, 5) > 0.5
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), x[m].square().sum() / 5)
+
+
+WRITES: dict[str, Callable[..., torch.Tensor]] = {
+    "a table": lambda p, b, m: ((b[m] * p).sum(), b.add_(1))[0],
+    "a mask": lambda p, b, m: ((b[m] * p).sum(), m.fill_(False))[0],
+    "a table that is selected from": lambda p, b, m: (
+        (b.index_select(0, m.nonzero()[:, 0]) * p).sum(),
+        b.mul_(10),
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_gradient_uses_values_from_before_a_write(name: str):
+    p = torch.tensor(2.0, device="tpu", requires_grad=True)
+    b = torch.arange(1.0, 7).to("tpu")
+    m = torch.tensor([1, 0, 1, 1, 0, 0], dtype=torch.bool).to("tpu")
+    torch.compile(WRITES[name])(p, b, m).backward()
+    assert p.grad is not None
+    assert p.grad.item() == 8
+
+
+def test_gradient_of_dropout_after_a_mask_uses_the_same_draw():
+    p = torch.ones(3, 4).to("tpu").requires_grad_()
+    x = torch.arange(1.0, 13).view(3, 4).to("tpu")
+    m = torch.ones(3, 4, dtype=torch.bool)
+    m[1, :2] = False
+    loss = torch.compile(lambda p, x, m: functional.dropout((x * p)[m], 0.5, True).sum())(p, x, m.to("tpu"))
+    loss.backward()
+    assert p.grad is not None
+    assert loss.item() == p.grad.sum().item()
+
+
 def test_compiled_classes_are_looked_at():
     one_hot = torch.compile(lambda x: functional.one_hot(x, 3))
     classes = torch.tensor([0, 2, 1])
