@@ -15,6 +15,7 @@ from lazytpu.aten.importer import base_of
 from lazytpu.aten.registry import rule
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.constants import NumberOp
+from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ir.types import dtype_of
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 
@@ -24,13 +25,9 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
-FEW = 2
-"Smaller counts have their own functions, since ops may behave differently for no element or one."
-
-
 @dataclass(frozen=True)
 class Counted:
-    """The block of a function for counts of at least `FEW`.
+    """The block of a function for counts of at least `MIN_SYMBOL`.
 
     Its arguments are packs of constants, with the numbers `packs`, then the arguments of the subtrace by their numbers
     (`inputs`), then the pack of the counts `varying`; its other counts are fixed. It returns the results of the
@@ -64,7 +61,7 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
 
     # The checks of this block do not apply to few elements, whose functions have their own.
     numbers = sorted({number for number, _ in of.few})
-    few = [b.compare("LT", totals[number], b.constant(FEW, "i32")) for number in numbers]
+    few = [b.compare("LT", totals[number], b.constant(MIN_SYMBOL, "i32")) for number in numbers]
     is_few = reduce(b.or_, few, b.constant(False, "i1"))
     for (number, size), (message, error) in of.refused.items():
         b.check(b.compare("NE", totals[number], b.constant(size, "i32")), message, error)
@@ -73,7 +70,7 @@ def counted(b: Builder, inputs: list[SSAValue], body: str) -> list[SSAValue]:
 
     # Choose by the first count that is few: the functions of that count compute the later counts.
     def of_few(inner: Builder, number: int) -> list[SSAValue]:
-        bodies = [of.few[number, size] for size in range(FEW) if (number, size) in of.few]
+        bodies = [of.few[number, size] for size in range(MIN_SYMBOL) if (number, size) in of.few]
         taken = [inner.local(value) for value in inputs]
         if len(bodies) == 1:
             return counted(inner, taken, bodies[0])

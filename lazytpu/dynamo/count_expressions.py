@@ -108,7 +108,7 @@ class CountExpressions(Expressions):
 
     def _varies(self, node: fx.Node) -> bool:
         """Return whether sizes of a node, or of its arguments, depend on counts."""
-        return is_counted(node, self._constants)
+        return is_counted(node, self._constants.keys())
 
     def _check_view(self, node: fx.Node) -> None:
         """Raise NotOneRecord unless a node that records nothing has a view of its argument as its result."""
@@ -117,7 +117,7 @@ class CountExpressions(Expressions):
             return  # a number, or one of several results
         if all(each.alias_info is not None and not each.alias_info.is_write for each in node.target._schema.returns):
             return
-        (argument,) = _tensors(node.all_input_nodes[0].meta.get("val")) or (None,)
+        argument = next((tensor for each in node.all_input_nodes for tensor in _tensors(each.meta.get("val"))), None)
         if argument is None or any(_spelled(each) != _spelled(argument) for each in results):
             raise NotOneRecord(f"{node.target} may copy at other counts")
 
@@ -223,11 +223,10 @@ class CountExpressions(Expressions):
             return self._operand(value, argument, given)
         if type(value) is int and isinstance(argument, fx.Node):
             return super()._argument(value, argument, given)
-        if isinstance(argument, fx.Node):
-            pass  # a number that the program is given, which is that of the greatest counts
-        elif isinstance(value, list | tuple) and isinstance(argument, list | tuple) and len(value) == len(argument):
+        # A run-time number of a node would be that of the greatest counts.
+        if isinstance(value, list | tuple) and isinstance(argument, list | tuple) and len(value) == len(argument):
             return super()._argument(value, argument, given)
-        else:
+        if not isinstance(argument, fx.Node):
             number = self._inner.numbers[value.index] if isinstance(value, Number) else value
             if repr(number) == repr(argument) or not isinstance(number, int | float | complex | list | tuple):
                 return value

@@ -23,6 +23,7 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops.counts import Counts, counting
 from lazytpu.frontend.tensors import is_dense, layout, wrap
+from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import resident, row_major
@@ -39,7 +40,7 @@ def _like_function(inputs: list[torch.Tensor], body: str) -> list[torch.Tensor]:
 
 
 def has_counts(graph: fx.GraphModule) -> bool:
-    """Whether ops of a graph make sizes that depend on values."""
+    """Return whether ops of a graph make sizes that depend on values."""
     return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
 
 
@@ -60,13 +61,14 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         with counting(counts):
             return capturing(part.module, list(inputs), counts, symbolic), counts
 
-    if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
+    asserted = graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default)
+    if not all(_holds(node, sizes) for node in asserted):
         raise NotOneRecord("it says more of a count than that there are so many elements")
     try:
         bound, counts = captured({})
     except RuntimeError as error:  # what it asserts does not hold for all counts
         raise NotOneRecord(f"{error}") from error
-    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < FEW:
+    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < MIN_SYMBOL:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
 
@@ -99,38 +101,37 @@ def _fresh(captured: Capture) -> list[Fresh]:
     return [result for result in captured.results if isinstance(result, Fresh)]
 
 
-FEW = 2
-"Smaller counts are tried one by one: what does not hold for them, or is refused, is seen."
-
-
-def _holds(asserted: fx.Node) -> bool:
-    """Whether an assertion of counts holds for all of them, or it is seen where it does not: for the greatest, or for
-    few."""
-    said = asserted.args[0]
-    if not isinstance(said, fx.Node):
+def _holds(asserted: fx.Node, sizes: Mapping[Any, int]) -> bool:
+    """Return whether an assertion on counts holds for all counts, or fails only where a capture detects it: at the
+    greatest counts, or at counts below MIN_SYMBOL."""
+    condition = asserted.args[0]
+    if not isinstance(condition, fx.Node):
         return False  # torch has replaced a count by the size that it must equal
-    value = said.meta.get("val")
-    return isinstance(value, torch.SymBool) and _is_seen(value.node.expr)
+    value = condition.meta.get("val")
+    return isinstance(value, torch.SymBool) and _is_detected(value.node.expr.xreplace(sizes))
 
 
-def _is_seen(said: Any) -> bool:
-    """The same of a comparison of sums and products of counts, or of several."""
-    if said.func.__name__ == "And":
-        return all(map(_is_seen, said.args))
-    if not said.is_Relational:
+def _is_detected(condition: Any) -> bool:
+    """Return the same for a comparison of sums and products of counts, or for several."""
+    if condition.func.__name__ == "And":
+        return all(map(_is_detected, condition.args))
+    if not condition.free_symbols:
+        return bool(condition)
+    if not condition.is_Relational:
         return False
-    more, counts = (said.lhs - said.rhs).expand(), sorted(said.free_symbols, key=str)
+    more, counts = (condition.lhs - condition.rhs).expand(), sorted(condition.free_symbols, key=str)
     factors = [factor for term, factor in more.as_coefficients_dict().items() if not term.is_Number]
     if not more.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
         return False
     grows = bool(factors) and factors[0] > 0
-    if said.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
+    if condition.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
         return True
-    # Where one of them is not among the few, it has to hold, and then does for more of them.
-    beside = [dict(zip(counts, at, strict=True)) for at in product(range(FEW + 1), repeat=len(counts)) if FEW in at]
-    if said.func.__name__ == "Unequality":
+    # If it holds where a count is MIN_SYMBOL and the others are at most that, it holds for greater counts.
+    values = product(range(MIN_SYMBOL + 1), repeat=len(counts))
+    beside = [dict(zip(counts, at, strict=True)) for at in values if MIN_SYMBOL in at]
+    if condition.func.__name__ == "Unequality":
         return all((more.xreplace(at) > 0) == grows and more.xreplace(at) != 0 for at in beside)
-    return said.func.__name__ != "Equality" and all(bool(said.xreplace(at)) for at in beside)
+    return condition.func.__name__ != "Equality" and all(bool(condition.xreplace(at)) for at in beside)
 
 
 def _stand_in(node: fx.Node, sizes: Mapping[Any, int]) -> Any:

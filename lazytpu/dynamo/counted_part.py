@@ -8,7 +8,7 @@ have known sizes; the rest of the graph calls it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +52,13 @@ def numbers_of(tensor: torch.Tensor) -> list[Any]:
     return [*tensor.shape, *tensor.stride(), tensor.storage_offset()] if tensor.layout is torch.strided else []
 
 
-def is_counted(node: fx.Node, known: Collection[Any]) -> bool:
+def is_counted(node: fx.Node, known: Set[Any]) -> bool:
     """Return whether a size of a node, or of its arguments, depends on symbols that are not `known`."""
     leaves = pytree.tree_leaves([each.meta.get("val") for each in (node, *node.all_input_nodes)])
     tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
     numbers = [*leaves, *[number for each in tensors for number in numbers_of(each)]]
     symbolic = [each for each in numbers if isinstance(each, torch.SymInt | torch.SymBool | torch.SymFloat)]
-    return any(not each.node.expr.free_symbols <= set(known) for each in symbolic)
+    return any(not each.node.expr.free_symbols <= known for each in symbolic)
 
 
 def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:

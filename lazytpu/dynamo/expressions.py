@@ -22,12 +22,9 @@ from lazytpu.dynamo.results import Expressed, view_of
 from lazytpu.frontend.tensors import is_natural, value_of
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.ir.forms import symbol
-from lazytpu.ir.symbolic import Derivation, LostSize, number_at_bound
+from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, LostSize, number_at_bound
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, Value, row_major
-
-LEAST = 2
-"The minimum size that a symbol stands for: Dynamo specializes on 0 and 1."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +52,10 @@ class Expressions:
         sizes: dict[Any, int] = {}
         for index, (expected, layout) in whole.items():
             for dim, (size, here) in enumerate(zip(expected.shape, layout.shape, strict=True)):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and here >= LEAST:
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and here >= MIN_SYMBOL:
                     sizes.setdefault(size.node.expr, here)
                     self.symbols.setdefault(str(size.node.expr), (index, dim))
-        self.derivation = Derivation({str(name): (LEAST, size) for name, size in sizes.items()})
+        self.derivation = Derivation({str(name): (MIN_SYMBOL, size) for name, size in sizes.items()})
         self._known: dict[Any, Any] = {name: self.derivation.size(symbol(str(name))) for name in sizes}
         self._layouts = {index: self._layout(*each) for index, each in whole.items()}
 

@@ -30,6 +30,8 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from lazytpu.ir.forms import Form, Monomial, Range, form, parse
 
+MIN_SYMBOL = 2
+"The least size that a symbol stands for. Ops may treat no element, or a single one, differently."
 MAX_TERMS = 32
 """The most terms of the remainder of a division."""
 _SPELLED = re.compile("⟦([^⟦⟧]*)⟧")

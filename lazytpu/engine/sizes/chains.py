@@ -23,10 +23,10 @@ from lazytpu.aten.schema import functional
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
-from lazytpu.engine.sizes.skeletons import LEAST, Integers, Layouts, note_given, note_made, put_together
+from lazytpu.engine.sizes.skeletons import Integers, Layouts, note_given, note_made, put_together
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.ir.forms import Form, form, symbol
-from lazytpu.ir.symbolic import Guard
+from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
 from lazytpu.options import options
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Marks, Operand, OtherSizes, Record, State
@@ -158,7 +158,7 @@ class Chain:
         they do."""
         results, old, new, derived = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
         for name, at in self._places.items():
-            results.begin(name, LEAST, self._reading.integers.values[at])
+            results.begin(name, MIN_SYMBOL, self._reading.integers.values[at])
         for number, (state, at) in enumerate(zip(self._states, self._reading.records, strict=True)):
             (original,) = state.recorded
             record = put_together(original, map(results.size, self._forms_from(at)))
@@ -245,11 +245,13 @@ class Chain:
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
         """Return the values of the size expressions at these symbols.
 
-        Return None if a tensor size is below `LEAST` (0 and 1 belong to another structure), or a value is too large.
+        Return None if a tensor size is below `MIN_SYMBOL`, which belongs to another structure, or a value is too large.
         """
         numbers = segment.numbers(*known)
         large = max(numbers, default=0) >= LARGEST
-        return None if large or min(known) < LEAST or any(numbers[i] < LEAST for i in segment.sizes) else numbers
+        return (
+            None if large or min(known) < MIN_SYMBOL or any(numbers[i] < MIN_SYMBOL for i in segment.sizes) else numbers
+        )
 
 
 def _forms(varying: Varying) -> list[Form]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 
-from lazytpu.aten.counted import COUNTED, FEW, Counted
+from lazytpu.aten.counted import COUNTED, Counted
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.sizes.graphs import with_sizes
 from lazytpu.engine.sizes.padded import padded_for
@@ -16,7 +16,7 @@ from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.ir.forms import Range
-from lazytpu.ir.symbolic import Derivation, Guard, Size
+from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, Guard, Size
 from lazytpu.ports import AtCounts
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
@@ -51,11 +51,11 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     if len(fixed) == len(names):
         return _known(function, repr(sorted(fixed.items())))
 
-    # Counts below FEW have functions of their own, or torch refuses them.
+    # Counts below MIN_SYMBOL have functions of their own, or torch refuses them.
     small, refused = dict[tuple[int, int], str](), dict[tuple[int, int], tuple[str, str]]()
     first = max([names.index(name) + 1 for name in fixed], default=0)
     for number, name in list(enumerate(names))[first:]:
-        for size in range(FEW):
+        for size in range(MIN_SYMBOL):
             try:
                 small[number, size] = counted(bounds, at, {**fixed, name: size})
             except (RuntimeError, IndexError) as error:
@@ -63,7 +63,7 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
                 refused[number, size] = str(error), kind
 
     # Import the program at the greatest counts, with symbolic counts.
-    symbols = {name: (FEW, top) for name, top in bounds.items() if name not in fixed}
+    symbols = {name: (MIN_SYMBOL, top) for name, top in bounds.items() if name not in fixed}
     live = [result.slot for result in function.results if isinstance(result, Operand)]
 
     def imports(records: Sequence[Record], identities: bool) -> Imported:
@@ -76,7 +76,7 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     if any(dim.padded for dims in padded.sized.results for dim in dims):
         raise OneSize("a result has a size that is counted")
 
-    # The digest covers the records, the expressions of their integers, and the functions of counts below FEW.
+    # The digest covers the records, the expressions of their integers, and the functions of small counts.
     trace_apart(symbolic, integers := Integers([], []))
     forms = [str(size.form) if type(size) is Size else size for size in integers.values]
     name = _known(function, repr((symbols, sorted(fixed.items()), forms, small, refused)))
@@ -84,7 +84,7 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     inputs = [function.inputs[slot] for slot in Slots(function.records).inputs]
     packs = imported.packer(list(function.numbers))
     checks = [(check.message, check.error) for check in imported.checks]
-    varying = [names.index(check) for check in symbols]
+    varying = [names.index(name) for name in symbols]
     COUNTED[name] = Counted(block, packs, inputs, len(bounds), varying, checks, small, refused)
     return name
 

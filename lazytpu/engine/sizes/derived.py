@@ -13,9 +13,9 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, fewest, varying_of
 from lazytpu.engine.sizes.results import Results, Walk
-from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, trace_apart
+from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import Guard
+from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
@@ -112,7 +112,7 @@ def spread(
     """
     results, sizes = Results(inference), {name: int(integers[at]) for name, at in symbols.items()}
     for name, size in sizes.items():
-        results.begin(name, min(LEAST, size), size)
+        results.begin(name, min(MIN_SYMBOL, size), size)
 
     def learn_all(start: int, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
         if [each.at(sizes) for each in forms] != integers[start : start + len(forms)].tolist():

@@ -11,9 +11,10 @@ import numpy as np
 from lazytpu.engine.sizes.graphs import known_of
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
-from lazytpu.engine.sizes.skeletons import LEAST, SIZE, Integers, trace_apart
+from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.engine.sizes.templates import Sized, Template
 from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import State
@@ -66,7 +67,7 @@ class Templates:
                 del self._templates[next(iter(self._templates))]
             same = self._templates[ops] = {}
         # Among these, find the template with the same sizes of 0 and 1.
-        key = np.minimum(numbers[kinds == SIZE], LEAST).tobytes()
+        key = np.minimum(numbers[kinds == SIZE], MIN_SYMBOL).tobytes()
         template = same.get(key)
         if template is None:
             while len(same) >= SAME:

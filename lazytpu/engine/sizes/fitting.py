@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.sizes.results import LARGEST
-from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, LEAST, OTHER, SIZE
+from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
-from lazytpu.ir.symbolic import Derivation
+from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation
 
 NAMES = ("n", "m", "k", "j", "i", "h")
 """The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
@@ -29,7 +29,7 @@ SURE = 5
 """The number of samples from which the start of a view may be any expression."""
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
-LOWEST = {COUNT: LEAST, SIZE: LEAST, BEGIN: 0, OTHER: LEAST}
+LOWEST = {COUNT: MIN_SYMBOL, SIZE: MIN_SYMBOL, BEGIN: 0, OTHER: MIN_SYMBOL}
 """The least value of a symbol, by the kind of its integer."""
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from lazytpu.engine.sizes.fitting import NAMES, Varying, varying_of
 from lazytpu.engine.sizes.results import Results
 from lazytpu.engine.sizes.skeletons import (
-    LEAST,
     Integers,
     Layouts,
     admitted_at,
@@ -25,7 +24,7 @@ from lazytpu.engine.sizes.skeletons import (
     trace_apart,
 )
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import Size, number_at_bound
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Operand, Record, State
@@ -101,7 +100,7 @@ class _Walk:
         if layout is not None:
             return self.results.derivation.form_of(layout.shape[dim])
         name = self.symbols[slot, dim] = f"g{len(self.symbols)}"
-        self.results.begin(name, LEAST, inputs[slot].shape[dim])
+        self.results.begin(name, MIN_SYMBOL, inputs[slot].shape[dim])
         return symbol(name)
 
     def _append(self, record: Record, told: bool = True) -> None:

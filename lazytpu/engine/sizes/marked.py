@@ -14,8 +14,9 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
-from lazytpu.engine.sizes.skeletons import LEAST, Integers, admitted_at, trace_apart
+from lazytpu.engine.sizes.skeletons import Integers, admitted_at, trace_apart
 from lazytpu.ir.forms import symbol
+from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference, Ranges
 from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.trace.extract import Slots
@@ -55,7 +56,7 @@ class Marked:
         integers, fixed = np.array(into.values, dtype=np.int64), set[int]()
         symbols, name_at, limits = dict[int, int](), dict[int, str](), dict[int, Limits]()
         for position, size, limit in self._inputs(into):
-            if limit is None or size < LEAST:  # 0 and 1 belong to another structure
+            if limit is None or size < MIN_SYMBOL:  # 0 and 1 belong to another structure
                 fixed.add(size)
                 continue
             first = symbols.setdefault(size, position)

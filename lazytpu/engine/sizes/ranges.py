@@ -9,8 +9,9 @@ import numpy as np
 
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.skeletons import BEGIN, LEAST, OTHER
+from lazytpu.engine.sizes.skeletons import BEGIN, OTHER
 from lazytpu.ir.forms import Form, Range, symbol
+from lazytpu.ir.symbolic import MIN_SYMBOL
 
 FEWER = 8  # sizes below a bound that are tried where views leave their tensors at it
 
@@ -31,12 +32,12 @@ def bucketed(
     symbols: dict[str, Range] = {}
     for (name, size), spread in zip(sizes.items(), spreads, strict=True):
         if kinds[varying.symbols[name]] == BEGIN:
-            symbols[name] = 0, buckets.bound(max(size, LEAST), spread)
+            symbols[name] = 0, buckets.bound(max(size, MIN_SYMBOL), spread)
             continue
         tensor_sizes = _sizes_of(varying, kinds, name)
         shifts = [0, *(shift for form in tensor_sizes if (shift := (form - symbol(name)).number) is not None)]
         low, high = _range(size, max(shifts), min(shifts), spread)
-        while low <= size and any(form.at({name: low}) < LEAST for form in tensor_sizes):
+        while low <= size and any(form.at({name: low}) < MIN_SYMBOL for form in tensor_sizes):
             low += 1
         if not low <= size <= high:
             return None
@@ -56,11 +57,11 @@ def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
 
 
 def _range(size: int, most: int, least: int, spread: int) -> Range:
-    """Return the range of `size` in which `size + most` keeps its bound and `size + least` is at least `LEAST`."""
+    """Return the range of `size` in which `size + most` keeps its bound and `size + least` is at least `MIN_SYMBOL`."""
     bound = buckets.bound(size + most, spread)
-    sizes = range(LEAST, size)
-    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most, spread))
-    return max(low, LEAST - least), bound - most
+    sizes = range(MIN_SYMBOL, size)
+    low = MIN_SYMBOL + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most, spread))
+    return max(low, MIN_SYMBOL - least), bound - most
 
 
 def within_tables(
@@ -84,7 +85,7 @@ def within_tables(
 
         def possible(other: int, name: str = name, size: int = size) -> bool:
             # Shift all sizes equally: a table and its contents may both be smaller.
-            moved = {x: max(LEAST, at + other - size) for x, at in sizes.items()}
+            moved = {x: max(MIN_SYMBOL, at + other - size) for x, at in sizes.items()}
             return any(fits({**neighbours, name: other}) for neighbours in (*beside, moved))
 
         top = high if joint else size + bisect_left(range(size + 1, high + 1), True, key=lambda n: not possible(n))

@@ -19,8 +19,9 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
-from lazytpu.engine.sizes.skeletons import LEAST, SIZE, Integers, form_of, trace_apart, with_parts
+from lazytpu.engine.sizes.skeletons import SIZE, Integers, form_of, trace_apart, with_parts
 from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
@@ -81,14 +82,14 @@ def smaller_ones(integers: np.ndarray, kinds: np.ndarray, others: Sequence[np.nd
 
     They agree with this trace wherever this trace has 0 or 1: such sizes do not vary in it.
     """
-    fixed = (kinds == SIZE) & (integers < LEAST)
+    fixed = (kinds == SIZE) & (integers < MIN_SYMBOL)
     return [sample for sample in others if (sample[fixed] == integers[fixed]).all()]
 
 
 def grown(integers: np.ndarray, kinds: np.ndarray, other: np.ndarray) -> bool:
     """Return whether all sizes that are 0 or 1 in `other` and differ here have increased by exactly one, so will grow
     further."""
-    less = (kinds == SIZE) & (other < LEAST) & (integers != other)
+    less = (kinds == SIZE) & (other < MIN_SYMBOL) & (integers != other)
     return bool(less.any() and (integers[less] - other[less] == 1).all())
 
 
@@ -154,7 +155,7 @@ def _without_few(
     forms: Mapping[int, Form], symbols: Mapping[str, int], integers: np.ndarray, kinds: np.ndarray
 ) -> tuple[dict[int, Form], dict[str, int]]:
     """Return the expressions and symbols without symbols on which a size of 0 or 1 depends."""
-    small = [at for at in forms if kinds[at] == SIZE and integers[at] < LEAST]
+    small = [at for at in forms if kinds[at] == SIZE and integers[at] < MIN_SYMBOL]
     gone = set[str]().union(*(forms[at].symbols for at in small))
     remaining = [name for name in symbols if name not in gone]
     names = {name: form(int(integers[symbols[name]])) for name in gone}

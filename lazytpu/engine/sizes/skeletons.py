@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from lazytpu.ir.symbolic import Size
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size
 from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Number, Operand, Record
@@ -25,8 +25,6 @@ Skeleton = tuple[Any, ...]
 OTHER, SIZE, COUNT, BEGIN = range(4)
 """Kinds of integers: unknown meaning, sizes of tensors, counts made on the device, and starts of views. A count is no
 expression of sizes even if it equals one."""
-LEAST = 2
-"""The least value of a symbol. Ops may treat sizes 0 and 1 specially, so these are part of the structure."""
 COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counted": "count"}
 """Ops with an argument that was counted on the device, and its name."""
 STRUCTURE = frozenset(
@@ -55,9 +53,9 @@ class Integers:
         self.kinds.extend([kind] * len(values))
 
     def add_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Append the sizes of a tensor and return their part of the structure: 0, 1, or `LEAST` for any other size."""
+        """Append the sizes of a tensor and return their part of the structure: 0, 1, or `MIN_SYMBOL` for others."""
         self.add(sizes, SIZE)
-        return tuple([LEAST if self.alike or n > LEAST else n for n in sizes])
+        return tuple([MIN_SYMBOL if self.alike or n > MIN_SYMBOL else n for n in sizes])
 
 
 Layouts = dict[int, Layout]
