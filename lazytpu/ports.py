@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.trace.constants import ConstantReads
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.subtraces import Subtrace
 from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout

@@ -1,9 +1,8 @@
 """The helper process of a job: XLA's coordination service, and the control plane's server, which compares collectives.
 
 Rank 0 starts it, and it outlives all ranks: XLA aborts a process whose coordination service is gone. It exits when the
-last rank has disconnected. It runs as a file, without lazytpu and torch, whose import takes a second, and uses one
-private name of jaxlib. The control plane speaks JSON, one message a line. A rank says `hello`, and `bye` at a regular
-end. In between:
+last rank has disconnected. It runs as a file, without lazytpu and torch, whose import takes a second. The control plane
+speaks JSON, one message a line. A rank says `hello`, and `bye` at a regular end. In between:
 
 - `post`: the collectives that it is about to launch. When all members have posted the same one, they get `agreed`.
 - `give_up`: it has waited too long. `fail`: it cannot launch what it has announced.
@@ -41,8 +40,8 @@ Posted = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Mail:
-    """One end of a message: `rank` sends it, or expects it as its message `number`. `other` is the rank of the other
-    end; None accepts any sender. `what` must be equal at both ends; `shown` has the shapes and the source line."""
+    """One end of a message: `rank` sends it, or expects it as its message `number`, from or to the rank `other`; None
+    accepts any sender. `what` must be equal at both ends; `shown` has the shapes and the source line."""
 
     rank: int
     number: int
@@ -69,7 +68,7 @@ class Group:
     members: list[int]
     orders: dict[int, deque[tuple[str, int]]]
     agreed: int = 0
-    reported: int = 0  # the part of `agreed` that the members have been notified of
+    reported: int = 0  # the part of `agreed` of which the members were notified
     calls: dict[int, deque[Posted]] = field(default_factory=dict[int, "deque[Posted]"])
     last: dict[int, str] = field(default_factory=dict[int, str])
     broken: str | None = None
@@ -127,8 +126,8 @@ class Server:
             writer.write(json.dumps(message).encode() + b"\n")
 
     def post(self, rank: int, members: dict[str, list[int]], calls: list[tuple[str, str, str, bool]]) -> None:
-        """A rank is about to launch these collectives. `members` has the ranks of groups that it names for the first
-        time. Calls that launch nothing are not ordered relative to other groups."""
+        """Compare collectives that a rank is about to launch. `members` has the ranks of groups that are new here.
+        Calls that launch nothing are not ordered relative to other groups."""
         names = list(dict.fromkeys(name for name, *_ in calls))
         for name in names:
             group, ranks = self._group(name, members.get(name)), members.get(name)
@@ -357,13 +356,12 @@ def _other_orders(calls: dict[int, tuple[str, Posted]]) -> str:
 
 def _disagreement(group: str, number: int, calls: dict[int, Posted]) -> str:
     """Return the error for different calls: each distinct call, with its ranks and a source line."""
-    listed: list[str] = []
+    listed = [f"the ranks disagree about collective {number} of group {group!r}:"]
     for signature in dict.fromkeys(signature for signature, *_ in calls.values()):
         ranks = [rank for rank, call in calls.items() if call[0] == signature]
         shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
         listed.append(f"rank{'s' if len(ranks) > 1 else ''} {shown}: {signature} at {calls[ranks[0]][1]}")
-    lines = "\n  ".join(listed)
-    return f"the ranks disagree about collective {number} of group {group!r}:\n  {lines}\n{RULE} Nothing was launched."
+    return "\n  ".join(listed) + f"\n{RULE} Nothing was launched."
 
 
 def start_service(host: str, size: int) -> tuple[Any, str]:

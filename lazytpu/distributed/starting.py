@@ -1,4 +1,4 @@
-"""Start the helper of a job."""
+"""Start of a job: its helper process, and the agreement of the ranks on a job."""
 
 from __future__ import annotations
 
@@ -42,3 +42,18 @@ def start_helper(host: str, size: int) -> dict[str, Any]:
         raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
     helper.returncode = 0  # avoids Popen's warning: the helper outlives this process
     return {"host": host, "token": token, **json.loads(line)}
+
+
+def meeting(store: Any, key: str, rank: int, size: int, current: str) -> dict[str, Any]:
+    """Return the addresses and token of the ranks' next job, which they agree on through torch's `store`, under `key`.
+
+    It is the current job, of which only the token is returned, if all ranks have the same `current` token; it is ""
+    where they have no working one. Otherwise rank 0 starts a new job.
+    """
+    if rank != 0:
+        store.set(f"{key}/in/{rank}", current)
+    elif current and all(store.get(f"{key}/in/{peer}").decode() == current for peer in range(1, size)):
+        store.set(key, json.dumps({"token": current}))
+    else:
+        store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
+    return json.loads(store.get(key))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import threading
@@ -21,7 +20,7 @@ from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.recorded import cut_collectives, pending
-from lazytpu.distributed.starting import own_address, start_helper
+from lazytpu.distributed.starting import meeting, own_address
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
@@ -332,7 +331,8 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         )
     key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     key = f"{key}/{store.add(f'{key}/joined/{rank}', 1)}"  # one store may serve several jobs of the same processes
-    address = _meeting(store, key, rank, size)
+    usable = WORLD is not None and (WORLD.rank, WORLD.size) == (rank, size) and WORLD.is_whole()
+    address = meeting(store, key, rank, size, WORLD.token if WORLD is not None and usable else "")
     if WORLD is not None and WORLD.token == address["token"]:
         return WORLD
     place = multiprocess.Place(address["service"], rank, size, own_address(address["host"]), seconds)
@@ -355,19 +355,6 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     joined.programs = programs.install(common, rank, joined.control.seek, joined.is_short)
     _enter(joined, engine)
     return joined
-
-
-def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
-    """Return the address of the ranks' next job: the current one, if it works on all of them, else a new one."""
-    current = WORLD if WORLD is not None and (WORLD.rank, WORLD.size) == (rank, size) and WORLD.is_whole() else None
-    mine = "" if current is None else current.token
-    if rank != 0:
-        store.set(f"{key}/in/{rank}", mine)
-    elif current is not None and all(store.get(f"{key}/in/{peer}").decode() == mine for peer in range(1, size)):
-        store.set(key, json.dumps({"token": mine}))
-    else:
-        store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
-    return json.loads(store.get(key))
 
 
 def _enter(joined: World, engine: Engine) -> None:

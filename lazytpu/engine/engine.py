@@ -37,7 +37,7 @@ from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 

@@ -34,7 +34,8 @@ from lazytpu.passes.registry import for_target
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.xla.jax_functions import exported
 from lazytpu.runtime.xla.mlir import portable_artifact
-from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.pending import Trace
+from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import resident, row_major
 

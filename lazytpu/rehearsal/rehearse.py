@@ -33,7 +33,8 @@ from lazytpu.rehearsal.snapshot import Snapshot
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.xla import client
 from lazytpu.trace.cuts import MARK, STEP, SYNC
-from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.pending import Trace
+from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import CutPlan, Ended, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -17,6 +16,7 @@ from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.options import options
 from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
 from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
+from lazytpu.trace.pending import NO_READS, Reads, Trace
 from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
@@ -36,35 +36,6 @@ class PendingElsewhere(Exception):
         super().__init__("a value is pending in another thread's trace")
         self.value = value
 
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
-    the mode it was recorded in. If a read took it, which has left the rest pending, `read` is the slot of its value."""
-
-    state: State
-    epoch: int
-    buffers: list[Any]
-    numbers: list[Any]
-    values: list[Callable[[], Value | None]]
-    begun: float
-    mode: str = "lazy"
-    read: int | None = None
-
-
-@dataclass(slots=True)
-class Reads:
-    """What host reads need to know of a pending trace. One has left part of a trace pending: the first `left` records.
-    The first `boundary` records belong to steps that are over, though nothing was cut there, as in lazy mode.
-    `first_reads` has the length of the trace at the first read of each constant (see constants.py)."""
-
-    left: int = 0
-    boundary: int = 0
-    first_reads: dict[Any, int] = field(default_factory=dict[Any, int])
-
-
-NO_READS = Reads()
-"Of a trace that nothing has read: it is not written."
 
 PENDING = ("state", "epoch", "whole", "begun", "reads", "lent", "slots", "values", "buffers", "numbers")
 "Of a recorder: its pending trace."

@@ -13,7 +13,7 @@ from torch import nn
 import lazytpu
 from lazytpu.frontend.tensors import recorder
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 
 
 class Memory:

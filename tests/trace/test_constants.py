@@ -11,7 +11,8 @@ import pytest
 from lazytpu.trace import constants
 from lazytpu.trace.constants import Constant, constant, cuts, key_of
 from lazytpu.trace.loops import FIRST as LOOP
-from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.pending import Trace
+from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 from tests.trace.memory import Memory, give_memory

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.reads import Split, split
-from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Operand, Record, State
 from lazytpu.trace.value import Layout, Value, resident
 from tests.trace.memory import Memory, give_memory

@@ -6,7 +6,8 @@ import gc
 
 import pytest
 
-from lazytpu.trace.recorder import PendingElsewhere, Recorder, Trace
+from lazytpu.trace.pending import Trace
+from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import CutPlan, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again, resident, row_major
 from tests.trace.memory import Memory

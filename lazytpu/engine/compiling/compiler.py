@@ -38,7 +38,7 @@ from lazytpu.runtime.cache.programs import Programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.program import Program
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.undisturbed import undisturbed
 

@@ -21,7 +21,7 @@ from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 Slot = tuple[int, ...]

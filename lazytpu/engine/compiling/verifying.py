@@ -14,7 +14,7 @@ from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes.templates import OneSize, Sized
 from lazytpu.inspection.graphs import GRAPHS
 from lazytpu.options import options
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 
 
 class Verifier:

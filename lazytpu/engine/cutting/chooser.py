@@ -24,7 +24,7 @@ from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.options import options
 from lazytpu.trace.eviction import Traces
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lazytpu.trace.extract import Extracted
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 NAMELESS = 0  # an epoch that no trace has: the values of a part have no parameter names

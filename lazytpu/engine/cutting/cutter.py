@@ -23,7 +23,7 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.interrupts import Interrupted
 from lazytpu.runtime.buffers.buffer import MEMORY, ConstantBuffer
 from lazytpu.trace.eviction import Traces
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.value import EMPTY
 
 

@@ -25,7 +25,7 @@ from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.deferred import DeferredBuffer, failure_of, is_waiting
 from lazytpu.trace.extract import Extracted
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.value import Value, again
 
 

@@ -22,7 +22,7 @@ from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.buffers.deferred import DeferredBuffer, failure_of, is_waiting
 from lazytpu.trace.extract import Extracted, Slots, extract, operands
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import EMPTY, Value, again
 

@@ -37,7 +37,7 @@ from lazytpu.options import options
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.xla import client
 from lazytpu.trace.extract import Slots
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.settings import DEFAULT_DTYPE, PRECISION
 from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import Layout

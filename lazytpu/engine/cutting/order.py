@@ -8,7 +8,7 @@ from lazytpu.engine.cutting.agreement import Agreement, Alone
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.undo import Lost
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 
 
 class Order:

@@ -18,7 +18,7 @@ from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.runtime.buffers.buffer import Origin
 from lazytpu.trace.extract import Extracted, Slots, extract
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan, Record
 
 

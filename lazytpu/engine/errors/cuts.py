@@ -11,7 +11,7 @@ from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIss
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.engine.errors.undo import Lost, undo
 from lazytpu.runtime.errors import CompileError, RunError, is_full
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import EMPTY, Value
 

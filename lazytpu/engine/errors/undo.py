@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.runtime.buffers.buffer import Buffer
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.value import EMPTY, Value, again
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lazytpu.runtime.buffers.buffer import ConstantBuffer
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 
 MOST = 1024  # cached constants: with at most 1,024 elements each they take a few megabytes
 

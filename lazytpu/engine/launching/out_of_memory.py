@@ -16,7 +16,7 @@ from lazytpu.engine.memory.alive import LiveValue, MemoryReport, short, size
 from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError
 from lazytpu.runtime.xla.analysis import Memory
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.value import Value
 
 SHOWN = 5  # values in each list of the largest

@@ -18,7 +18,7 @@ from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
 from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting, Reason
 from lazytpu.inspection import debug
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import Record, State
 
 COMPARED = 256  # newest programs with which a new trace is compared

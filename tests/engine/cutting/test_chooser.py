@@ -20,7 +20,7 @@ from lazytpu.engine.cutting.pieces import Pieces
 from lazytpu.engine.cutting.strategies import Host, Launch, LaunchSized, Meanwhile, Strategy
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 from tests.engine.conftest import Gate
 

@@ -7,7 +7,7 @@ from lazytpu.engine.cutting.deferred_cut import DeferredCut
 from lazytpu.engine.cutting.launcher import Launcher
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.runtime.errors import RunError
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 

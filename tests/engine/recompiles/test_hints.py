@@ -14,7 +14,7 @@ from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.engine.recompiles.history import Recompiles
 from lazytpu.engine.recompiles.reasons import CODES
 from lazytpu.frontend.tensors import recorder
-from lazytpu.trace.recorder import Trace
+from lazytpu.trace.pending import Trace
 from tests import zygote
 from tests.engine.recompiles.explained import explanation_of, on_tpu
 
