@@ -154,6 +154,10 @@ class _Run(GraphRun):
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         given = [] if self.expressions is None else self.expressions.given(n, self.env)
         result = super().run_node(n)
+        expected = n.meta.get("val")
+        if self.counted and isinstance(result, torch.Tensor) and isinstance(expected, torch.Tensor):
+            if result.dtype != expected.dtype:  # a number promotes less than the tensor of a count
+                raise NotOneRecord(f"{n.target} promotes a count")
         if self.counts is not None and self.counts.asked and n.meta.get("unbacked_bindings"):
             self._count(n, self.counts)
         if self.expressions is not None:

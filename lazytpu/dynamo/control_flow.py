@@ -158,9 +158,7 @@ def _digest(function: Subtrace) -> str:
         records = activation.engine().text_of(function.records)
     except TypeError as error:
         raise NotOneRecord(str(error)) from None
-    numbers = [(type(n).__name__, repr(n)) for n in function.numbers]
-    text = (records, function.arguments, sorted(function.inputs.items()), numbers, function.results)
-    return hashlib.sha256(repr(text).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr(function.identity(records)).encode()).hexdigest()[:32]
 
 
 def _drawing(op: Any, names: Sequence[str]) -> Callable[..., Any]:

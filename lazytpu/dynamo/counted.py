@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from lazytpu.dynamo.count_expressions import NAMES
-from lazytpu.dynamo.counted_part import calling, counted_part, known_sizes
+from lazytpu.dynamo.counted_part import calling, counted_part, has_symbols, known_sizes
 from lazytpu.dynamo.placeholders import NotOneRecord, Placeholder
 from lazytpu.dynamo.results import Capture, Fresh, Input, Result, Static
 from lazytpu.frontend import activation
@@ -88,6 +88,10 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
     results = bound.results[: len(bound.results) - len(names)]
+    for node, result in zip(part.outputs, results, strict=True):
+        given = isinstance(result, Static) or (isinstance(result, Fresh) and result.view is not None)
+        if given and has_symbols(node.meta.get("val"), sizes.keys()):
+            raise NotOneRecord("it returns a number, or a view of a size, that depends on a count")
     return calling(graph, part, lambda new, arguments: _call(new, arguments, body, tensors, bound, results))
 
 

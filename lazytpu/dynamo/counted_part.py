@@ -8,7 +8,7 @@ have known sizes; the rest of the graph calls it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from torch._ops import OpOverload
 
 from lazytpu.dynamo.placeholders import NotOneRecord
 from lazytpu.frontend.torch_private import pytree
+
+PURE = ("aten", "prims", "lazytpu")
+"Namespaces of ops whose results depend on their arguments alone, unless they are tagged as random."
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,12 @@ def numbers_of(tensor: torch.Tensor) -> list[Any]:
 
 def is_counted(node: fx.Node, known: Set[Any]) -> bool:
     """Return whether a size of a node, or of its arguments, depends on symbols that are not `known`."""
-    leaves = pytree.tree_leaves([each.meta.get("val") for each in (node, *node.all_input_nodes)])
+    return has_symbols([each.meta.get("val") for each in (node, *node.all_input_nodes)], known)
+
+
+def has_symbols(values: Any, known: Set[Any]) -> bool:
+    """Return whether numbers among these values, or of tensors among them, depend on symbols that are not `known`."""
+    leaves = pytree.tree_leaves(values)
     tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
     numbers = [*leaves, *[number for each in tensors for number in numbers_of(each)]]
     symbolic = [each for each in numbers if isinstance(each, torch.SymInt | torch.SymBool | torch.SymFloat)]
@@ -79,11 +87,11 @@ def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:
             nodes.add(node)
     later = after - nodes
     for node in order:
-        if _has_tag_or_writes(node, writes=True) or any(each in later for each in node.all_input_nodes):
+        if writes(node) or any(each in later for each in node.all_input_nodes):
             later.add(node)
     if later & nodes:
         raise NotOneRecord("it counts in memory that it writes")
-    _check_order([node for node in order if _has_tag_or_writes(node, writes=False)], nodes, later)
+    _check_order([node for node in order if draws(node)], nodes, later)
 
     # The graph of the part: its inputs are placeholders.
     new, copies = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -119,11 +127,25 @@ def calling(
     return fx.GraphModule(graph, new)
 
 
-def _has_tag_or_writes(node: fx.Node, writes: bool) -> bool:
-    """Return whether a node writes its arguments, or, without `writes`, whether it draws random numbers."""
-    if not isinstance(node.target, OpOverload):
-        return False
-    return node.target._schema.is_mutable if writes else torch.Tag.nondeterministic_seeded in node.target.tags
+def ops_of(node: fx.Node) -> Iterator[OpOverload]:
+    """Iterate over the ops that a node runs, also in the branches and bodies of control flow."""
+    if isinstance(node.target, OpOverload):
+        yield node.target
+    for each in node.all_input_nodes:
+        if each.op == "get_attr":
+            body = operator.attrgetter(str(each.target))(each.graph.owning_module)
+            for inner in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
+                yield from ops_of(inner)
+
+
+def writes(node: fx.Node) -> bool:
+    """Return whether a node writes its arguments."""
+    return any(op._schema.is_mutable for op in ops_of(node))
+
+
+def draws(node: fx.Node) -> bool:
+    """Return whether a node may draw random numbers: a user's op may always do so."""
+    return any(torch.Tag.nondeterministic_seeded in op.tags or op.namespace not in PURE for op in ops_of(node))
 
 
 def _check_order(draws: Sequence[fx.Node], nodes: set[fx.Node], later: set[fx.Node]) -> None:

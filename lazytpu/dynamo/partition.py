@@ -5,6 +5,9 @@ The backward graph repeats a view of an input or activation, which is free: a vi
 operand. The same holds for each view that `split` and similar ops return. A saved view would be a tensor to create at
 each call. It would also not share the version counter of its base, so autograd could not detect an in-place change of
 the base.
+
+It also repeats pure nodes with data-dependent sizes. Eager code saves their results, which the script cannot change. So
+where it could change an operand of theirs, the forward graph saves a copy of that.
 """
 
 from __future__ import annotations
@@ -16,15 +19,18 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from lazytpu.dynamo.counted_part import draws, writes
 from lazytpu.frontend.torch_private import default_partition, is_unbacked, pytree
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Return the forward and the backward graph of a joint graph."""
-    written = _from_written(joint)
+    written, copies = _from_written(joint), _Copies(joint)
     for node in reversed(list(joint.graph.nodes)):  # a view of a view comes before its base
-        if _is_view(node) or (_is_counted(node) and node not in written):
+        if _is_view(node):
             _take_again(joint.graph, node)
+        elif _is_counted(node) and node not in written:
+            _take_again(joint.graph, node, copies)
     forward, backward = default_partition(joint, inputs, **options)
     _forget_checked(forward, backward)
     return forward, backward
@@ -92,7 +98,7 @@ def _is_counted(node: fx.Node) -> bool:
         return False
     if node.target is operator.getitem and not _is_counted(node.all_input_nodes[0]):  # such as that of a random op
         return False
-    if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+    if draws(node) or writes(node):
         return False
     sizes = [n for t in pytree.tree_leaves(node.meta.get("val")) for n in (t.shape if hasattr(t, "shape") else (t,))]
     return any(_is_size(size) for size in sizes)
@@ -102,13 +108,48 @@ def _is_backward(node: fx.Node) -> bool:
     return node.meta.get("partitioner_tag") == "is_backward"
 
 
-def _take_again(graph: fx.Graph, view: fx.Node) -> None:
-    """Let the backward users of a view use a copy of its node in the backward graph."""
-    users = [user for user in view.users if _is_backward(user)]
+class _Copies:
+    """The copies that a forward graph saves of operands of repeated nodes."""
+
+    def __init__(self, joint: fx.GraphModule) -> None:
+        (output,) = joint.graph.find_nodes(op="output")
+        self._exposed = set(map(_base, output.all_input_nodes))
+        self._copies: dict[fx.Node, fx.Node] = {}
+
+    def of(self, operand: fx.Node, node: fx.Node) -> fx.Node:
+        """Return the operand of a repeated `node`, or a copy of it that the script cannot change."""
+        value, base = operand.meta.get("val"), _base(operand)
+        if not isinstance(value, torch.Tensor) or _is_counted(operand) or _is_backward(operand):
+            return operand
+        if base.op != "placeholder" and base not in self._exposed:
+            return operand
+        if operand not in self._copies:
+            with node.graph.inserting_before(node):
+                copied = node.graph.call_function(torch.ops.aten.clone.default, (operand,))
+            copied.meta["val"] = value.clone()
+            self._copies[operand] = copied
+        elif self._copies[operand] > node:
+            node.prepend(self._copies[operand])
+        return self._copies[operand]
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """Return the node whose memory the result of a node shares."""
+    while _is_view(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _take_again(graph: fx.Graph, node: fx.Node, copies: _Copies | None = None) -> None:
+    """Let the backward users of a node use a copy of it in the backward graph, which reads `copies` of its operands."""
+    users = [user for user in node.users if _is_backward(user)]
     if not users:
         return
     with graph.inserting_before(min(users)):
-        copied = graph.node_copy(view)
-    copied.meta["partitioner_tag"] = "is_backward"
+        repeated = graph.node_copy(node)
+    repeated.meta["partitioner_tag"] = "is_backward"
     for user in users:
-        user.replace_input_with(view, copied)
+        user.replace_input_with(node, repeated)
+    if copies is not None:
+        for operand in list(repeated.all_input_nodes):
+            repeated.replace_input_with(operand, copies.of(operand, node))

@@ -31,6 +31,11 @@ class Subtrace:
     results: tuple[Operand | int, ...]
     outs: tuple[Layout, ...]
 
+    def identity(self, records: str) -> Any:
+        """Return the properties that distinguish functions, for a digest; `records` is the text of the records."""
+        numbers = [(type(number).__name__, repr(number)) for number in self.numbers]
+        return records, self.arguments, sorted(self.inputs.items()), numbers, self.results
+
 
 SUBTRACES: dict[str, Subtrace] = {}
 "Digest -> subtrace. Never evicted, because a program of this process may be compiled again at any time."

@@ -91,7 +91,7 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
 
 def _known(function: Subtrace, more: str) -> str:
     """Register a function and return its digest."""
-    text = repr((canonical(function.records), function.numbers, function.results, more))
+    text = repr((function.identity(canonical(function.records)), more))
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
     SUBTRACES.setdefault(name, function)
     return name
