@@ -260,3 +260,130 @@ def test_compiled_classes_are_looked_at():
     assert torch.equal(one_hot(classes.to("tpu")).cpu(), functional.one_hot(classes, 3))
     with pytest.raises(RuntimeError, match="Class values must be smaller than num_classes"):
         one_hot(torch.tensor([0, 3, 1]).to("tpu")).cpu()
+
+
+def _one_order(x: torch.Tensor, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    first = y[: m.nonzero().shape[0]]
+    return (first - x[: m.nonzero().shape[0]]).sum()
+
+
+def _other_order(x: torch.Tensor, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    second = x[: m.nonzero().shape[0]]
+    return (y[: m.nonzero().shape[0]] - second).sum()
+
+
+def test_functions_that_take_their_arguments_in_another_order_are_others():
+    """They have equal records, which refer to other arguments."""
+    x, y, m = torch.rand(16), torch.rand(16), mask(5)
+    for function in (_one_order, _other_order):
+        result, _ = steps(torch.compile(function), x, y, m)
+        torch.testing.assert_close(result.cpu(), function(x, y, m))
+    rows = torch.rand(16, 4)
+    for function in (lambda x, m: x[m].square().sum(), lambda x, m: x[m.nonzero()[:, 0]].square().sum()):
+        result, _ = steps(torch.compile(function), rows, m)
+        torch.testing.assert_close(result.cpu(), function(rows, m))
+
+
+NUMBERS: dict[str, Callable[..., Any]] = {
+    "number": lambda x, m: (x[m].sum(), x[m].shape[0] % 16 // 2),
+    "number of a refused count": lambda x, m: (x[m].max(), x[m].shape[0] % 5),
+    "view": lambda x, m: torch.zeros_like(x).index_add(0, m.nonzero()[:, 0], x[m])[: m.nonzero().shape[0] % 16 // 2],
+    "dtype": lambda x, m: x[m].int().amax() + x[m].shape[0],
+    "small dtype": lambda x, m: x[m].to(torch.uint8).amax() * x[m].shape[0],
+}
+"Functions whose results depend on a count otherwise than through the values of tensors."
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_results_that_depend_on_a_count(name: str):
+    function = NUMBERS[name]
+    compiled = torch.compile(function)
+    for count in (6, 16, 1, 9):
+        x, m = torch.rand(16), mask(count)
+        got, want = compiled(x.to("tpu"), m.to("tpu")), function(x, m)
+        torch.testing.assert_close(got, want, check_device=False)
+
+
+@torch.library.custom_op("lazytpu_tests::counting_noise", mutates_args=())
+def _counting_noise(x: torch.Tensor) -> torch.Tensor:
+    _CALLS.append(1)
+    return torch.full_like(x, float(len(_CALLS)))
+
+
+_CALLS: list[int] = []
+
+
+@_counting_noise.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _drawing(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand_like(x)
+
+
+def _not_drawing(x: torch.Tensor) -> torch.Tensor:
+    return x * 0
+
+
+IMPURE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "user's op": _counting_noise,
+    "branch": lambda v: torch.cond(v.sum() > -1e9, _drawing, _not_drawing, (v,)),
+}
+
+
+@pytest.mark.parametrize("name", IMPURE)
+def test_gradient_uses_what_an_impure_op_gave(name: str):
+    """Its result has a size that depends on values, but a second call gives another one."""
+
+    def function(x: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = x[m]
+        noise = IMPURE[name](chosen.detach())
+        return (chosen * noise).sum(), noise.sum()
+
+    x = torch.rand(16).to("tpu").requires_grad_()
+    loss, total = torch.compile(function)(x, mask(5).to("tpu"))
+    loss.backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.sum(), total.detach())
+
+
+CHANGES: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor, torch.Tensor], Any]]] = {
+    "data": (lambda x, m: (x[m] * x[m]).sum(), lambda x, m: x.data.mul_(100)),
+    "values": (lambda x, m: (x[m] * x[m]).sum(), lambda x, m: x.mul_(100)),
+    "mask": (lambda x, m: x[m.nonzero()[:, 0]].square().sum(), lambda x, m: m.zero_()),
+    "result": (lambda x, m: (x.exp()[m].square().sum(), x.exp()), lambda x, m: None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_gradient_uses_values_from_before_a_later_change(name: str):
+    """Eager code saves the chosen elements, which the script cannot change between the forward and backward pass."""
+    function, change = CHANGES[name]
+    start, m = torch.rand(16), mask(5)
+    grads: list[torch.Tensor] = []
+    for device, call in (("cpu", function), ("tpu", torch.compile(function))):
+        x, selected = start.clone().to(device).requires_grad_(), m.clone().to(device)
+        loss = call(x, selected)
+        with torch.no_grad():
+            change(x, selected)
+            if isinstance(loss, tuple):
+                loss[1].data.zero_()
+                loss = loss[0]
+        loss.backward()
+        assert x.grad is not None
+        grads.append(x.grad.cpu())
+    torch.testing.assert_close(grads[1], grads[0])
+
+
+def test_draws_in_a_branch_keep_their_order():
+    def function(x: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x[m].sum()
+        drawn = torch.cond(total > -1e9, _drawing, _not_drawing, (total,))
+        return drawn, torch.rand(3, device=x.device)
+
+    x, m = torch.rand(16).to("tpu"), mask(5).to("tpu")
+    torch.manual_seed(3)
+    want = function(x, m)
+    torch.manual_seed(3)
+    torch.testing.assert_close(torch.compile(function)(x, m), want)
