@@ -1,6 +1,7 @@
 """Random programs, drawn by hypothesis independently of the size, and built at any size.
 
-A value has a symbolic shape, a tuple of size expressions over n. A step is a function that builds a value and its shape.
+A value has a symbolic shape, a tuple of size expressions over n. A step is a function that builds a value,
+and the shape of the value.
 """
 
 from __future__ import annotations
