@@ -115,7 +115,7 @@ def loss_of(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class Meter:
-    """Counters of lazytpu, and its compilations by part of the run; with stock PyTorch, time and memory of the process."""
+    """Counters of lazytpu, and compilations by part of the run; with stock PyTorch, time and memory of the process."""
 
     def __init__(self, engine: Any):
         self.engine = engine
