@@ -3,7 +3,7 @@
     python examples/train_gpt.py                  # on "tpu": XLA runs it, on a TPU or on this machine's CPU
     python examples/train_gpt.py --device cpu     # the same file on stock PyTorch
 
-What knows lazytpu is its import in `main`, `mark_step()` at the end of a step, and the counters of the report.
+Only the import in `main`, `mark_step()` at the end of a step and the counters of the report are specific to lazytpu.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def loss_of(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class Meter:
-    """What lazytpu counts, and what for it compiled. Stock PyTorch counts nothing: time and memory of the process."""
+    """Counters of lazytpu, and compilations by part of the run; with stock PyTorch, time and memory of the process."""
 
     def __init__(self, engine: Any):
         self.engine = engine
@@ -201,7 +201,7 @@ def sample(model: GPT, prompt: str, args: argparse.Namespace) -> str:
     tokens = list(prompt.encode("ascii"))
     for _ in range(args.sample):
         recent = tokens[-model.window :]
-        window = torch.tensor([recent + [0] * (model.window - len(recent))])  # no position sees what follows it
+        window = torch.tensor([recent + [0] * (model.window - len(recent))])  # no position sees later ones
         logits = model(window.to(args.device)).cpu()[0, len(recent) - 1]
         tokens.append(int(torch.multinomial(F.softmax(logits / 0.8, dim=0), 1, generator=generator)))
     return bytes(tokens).decode("ascii")

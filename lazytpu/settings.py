@@ -78,7 +78,7 @@ _ALL = (
         "debug",
         0,
         "0 to 4",
-        "what is printed: 1 compilations, 2 time per pass, 3 the IR around the pipeline, 4 the IR after each pass",
+        "printed output: 1 compilations, 2 time per pass, 3 the IR around the pipeline, 4 the IR after each pass",
         readers.integer(0, 4),
     ),
     Setting(
@@ -107,7 +107,7 @@ _ALL = (
         "bounds_check",
         True,
         "0 or 1",
-        "check values on the device, such as indices, and raise what failed at the read that needs it",
+        "check values on the device, such as indices, and raise a failure at the read that needs it",
         readers.flag,
     ),
     Setting(
@@ -165,7 +165,7 @@ _ALL = (
     Setting(
         "platform",
         None,
-        "cpu, tpu, gpu, cuda, rocm, or a name of PJRT_NAMES_AND_LIBRARY_PATHS; empty for what jax would use",
+        "cpu, tpu, gpu, cuda, rocm, or a name of PJRT_NAMES_AND_LIBRARY_PATHS; empty for jax's default",
         "where XLA compiles for and runs; read when the first tensor is made",
         readers.platform,
     ),
@@ -173,7 +173,7 @@ _ALL = (
         "target",
         None,
         "cpu, gpu, tpu, v5e, v5p, v6e, tpu7x; empty for the platform",
-        "what the passes make programs for: the passes of a TPU can be run and dumped where there is none",
+        "the target of the passes: the passes of a TPU can be run and dumped where there is none",
         readers.target,
     ),
     Setting(
@@ -181,7 +181,7 @@ _ALL = (
         0,
         "0, or bytes from 1 MiB on, or a number with kB, MB, GB, KiB, MiB or GiB",
         "the most memory of a TPU that a program may take, arguments included: its compiler computes values again "
-        "rather than keep them; 0 for what the chip has",
+        "rather than keep them; 0 for the memory of the chip",
         readers.memory,
     ),
     Setting(
@@ -203,14 +203,14 @@ _ALL = (
         "on_recompile",
         "ignore",
         "ignore, warn or raise",
-        "what happens each time that a step is compiled anew more often than recompile_budget allows",
+        "the reaction each time that a step is compiled anew more often than recompile_budget allows",
         readers.one_of("ignore", "warn", "raise"),
     ),
     Setting(
         "recompile_budget",
         8,
         "a whole number, at least 0",
-        "how often a step may be compiled anew, not counting what warming up needs",
+        "how often a step may be compiled anew, not counting warm-up",
         readers.integer(0),
     ),
     Setting(

@@ -1,4 +1,4 @@
-"""Options of XLA for tests of what programs compute, not of how well XLA compiles them."""
+"""XLA options for tests that check values of programs, and not their optimization."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ QUICK: dict[str, bool | int | str] = {
     **WITHOUT_FUSION_EMITTERS,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-"""Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through. Empty with
+"""Options that halve the compile time of XLA:CPU: no LLVM optimizations and no MLIR fusion emitters. Empty with
 `pytest --optimized`."""
 
 
 def as_flags() -> str:
-    """The same for a program that a test starts, as its variable XLA_FLAGS."""
+    """Return the options as a value of XLA_FLAGS, for a process that a test starts."""
     return " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())

@@ -1,5 +1,5 @@
-"""Tests use a cache on disk of their own: one for the session, that workers and the programs tests start share. XLA
-compiles for most of them without its optimizations."""
+"""Fixtures of all tests. Each session has its own cache on disk, which its workers and subprocesses share. For most
+tests XLA compiles without optimizations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ  # its session made the folder
 if not _WORKER:
     os.environ["LAZYTPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazytpu-cache-")
-# A program is waited for: on a busy machine one may take longer than a user is asked to wait, and would be counted as
-# those of its ops that run meanwhile.
+# Cuts wait for their programs, since on a busy machine a step could pass the usual limit and run op by op, which would
+# change the counts of programs.
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
-# What the import with symbolic sizes derives is compared with the import of each size.
+# Compare each program for many sizes with the import at each size.
 os.environ.setdefault("LAZYTPU_VERIFY_SIZES", "1")
 
 from tests.compiling import QUICK  # noqa: E402  (it imports lazytpu, which reads these variables)
@@ -32,8 +32,8 @@ OPTIMIZED = (
     "frontend/test_float8.py",
     "training/test_steps.py",
 )
-"""Tests that get XLA as users do: what they look for (donated memory, chains of programs, the same bits in all modes,
-what is fused and what must not be, the smallest numbers) depends on its optimizations."""
+"""Tests that compile with XLA's default options, since they depend on its optimizations: donated memory, chains of
+programs, equal bits in all modes, fusions, denormal numbers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,25 +53,25 @@ def _optimized(node: pytest.Item | pytest.Module) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that get XLA as users do come first: a process keeps its programs, and would use those of other tests."""
+    """Run tests with XLA's default options first, since a process keeps its programs and would reuse quick ones."""
     every: int = config.option.every
     if every > 1:
         of_files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
-        config.hook.pytest_deselected(items=[each for tests in of_files for at, each in enumerate(tests) if at % every])
-        items[:] = [each for tests in of_files for each in tests[::every]]
+        config.hook.pytest_deselected(items=[item for tests in of_files for at, item in enumerate(tests) if at % every])
+        items[:] = [item for tests in of_files for item in tests[::every]]
     items.sort(key=lambda item: not _optimized(item))
 
 
 def pytest_collection_finish() -> None:
-    """What imports and the collection of tests have left stays to the end: garbage collections, rehearsals and reports
-    of memory, which look at all objects, need not look at a million of these."""
+    """Freeze the million objects of imports and test collection, so that garbage collections, rehearsals and memory
+    reports, which visit all objects, skip them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """XLA without optimizations, in this process: the programs that tests start compile as users do."""
+    """Compile without XLA's optimizations in this process; subprocesses compile with the default options."""
     if _optimized(request.node):
         yield
         return
@@ -85,8 +85,8 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def poison() -> Iterator[None]:
-    """What lies beyond the true sizes of a value holds NaN, the largest integer or True, in every test: a result that
-    depends on it is wrong."""
+    """Fill padding with NaN, the largest integer or True in every test, so that a result that depends on padding is
+    wrong."""
     from lazytpu.runtime.buffers import padded
 
     with pytest.MonkeyPatch.context() as patch:
@@ -96,8 +96,8 @@ def poison() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Steps wait for their whole programs, and short traces too have one: which way is the shortest, and with it the
-    last bits of values, depends on how busy the machine is. A module that tests this says CHOOSES = True."""
+    """Run every trace by its whole program. The fastest strategy, and with it the last bits of values, would depend on
+    the load of the machine. A module that tests the choice sets CHOOSES = True."""
     if getattr(request.module, "CHOOSES", False):
         yield
         return
@@ -113,7 +113,7 @@ def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def short_history() -> None:
-    """The list of programs is bounded, and tests look at those behind the ones before them: each module has room."""
+    """Empty the list of programs before each module: it is bounded, and tests read the entries that they add."""
     from lazytpu import wiring
 
     if wiring.ENGINE is not None:
@@ -122,8 +122,8 @@ def short_history() -> None:
 
 @pytest.fixture(autouse=True)
 def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests before this one have shown of sizes that vary is unknown: the first size of an op has a program of
-    its own, whichever test ran that op before."""
+    """Forget the varying sizes that earlier tests have shown, so that the first size of an op has an exact program in
+    every test."""
     from lazytpu import wiring
     from lazytpu.engine.sizes.every import Templates
     from lazytpu.engine.sizes.uploads import UPLOADS
@@ -136,8 +136,8 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_unexpected(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Code that looks for programs to share raises nothing unexpected, and no pass does: users would not see it, and
-    lose sharing or the pass. Tests that provoke it are marked `unexpected`."""
+    """Check that neither the search for shared programs nor a pass raised an unexpected exception, which users would
+    not see. Tests that provoke one are marked `unexpected`."""
     yield
     raised: list[str] = []
     for module, name in (("sizes.unexpected", "UNEXPECTED"), ("compiling.pass_errors", "PASS_ERRORS")):
@@ -155,7 +155,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Nothing on disk: what the test needs is compiled, here and in programs it starts. The folder of that cache."""
+    """Use an empty cache on disk in the test and its subprocesses; yields the folder of the cache."""
     from lazytpu.options import options
 
     folder = tmp_path / "empty cache"
@@ -166,15 +166,15 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 @pytest.fixture
 def quick_collections() -> None:
-    """A garbage collection looks only at what the test made: what the tests before it imported and recorded stays."""
+    """Freeze the objects of earlier tests, so that a garbage collection visits only objects of the test."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No trace was recorded and no program explained before the test, so that it does not depend on those before it:
-    traces that begin with the same ops share them, with the source lines of whichever was first."""
+    """Begin the test with an empty trie and no explained programs. Otherwise traces that begin with the same ops would
+    share states with earlier tests, including their source lines."""
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
     from lazytpu.engine.sizes.every import Templates
@@ -193,7 +193,7 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before, fresh = mine.roots, (State(None, None, None, 0, 0, 0), State(None, None, None, 0, 0, 0))
     monkeypatch.setattr(engine.compiler, "recompiles", Recompiles(slot_names))
     monkeypatch.setattr(engine.compiler, "templates", Templates(engine.compiler.inference))
-    monkeypatch.setattr(tensors, "ROOT", fresh[0])  # those of threads
+    monkeypatch.setattr(tensors, "ROOT", fresh[0])  # roots of new threads
     monkeypatch.setattr(tensors, "LAZY_ROOT", fresh[1])
     begin_at(fresh)
     yield

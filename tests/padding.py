@@ -1,4 +1,4 @@
-"""Values on the device whose arrays are larger than they are, made by hand."""
+"""Padded values on the device, created by tests: their arrays are larger than their tensors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lazytpu.runtime.buffers.repadding import Memory
 
 
 def pad(tensor: torch.Tensor, memory: Mapping[int, int] | Memory) -> torch.Tensor:
-    """Give the storage of a "tpu" tensor a padded array: of the sizes `memory`, all or those of some dims, in memory
-    order. The tensor itself is returned."""
+    """Give the storage of a "tpu" tensor a padded array and return the tensor. `memory` has the sizes of all dims, or
+    of some dims, in memory order."""
     value = value_of(tensor)
     buffer = materialize(value)
     shape = value.layout.memory_shape

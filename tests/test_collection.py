@@ -44,7 +44,7 @@ def test_open_file_prevents_the_skip(tmp_path: Path, mode: str) -> None:
 
 
 def _binding(module: str | None) -> Any:
-    """Return a function like one that nanobind creates for an extension: its class belongs to nanobind."""
+    """Return a function whose class belongs to nanobind, like the functions of an extension."""
     kind = type("nb_func", (), {"__module__": "nanobind"})
     function: Any = kind()
     function.__module__ = module
@@ -75,15 +75,15 @@ def test_process_ends_without_a_collection() -> None:
 
 def test_finalizer_runs_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    more = f"kept.file = open({str(path)!r}, 'w'); kept.file.write('all of it')\n"
-    done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
+    extra_code = f"kept.file = open({str(path)!r}, 'w'); kept.file.write('all of it')\n"
+    done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code])
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen False\n"), done.stderr
     assert path.read_text() == "all of it"
 
 
 def test_bindings_of_the_device_allow_the_skip() -> None:
-    more = "print(sum(type(each).__module__ == 'nanobind' for each in gc.get_objects()) > 1000)\n"
-    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
+    extra_code = "print(sum(type(each).__module__ == 'nanobind' for each in gc.get_objects()) > 1000)\n"
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code])
     assert (done.returncode, done.stdout) == (0, "6.0\nTrue\nfrozen True\n"), done.stderr
 
 

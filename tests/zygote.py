@@ -1,9 +1,9 @@
-"""Python programs in forks of a process that has imported what they import: `run` does what `subprocess.run` does.
+"""Run Python programs in forks of a process that has made their imports: `run` works like `subprocess.run`.
 
 A fresh Python takes five seconds of a core until it has imported torch, jax, xDSL and lazytpu and run its first op. A
-fork of one that has imported them, and done nothing else, takes a fraction of a second: it has no device yet, makes its
-own, and ends as Python ends. Tests of imports, of what a second process loads, of PYTHONHASHSEED and of variables that
-are read during an import start a fresh Python with `subprocess` instead.
+fork of a process that has only imported them takes a fraction of a second. It creates its own device, and exits as
+Python does. Tests of imports, of the modules that a process loads, of PYTHONHASHSEED and of variables that are read
+during an import start a fresh Python with `subprocess` instead.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# What a first training step imports, with what these import. None of them makes a device, or a thread. jax comes first:
-# it says how much jaxlib logs.
+# The imports of a first training step. None of them creates a device or a thread. jax comes first, since it sets the
+# log level of jaxlib.
 IMPORTS = ("jax", "lazytpu.wiring", "torch._dynamo", "networkx", "rich", "jaxlib.mlir.dialects.mhlo")
 ROOMS = "aten engine frontend.ops frontend.patches frontend.recording frontend.sparse lowering passes".split()
 LIMIT = 1 << 20  # bytes of a request
@@ -161,8 +161,8 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 if pid == 0:
                     client.close()
                     requests.close()
-                    for other in filter(None, (watched.data for watched in selector.get_map().values())):
-                        other[1].close()
+                    for sibling in filter(None, (watched.data for watched in selector.get_map().values())):
+                        sibling[1].close()
                     return json.loads(request), files
                 for file in files:
                     os.close(file)
@@ -178,12 +178,12 @@ def _tell(client: socket.socket, number: int, close: bool = True) -> None:
 
 
 def _become(environment: dict[str, str], cwd: str, files: list[int], started_with: set[str]) -> None:
-    """The process that was asked for, but for its program: what reads the environment early reads it again."""
+    """Give the fork its streams, environment and folder, and read the settings from the environment again."""
     for target, file in enumerate(files, 1):
         os.dup2(file, target)
         os.close(file)
     for name in started_with - environment.keys():
-        os.environ.pop(name, None)  # what imports have set stays, as it would be set in a fresh Python
+        os.environ.pop(name, None)  # a fresh Python would have the variables that imports set
     os.environ.update(environment)
     os.chdir(cwd)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
@@ -205,34 +205,34 @@ def _warn_as(options: list[str]) -> None:
 
 
 def _execute(arguments: list[str]) -> None:
-    """The program, as `__main__`."""
+    """Execute the program as `__main__`."""
     warn = os.environ.get("PYTHONWARNINGS", "")
     options = [option for option in warn.split(",") if option]
     while arguments[0] == "-W":
         options.append(arguments[1])
         del arguments[:2]
     _warn_as(options)
-    what, *rest = arguments
+    program, *remaining = arguments
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    if what == "-m":
+    if program == "-m":
         sys.path.insert(0, os.getcwd())
-        sys.argv = rest
-        runpy._run_module_as_main(rest[0])
+        sys.argv = remaining
+        runpy._run_module_as_main(remaining[0])
         return
-    if what == "-c":
-        code, sys.argv = compile(rest[0], "<string>", "exec"), ["-c", *rest[1:]]
+    if program == "-c":
+        code, sys.argv = compile(remaining[0], "<string>", "exec"), ["-c", *remaining[1:]]
         sys.path.insert(0, "")
     else:
-        code, sys.argv = compile(Path(what).read_bytes(), what, "exec"), [what, *rest]
-        main.__file__ = what
-        sys.path.insert(0, str(Path(what).resolve().parent))
+        code, sys.argv = compile(Path(program).read_bytes(), program, "exec"), [program, *remaining]
+        main.__file__ = program
+        sys.path.insert(0, str(Path(program).resolve().parent))
     exec(code, main.__dict__)
 
 
 def _main() -> None:
     started_with = set(os.environ)
-    own = sys.path.index(str(Path(__file__).parent))
-    del sys.path[own]
+    position = sys.path.index(str(Path(__file__).parent))
+    del sys.path[position]
     sys.path.insert(0, str(Path(__file__).parents[1]))
     for name in IMPORTS:
         importlib.import_module(name)

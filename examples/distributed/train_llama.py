@@ -142,8 +142,8 @@ def parallelize(model: Llama, mesh: DeviceMesh) -> None:
 
 
 def batch_of(step: int, size: int, length: int, mesh: DeviceMesh) -> tuple[Tensor, Tensor]:
-    """This process's part of the step's windows of text, and what follows each character. A step has the same windows
-    whatever the mesh, and after a restart."""
+    """Return this process's windows of text for a step, and the character after each one. A step has the same windows
+    on any mesh, and after a restart."""
     source = Path(sysconfig.get_paths()["stdlib"], "argparse.py").read_bytes()
     text = torch.frombuffer(bytearray(source), dtype=torch.uint8).clamp(max=CHARACTERS - 1).long()
     generator = torch.Generator().manual_seed(step)
@@ -154,15 +154,15 @@ def batch_of(step: int, size: int, length: int, mesh: DeviceMesh) -> tuple[Tenso
 
 
 def newest(folder: Path) -> int:
-    """The last step that has a whole checkpoint, or 0; the same on all ranks, since rank 0 looks."""
+    """Return the last step with a complete checkpoint, or 0; rank 0 decides for all ranks."""
     complete = [int(path.parent.name) for path in folder.glob("*/.metadata")]  # written last
-    found = [max(complete, default=0)]
-    dist.broadcast_object_list(found)
-    return found[0]
+    last = [max(complete, default=0)]
+    dist.broadcast_object_list(last)
+    return last[0]
 
 
 def states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """What a checkpoint has."""
+    """Return the states that a checkpoint holds."""
     return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
 
 

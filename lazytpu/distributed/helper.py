@@ -6,7 +6,7 @@ speaks JSON, one message a line. A rank says `hello`, and `bye` at a regular end
 
 - `post`: the collectives that it is about to launch. When all members have posted the same one, they get `agreed`.
 - `give_up`: it has waited too long. `fail`: it cannot launch what it has announced.
-- `stuck`: an agreed collective does not end. All members are asked for their `state`; then the group is broken.
+- `stuck`: an agreed collective does not end. The helper requests the `state` of all members; then the group is broken.
 - `mail`: one end of a message. Both ends get the other's rank, or why there is no transfer. `withdraw` gives up.
 - `seek`: it lacks a program. One rank per other cache folder, or the rank that compiles it, says whether it `has` it.
 

@@ -42,7 +42,7 @@ def note_one_by_one(reason: str, site: Any) -> None:
 
 
 def note(what: str, reason: str, line: SourceLine) -> None:
-    """Note another property of a compiled function, of the kind `what`."""
+    """Note another property of a compiled function; `what` names its kind."""
     _note(GraphBreak(reason, str(line), linecache.getline(line.file, line.line).strip(), what))
 
 

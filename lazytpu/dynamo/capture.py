@@ -152,7 +152,7 @@ class _Run(GraphRun):
             return constant
         if n.op == "call_function":
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
-        given = [] if self.expressions is None else self.expressions.given(n, self.env)
+        taken = [] if self.expressions is None else self.expressions.given(n, self.env)
         result = super().run_node(n)
         expected = n.meta.get("val")
         if self.counted and isinstance(result, torch.Tensor) and isinstance(expected, torch.Tensor):
@@ -161,7 +161,7 @@ class _Run(GraphRun):
         if self.counts is not None and self.counts.asked and n.meta.get("unbacked_bindings"):
             self._count(n, self.counts)
         if self.expressions is not None:
-            self.expressions.ran(n, given, result)
+            self.expressions.ran(n, taken, result)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
         return result
@@ -174,7 +174,7 @@ class _Run(GraphRun):
         symbols = set(_symbols(n.meta.get("val")))
         new = symbols - self.counted.keys()
         if len(new) > 1 or not (new or any(self.counted[name] is total for name in symbols)):
-            raise NotOneRecord(f"{n.target} counts what has to be another size")
+            raise NotOneRecord(f"{n.target} has a count that torch replaced by another size")
         for name in new:
             self.counted[name] = total
             if isinstance(self.expressions, CountExpressions):
@@ -186,8 +186,8 @@ class _Run(GraphRun):
         if not self.counted or not isinstance(n.target, OpOverload):
             return args, kwargs
         parameters = of_tensors(n.target)._schema.arguments
-        given = zip(n.args, args, parameters, strict=False)
-        args = tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given])
+        arguments = zip(n.args, args, parameters, strict=False)
+        args = tuple([self._number(node, arg, parameter.type) for node, arg, parameter in arguments])
         if isinstance(self.expressions, CountExpressions):
             self.expressions.computed()
         return args, kwargs
@@ -244,11 +244,11 @@ def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
         return int(size)
     if size.is_Symbol:
         return counted.get(size)
-    parts = [_total(part, counted) for part in size.args]
+    totals = [_total(total, counted) for total in size.args]
     compute = _TOTALS.get(type(size).__name__)
-    if compute is None or any(part is None for part in parts):
+    if compute is None or any(total is None for total in totals):
         return None
-    return reduce(compute, parts)
+    return reduce(compute, totals)
 
 
 _TOTALS: dict[str, Callable[[Any, Any], Any]] = {

@@ -82,7 +82,7 @@ class CountExpressions(Expressions):
         self._slots |= {slot: layout for slot, layout, _ in record.admitted}
 
     def _keep(self, record: Record) -> Record:
-        """Note the layouts of what a record makes and writes. Returns the record."""
+        """Note the layouts of the values that a record creates and writes. Returns the record."""
         self._slots |= zip(record.out_slots, [out for out in record.outs if out is not None], strict=True)
         for name, slots in record.written.items():
             written = operands(record.arguments[name])
@@ -185,33 +185,33 @@ class CountExpressions(Expressions):
 
     def _operand(self, operand: Operand, argument: Any, given: Sequence[Taken]) -> Operand:
         layout = self._slots[operand.slot]
-        whole = (layout.shape, layout.stride, 0, layout.dtype)
-        here = _at_bound(operand.view or whole)
+        full = (layout.shape, layout.stride, 0, layout.dtype)
+        at_bound = _at_bound(operand.view or full)
         taken = self._taken(operand.slot, argument, given)
-        views = {self._spell(view): view for view in [self._view(each) for each in taken if each.view == here]}
+        views = {self._spell(view): view for view in [self._view(t) for t in taken if t.view == at_bound]}
         if len(views) > 1:
             raise NotOneRecord("it takes one of two views that are equal at the greatest counts")
         if views:
             ((spelled, view),) = views.items()
-            return Operand(operand.slot, None if spelled == self._spell(whole) else view)
+            return Operand(operand.slot, None if spelled == self._spell(full) else view)
         if operand.view is None and not taken:
             return operand  # a result of the same node
-        if not any(map(_is_size, layout.shape)) and not any(_any_size(self._view(each)) for each in taken):
+        if not any(map(_is_size, layout.shape)) and not any(_any_size(self._view(tensor)) for tensor in taken):
             return operand
         # The indices along one dimension, which are a row of their own in the result of `nonzero`.
         count = layout.shape[0]
         if not _is_size(count):
             raise NotOneRecord("it takes a view that no node has made")
-        dim, dtype = here[2] // number_at_bound(count), layout.dtype
+        dim, dtype = at_bound[2] // number_at_bound(count), layout.dtype
         row = (count,), (1,), count * dim, dtype
-        if self._spell(layout.stride) != self._spell((1, count)) or _at_bound(row) != here:
+        if self._spell(layout.stride) != self._spell((1, count)) or _at_bound(row) != at_bound:
             raise NotOneRecord("it takes a view that no node has made")
         return Operand(operand.slot, row)
 
     def _spell(self, numbers: Any) -> str:
         """Return the forms of the numbers of a view as a text."""
         if isinstance(numbers, tuple):
-            return str([self._spell(each) for each in cast("tuple[Any, ...]", numbers)])
+            return str([self._spell(number) for number in cast("tuple[Any, ...]", numbers)])
         return str(self.derivation.form_of(numbers)) if isinstance(numbers, int | Size) else str(numbers)
 
     def _view(self, taken: Taken) -> tuple[Any, ...]:
@@ -237,10 +237,10 @@ class CountExpressions(Expressions):
 
     def _dense(self, layout: Layout, shape: tuple[Any, ...]) -> Layout:
         """Return the layout with another shape in the same dimension order."""
-        found = super()._dense(layout, shape)
-        if found is layout and any(map(_is_size, shape)):
+        dense = super()._dense(layout, shape)
+        if dense is layout and any(map(_is_size, shape)):
             raise NotOneRecord("it has a tensor whose strides do not follow from its sizes")
-        return found
+        return dense
 
     def _number(self, expected: Any, here: int) -> Any:
         return self._form(self._expression(expected), here)
@@ -285,7 +285,7 @@ def of_tensors(op: OpOverload) -> OpOverload:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _spelled(tensor: torch.Tensor) -> list[str]:
@@ -315,5 +315,5 @@ def _without_least(stride: Any) -> Any:
     """Return a stride without the factors `Max(1, count)`."""
     if isinstance(stride, int):
         return stride
-    extremes = [each for each in stride.find(_is_extreme) if len(each.args) == 2 and 1 in each.args]
-    return stride.xreplace({each: next(arg for arg in each.args if arg != 1) for each in extremes})
+    extremes = [extreme for extreme in stride.find(_is_extreme) if len(extreme.args) == 2 and 1 in extreme.args]
+    return stride.xreplace({extreme: next(arg for arg in extreme.args if arg != 1) for extreme in extremes})

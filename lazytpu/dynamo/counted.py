@@ -66,7 +66,7 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         raise NotOneRecord("it says more of a count than that there are so many elements")
     try:
         bound, counts = captured({})
-    except RuntimeError as error:  # what it asserts does not hold for all counts
+    except RuntimeError as error:  # an assertion of the graph fails for some counts
         raise NotOneRecord(f"{error}") from error
     if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < MIN_SYMBOL:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
@@ -123,9 +123,9 @@ def _is_detected(condition: Any) -> bool:
         return bool(condition)
     if not condition.is_Relational:
         return False
-    more, counts = (condition.lhs - condition.rhs).expand(), sorted(condition.free_symbols, key=str)
-    factors = [factor for term, factor in more.as_coefficients_dict().items() if not term.is_Number]
-    if not more.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
+    difference, counts = (condition.lhs - condition.rhs).expand(), sorted(condition.free_symbols, key=str)
+    factors = [factor for term, factor in difference.as_coefficients_dict().items() if not term.is_Number]
+    if not difference.is_polynomial(*counts) or not all(factor * factors[0] > 0 for factor in factors):
         return False
     grows = bool(factors) and factors[0] > 0
     if condition.func.__name__ in (("LessThan", "StrictLessThan") if grows else ("GreaterThan", "StrictGreaterThan")):
@@ -134,7 +134,7 @@ def _is_detected(condition: Any) -> bool:
     values = product(range(MIN_SYMBOL + 1), repeat=len(counts))
     beside = [dict(zip(counts, at, strict=True)) for at in values if MIN_SYMBOL in at]
     if condition.func.__name__ == "Unequality":
-        return all((more.xreplace(at) > 0) == grows and more.xreplace(at) != 0 for at in beside)
+        return all((difference.xreplace(at) > 0) == grows and difference.xreplace(at) != 0 for at in beside)
     return condition.func.__name__ != "Equality" and all(bool(condition.xreplace(at)) for at in beside)
 
 
@@ -142,8 +142,7 @@ def _stand_in(node: fx.Node, sizes: Mapping[Any, int]) -> Any:
     """Return an argument of the part: a number, or a tensor in its own storage, with unknown contents."""
 
     def number(size: Any) -> int:
-        found = size.node.expr.xreplace(sizes) if isinstance(size, torch.SymInt) else size
-        return int(found)
+        return int(size.node.expr.xreplace(sizes) if isinstance(size, torch.SymInt) else size)
 
     value = node.meta.get("val")
     if isinstance(value, int | torch.SymInt):

@@ -38,7 +38,7 @@ class CountedPart:
 
 def known_sizes(graph: fx.GraphModule, args: Sequence[Any]) -> dict[Any, int]:
     """Return the values of the graph's symbols that are sizes of its arguments, or arguments themselves."""
-    known = dict[Any, int]()
+    values = dict[Any, int]()
     for node, arg in zip(graph.graph.find_nodes(op="placeholder"), args, strict=False):
         value = node.meta.get("val")
         pairs = [(value, arg)]
@@ -46,8 +46,8 @@ def known_sizes(graph: fx.GraphModule, args: Sequence[Any]) -> dict[Any, int]:
             pairs = list(zip(value.shape, arg.shape, strict=True))
         for size, number in pairs:
             if isinstance(size, torch.SymInt) and type(number) is int:
-                known[size.node.expr] = number
-    return known
+                values[size.node.expr] = number
+    return values
 
 
 def numbers_of(tensor: torch.Tensor) -> list[Any]:
@@ -57,16 +57,16 @@ def numbers_of(tensor: torch.Tensor) -> list[Any]:
 
 def is_counted(node: fx.Node, known: Set[Any]) -> bool:
     """Return whether a size of a node, or of its arguments, depends on symbols that are not `known`."""
-    return has_symbols([each.meta.get("val") for each in (node, *node.all_input_nodes)], known)
+    return has_symbols([taken.meta.get("val") for taken in (node, *node.all_input_nodes)], known)
 
 
 def has_symbols(values: Any, known: Set[Any]) -> bool:
     """Return whether numbers among these values, or of tensors among them, depend on symbols that are not `known`."""
     leaves = pytree.tree_leaves(values)
-    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
-    numbers = [*leaves, *[number for each in tensors for number in numbers_of(each)]]
-    symbolic = [each for each in numbers if isinstance(each, torch.SymInt | torch.SymBool | torch.SymFloat)]
-    return any(not each.node.expr.free_symbols <= known for each in symbolic)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    numbers = [*leaves, *[number for tensor in tensors for number in numbers_of(tensor)]]
+    symbolic = [number for number in numbers if isinstance(number, torch.SymInt | torch.SymBool | torch.SymFloat)]
+    return any(not number.node.expr.free_symbols <= known for number in symbolic)
 
 
 def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:
@@ -76,10 +76,10 @@ def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:
     sized = {node for node in order if is_counted(node, known)}
     after, before = set(sized), set(sized)
     for node in order:
-        if any(each in after for each in node.all_input_nodes):
+        if any(neighbor in after for neighbor in node.all_input_nodes):
             after.add(node)
     for node in reversed(order):
-        if any(each in before for each in node.users):
+        if any(neighbor in before for neighbor in node.users):
             before.add(node)
     nodes = after & before
     for node in order:  # a list is no result of the part, but its elements are
@@ -87,7 +87,7 @@ def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:
             nodes.add(node)
     later = after - nodes
     for node in order:
-        if writes(node) or any(each in later for each in node.all_input_nodes):
+        if writes(node) or any(neighbor in later for neighbor in node.all_input_nodes):
             later.add(node)
     if later & nodes:
         raise NotOneRecord("it counts in memory that it writes")
@@ -95,7 +95,7 @@ def counted_part(graph: fx.GraphModule, known: frozenset[Any]) -> CountedPart:
 
     # The graph of the part: its inputs are placeholders.
     new, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    inputs = list(dict.fromkeys(each for node in order if node in nodes for each in node.all_input_nodes))
+    inputs = list(dict.fromkeys(neighbor for node in order if node in nodes for neighbor in node.all_input_nodes))
     inputs = [node for node in inputs if node not in nodes]
     for node in inputs:
         copies[node] = new.placeholder(node.name)
@@ -114,14 +114,14 @@ def calling(
     """Return the graph with a call in place of the part."""
     new, copies = fx.Graph(), dict[Any, Any]()
     (output,) = graph.graph.find_nodes(op="output")
-    rest = [node for node in graph.graph.nodes if node not in part.nodes and node is not output]
-    for node in [each for each in rest if each not in part.later]:
+    other_nodes = [node for node in graph.graph.nodes if node not in part.nodes and node is not output]
+    for node in [n for n in other_nodes if n not in part.later]:
         copies[node] = new.node_copy(node, copies.__getitem__)
     for node, result in zip(part.outputs, call(new, [copies[node] for node in part.inputs]), strict=True):
         copies[node] = result
         if isinstance(result, fx.Node):
             result.meta = {**node.meta, **result.meta}
-    for node in [each for each in rest if each in part.later]:
+    for node in [n for n in other_nodes if n in part.later]:
         copies[node] = new.node_copy(node, copies.__getitem__)
     new.output(fx.map_arg(output.args[0], copies.__getitem__))
     return fx.GraphModule(graph, new)

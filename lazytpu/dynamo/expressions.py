@@ -43,21 +43,21 @@ class Expressions:
         self._inner, self._state = inner, inner.state
         self._records: list[Record] = []
         nodes = graph.graph.find_nodes(op="placeholder")
-        whole = {
+        natural = {
             index: (node.meta["val"], value_of(arg).layout)
             for index, (node, arg) in enumerate(zip(nodes, args, strict=False))
             if _is_on_device(arg) and _is_strided(node.meta.get("val")) and is_natural(arg, value_of(arg).layout)
         }
         self.symbols: dict[str, tuple[int, int]] = {}
         sizes: dict[Any, int] = {}
-        for index, (expected, layout) in whole.items():
-            for dim, (size, here) in enumerate(zip(expected.shape, layout.shape, strict=True)):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and here >= MIN_SYMBOL:
-                    sizes.setdefault(size.node.expr, here)
+        for index, (expected, layout) in natural.items():
+            for dim, (size, number) in enumerate(zip(expected.shape, layout.shape, strict=True)):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and number >= MIN_SYMBOL:
+                    sizes.setdefault(size.node.expr, number)
                     self.symbols.setdefault(str(size.node.expr), (index, dim))
         self.derivation = Derivation({str(name): (MIN_SYMBOL, size) for name, size in sizes.items()})
         self._known: dict[Any, Any] = {name: self.derivation.size(symbol(str(name))) for name in sizes}
-        self._layouts = {index: self._layout(*each) for index, each in whole.items()}
+        self._layouts = {index: self._layout(*pair) for index, pair in natural.items()}
 
     def expressed(self) -> Expressed | None:
         """Return the records with their expressions; None if no size is a symbol."""
@@ -65,20 +65,20 @@ class Expressions:
 
     def given(self, node: fx.Node, env: Mapping[fx.Node, Any]) -> list[Taken]:
         """Return the tensors that a node is about to take."""
-        tensors = [(each, env[each]) for each in node.all_input_nodes if _is_on_device(env[each])]
-        return [Taken(each, value_of(tensor), view_of(tensor)) for each, tensor in tensors]
+        tensors = [(source, env[source]) for source in node.all_input_nodes if _is_on_device(env[source])]
+        return [Taken(source, value_of(tensor), view_of(tensor)) for source, tensor in tensors]
 
     def ran(self, node: fx.Node, given: Sequence[Taken], result: Any) -> None:
         """Add the records of a node that has run."""
         results = zip(pytree.tree_leaves(result), pytree.tree_leaves(node.meta.get("val")), strict=False)
-        made = {
+        layouts = {
             value.slot: self._layout(expected, value.layout)
             for tensor, expected in results
             if _is_on_device(tensor) and _is_strided(expected)
             for value in (value_of(tensor),)
             if is_natural(tensor, value.layout) and len(expected.shape) == len(value.layout.shape)
         }
-        self._records += [self._expressed(record, node, made, given) for record in self._recorded()]
+        self._records += [self._expressed(record, node, layouts, given) for record in self._recorded()]
 
     def _expressed(self, record: Record, node: fx.Node, made: Mapping[int, Layout], given: Sequence[Taken]) -> Record:
         """A record of a node with the expressions of its numbers; `made` are the layouts of the node's results."""
@@ -105,21 +105,21 @@ class Expressions:
         if type(value) is int:
             return self._number(argument.meta.get("val"), value) if isinstance(argument, fx.Node) else value
         if isinstance(value, list | tuple) and isinstance(argument, list | tuple) and len(value) == len(argument):
-            parts = zip(cast("Sequence[Any]", value), cast("Sequence[Any]", argument), strict=True)
-            return type(value)([self._argument(each, own, given) for each, own in parts])
+            pairs = zip(cast("Sequence[Any]", value), cast("Sequence[Any]", argument), strict=True)
+            return type(value)([self._argument(item, expected, given) for item, expected in pairs])
         return value
 
     def _operand(self, operand: Operand, argument: Any, given: Sequence[Taken]) -> Operand:
         """Return an operand with an expression for its view, if it is a tensor that the node takes."""
-        for each in self._taken(operand.slot, argument, given):
-            if each.view == operand.view:
-                return Operand(operand.slot, self._view(each))
+        for tensor in self._taken(operand.slot, argument, given):
+            if tensor.view == operand.view:
+                return Operand(operand.slot, self._view(tensor))
         return operand
 
     def _taken(self, slot: int, argument: Any, given: Sequence[Taken]) -> list[Taken]:
         """The strided tensors on a slot that may be an argument of a node: all of them without an `argument`."""
-        held = [each for each in given if each.value.epoch == self._inner.epoch and each.value.slot == slot]
-        return [each for each in held if argument in (each.node, None) and _is_strided(each.node.meta.get("val"))]
+        tensors = [t for t in given if t.value.epoch == self._inner.epoch and t.value.slot == slot]
+        return [t for t in tensors if argument in (t.node, None) and _is_strided(t.node.meta.get("val"))]
 
     def _view(self, taken: Taken) -> tuple[Any, ...]:
         """How a tensor looks at its storage, with expressions."""
@@ -148,7 +148,7 @@ class Expressions:
         return self._numbers(expected, here)
 
     def _numbers(self, expected: Sequence[Any], here: Sequence[int]) -> tuple[Any, ...]:
-        return tuple([self._number(each, number) for each, number in zip(expected, here, strict=True)])
+        return tuple([self._number(size, number) for size, number in zip(expected, here, strict=True)])
 
     def _number(self, expected: Any, here: int) -> Any:
         """Return the size that torch expected to equal this number; the number itself if it has no expression."""
@@ -166,8 +166,8 @@ class Expressions:
             compute = _OPERATIONS.get(type(expression).__name__)
             if compute is None and not expression.is_Integer:
                 raise LostSize(f"{expression} is no form of sizes")
-            parts = map(self._size, expression.args)
-            self._known[expression] = int(expression) if compute is None else compute(*parts)
+            operands = map(self._size, expression.args)
+            self._known[expression] = int(expression) if compute is None else compute(*operands)
         return self._known[expression]
 
 
@@ -191,8 +191,8 @@ def arguments_of(node: fx.Node) -> dict[str, Any]:
     if not isinstance(node.target, OpOverload):
         return dict(node.kwargs)
     schema = node.target._schema.arguments
-    defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
-    return defaults | dict(zip([each.name for each in schema], node.args, strict=False)) | dict(node.kwargs)
+    defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    return defaults | dict(zip([argument.name for argument in schema], node.args, strict=False)) | dict(node.kwargs)
 
 
 def has_sizes(graph: fx.GraphModule) -> bool:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from lazytpu.options import options
 
 UNREAD = (AttributeError, OSError, ValueError)
-"""What writing to it raises when there is none, its reader is gone, it is closed or detached, or it lacks a letter.
-What was to be told is not worth an error of the script."""
+"""Exceptions of a standard error that is missing, closed, detached, without a reader, or without a character. A message
+of lazytpu is not worth an error of the script, so that these are ignored."""
 
 
 def is_terminal() -> bool:

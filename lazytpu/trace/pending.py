@@ -12,8 +12,8 @@ from lazytpu.trace.value import Value
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
-    the mode it was recorded in. If a read took it, which has left the rest pending, `read` is the slot of its value."""
+    """A trace taken from the recorder by a cut: its last state, its input buffers, numbers and values, and its mode. If
+    a read took it and left other records pending, `read` is the slot of the value that was read."""
 
     state: State
     epoch: int
@@ -27,8 +27,8 @@ class Trace:
 
 @dataclass(slots=True)
 class Reads:
-    """What host reads need to know of a pending trace. One has left part of a trace pending: the first `left` records.
-    The first `boundary` records belong to steps that are over, though nothing was cut there, as in lazy mode.
+    """The state of host reads in a pending trace. An earlier read left the first `left` records pending. The first
+    `boundary` records belong to finished steps that were not cut, as in lazy mode.
     `first_reads` has the length of the trace at the first read of each constant (see constants.py)."""
 
     left: int = 0

@@ -63,14 +63,14 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
         first = _whole(prefix, slots)
     else:
         first = extract(records, sorted(chosen), slots)
-    rest = extract(records, remaining, slots)
+    pending = extract(records, remaining, slots)
     computed = [
         (index, first.slots[old], slots.layouts[old])
-        for index, (old, source) in enumerate(zip(rest.inputs, rest.sources, strict=True))
+        for index, (old, source) in enumerate(zip(pending.inputs, pending.sources, strict=True))
         if source is None
     ]
-    common = set(first.sources) & set(rest.sources)
-    return Split(first, rest, tuple(computed), tuple([i for i in range(state.inputs) if i in common]))
+    common = set(first.sources) & set(pending.sources)
+    return Split(first, pending, tuple(computed), tuple([i for i in range(state.inputs) if i in common]))
 
 
 def _in_order(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:

@@ -169,11 +169,11 @@ class Recorder:
         return value
 
     def assign(self, storage: Any, value: Value) -> None:
-        """Let a storage hold another value, which is not what the record being made writes to it."""
+        """Let a storage hold another value, without a write by the current record."""
         storage._value = value
 
     def rollback(self) -> None:
-        """Drop what a failed record admitted: the trace matches its state again."""
+        """Drop the values admitted by a failed record, so that the trace matches its state again."""
         state = self.state
         for reference in self.values[state.slots :]:
             value = reference()
@@ -223,7 +223,7 @@ class Recorder:
             self._run(trace, before, (self.root, epoch), cut)
 
     def read(self, value: Value, place: Any = None) -> None:
-        """Run what a pending value of this recorder needs, which gives it its buffer; the rest stays pending."""
+        """Run the records that a pending value needs, so that it gets a buffer; other records stay pending."""
         with self.cut_lock:
             if value.buffer is not None or self._is_constant(value):  # (another thread was faster)
                 return
@@ -248,7 +248,7 @@ class Recorder:
     def _run(
         self, trace: Trace, before: Sequence[Any], after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
     ) -> None:
-        """Turn `trace` into results, and remember the `cut`. `rest` is what a read left pending.
+        """Turn `trace` into results, and remember the `cut`. `rest` are the records that a read left pending.
 
         If an interrupt ends the wait for its program, the recorder returns to `before`, with everything pending, and
         the exception of the signal's handler is raised. That is impossible if another thread has recorded since, so
@@ -287,7 +287,7 @@ class Recorder:
                 del interrupt  # its traceback holds this frame, and the frames of all callers (R4)
 
     def _put_back(self, trace: Trace, before: Sequence[Any], rest: Rest | None) -> None:
-        """Undo a cut or a read: what it took is pending again."""
+        """Undo a cut or a read: its trace is pending again."""
         epochs = trace.epoch, self.epoch
         for name, pending in zip(PENDING, before, strict=True):
             setattr(self, name, pending)
@@ -298,25 +298,25 @@ class Recorder:
                 self.buffers[i].pins -= 1
 
     def _is_constant(self, value: Value) -> bool:
-        """Whether a value is a constant. It has its buffer then, and leaves the trace: later ops take what was read as
-        an input, so that they see the same bits."""
+        """Whether a value is a constant. If so, it gets its buffer and leaves the trace: later ops take it as an
+        input, so that they see the bits that were read."""
         answers = self.answers
         with self.lock:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
             if answers is None or value.epoch != self.epoch or prod(value.layout.shape) > LITTLE:
                 return False
-            known = constant(state, value.slot)
-            if known is None:
+            entry = constant(state, value.slot)
+            if entry is None:
                 return False
-            inputs = [self.buffers[i] for i in known.part.sources if i is not None]
+            inputs = [self.buffers[i] for i in entry.part.sources if i is not None]
             if any(b is None or b.host is None for b in inputs):
                 return False
-            if cuts(known, self._noted_reads().first_reads, state.depth):
+            if cuts(entry, self._noted_reads().first_reads, state.depth):
                 return False
-            numbers = [self.numbers[i] for i in known.part.numbers]
+            numbers = [self.numbers[i] for i in entry.part.numbers]
         start = time.perf_counter()
-        trace = Trace(known.part.state, 0, inputs, numbers, [], start, self.mode)
-        buffer = answers.answer(key_of(known, inputs, numbers), trace, known.slot)
+        trace = Trace(entry.part.state, 0, inputs, numbers, [], start, self.mode)
+        buffer = answers.answer(key_of(entry, inputs, numbers), trace, entry.slot)
         self.begun += time.perf_counter() - start
         if buffer is None:
             return False
@@ -327,7 +327,7 @@ class Recorder:
         return True
 
     def _noted_reads(self) -> Reads:
-        """What is known of reads, to be written."""
+        """Return the state of reads, for writing."""
         if self.reads is NO_READS:
             self.reads = Reads()
         return self.reads

@@ -87,7 +87,7 @@ NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class Traits(NamedTuple):
-    """What the records of a trace are: whether one belongs to a step, was kept by autograd when it was made, was made
+    """Traits of a trace: whether any record belongs to a step, was kept by autograd when it was recorded, was recorded
     by a backward pass, has no result, or is a collective."""
 
     in_step: bool = False
@@ -99,7 +99,7 @@ class Traits(NamedTuple):
     def followed_by(self, records: Sequence[Record]) -> Traits:
         """The traits of a trace that goes on with these records."""
         pairs = zip(self._fields, self, strict=True)
-        return Traits(*[known or any(getattr(record, name) for record in records) for name, known in pairs])
+        return Traits(*[present or any(getattr(record, name) for record in records) for name, present in pairs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class State:
             self.inherit(parent)
 
     def inherit(self, other: State) -> None:
-        """Take over what holds from a state on: the loop that it is in, and the tensors read at varying offsets."""
+        """Take over the lasting properties of another state: its loop, and its tensors read at varying offsets."""
         if other.marks.loop is not None:
             self.marks = Marks(other.marks.loop)
         if other.offsets.boxed:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tests.autograd.agreement import agree, filled, numbers
 
-# torch's own, in what forward mode imports
+# raised by torch modules that forward mode imports
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")
 
 

@@ -25,7 +25,7 @@ def run(*arguments: str, status: int = 0) -> str:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "control_flow" else pytest.mark.long) for name in NAMES]
 )
-def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
+def test_benchmark_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
     file = tmp_path / "made" / f"{name}.json"
     shown = run(f"benchmarks/{name}.py", "--quick", "--json", str(file))
     figures = json.loads(file.read_text())
@@ -39,15 +39,15 @@ def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name == "bert" else ()) for name in NEWCOMERS]
 )
-def test_the_scripts_of_newcomers_time_their_steps(name: str) -> None:
+def test_newcomer_scripts_time_their_steps(name: str) -> None:
     """On the CPU, where they need no program; importing transformers takes seconds."""
-    found = json.loads(run(f"benchmarks/newcomers/{name}.py", "cpu", "3").splitlines()[-1])
-    ends = found["ends"]
-    assert len(ends) == 3 and 0 < ends[0] < ends[1] < ends[2] <= found["whole"]
-    assert found["compiles"] == found["cache_hits"] == 0
+    report = json.loads(run(f"benchmarks/newcomers/{name}.py", "cpu", "3").splitlines()[-1])
+    ends = report["ends"]
+    assert len(ends) == 3 and 0 < ends[0] < ends[1] < ends[2] <= report["whole"]
+    assert report["compiles"] == report["cache_hits"] == 0
 
 
-def test_the_benchmark_of_the_first_minute_runs_all_of_them() -> None:
+def test_first_minute_benchmark_runs_all_scripts() -> None:
     assert run("benchmarks/first_minute.py", "--only", "none,such", status=2) == ""
     text = (FOLDER / "first_minute.py").read_text()
     assert all(f'"{name}"' in text for name in NEWCOMERS)
@@ -61,7 +61,7 @@ def results(folder: Path, value: float, quick: bool = False) -> None:
     (folder / "cuts.json").write_text(json.dumps(figures))
 
 
-def test_the_table_goes_between_the_markers_of_a_page(tmp_path: Path) -> None:
+def test_table_is_written_between_the_markers_of_a_page(tmp_path: Path) -> None:
     results(tmp_path, 1.5)
     page = tmp_path / "page.md"
     begin = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->"
@@ -73,7 +73,7 @@ def test_the_table_goes_between_the_markers_of_a_page(tmp_path: Path) -> None:
     assert "| cuts | cut | 1.50 µs | ≤ 2 µs | met |" in text and "old" not in text
 
 
-def test_a_wide_benchmark_is_a_table_of_its_own(tmp_path: Path) -> None:
+def test_wide_benchmark_has_a_separate_table(tmp_path: Path) -> None:
     results(tmp_path, 1.5)
     figures = json.loads((tmp_path / "cuts.json").read_text())
     rows = [("lstm: cold", 3.0, None), ("lstm: warm", 2.5, 2.0), ("gan: warm", 1.5, 2.0)]
@@ -89,12 +89,12 @@ def test_a_wide_benchmark_is_a_table_of_its_own(tmp_path: Path) -> None:
     assert "| lstm | 3 s | **2.50 s** |\n| gan |  | 1.50 s |\n\na CPU" in text
 
 
-def test_a_missed_target_is_shown(tmp_path: Path) -> None:
+def test_missed_target_is_shown(tmp_path: Path) -> None:
     results(tmp_path, 3.0)
     assert "missed" in run("benchmarks/table.py", str(tmp_path), status=1)
 
 
-def test_quick_figures_are_not_for_a_page(tmp_path: Path) -> None:
+def test_quick_figures_are_not_written_to_a_page(tmp_path: Path) -> None:
     results(tmp_path, 1.0, quick=True)
     page = tmp_path / "page.md"
     page.write_text("a page")
@@ -106,7 +106,7 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
     run("benchmarks/table.py", str(tmp_path), status=1)
 
 
-def test_the_page_has_the_markers() -> None:
+def test_page_has_the_markers() -> None:
     text = (FOLDER.parent / "docs" / "performance.md").read_text()
     assert text.count("<!-- figures: python benchmarks/table.py --write docs/performance.md -->") == 1
     assert text.count("<!-- end of figures -->") == 1

@@ -114,7 +114,7 @@ def _spread(index: int, x: int, values: list[torch.Tensor]) -> torch.Tensor:
 
 @dataclass
 class Program:
-    """Steps, each of which computes a value from earlier ones; the first values are inputs. `names` describe the
+    """Steps that each compute a value from earlier values; the first values are inputs. `names` describe the
     steps."""
 
     seed: int

@@ -1,4 +1,4 @@
-"""Ranks for tests: processes that wait for cases, each of which runs on all of them at once."""
+"""Ranks for tests: processes that wait for cases and run each case together."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ dist.new_group([0, 1])
 """
 
 
-def test_the_end_of_the_store_is_an_error_where_it_is_needed():
+def test_new_group_fails_after_the_end_of_the_store():
     """Collectives continue, since the control plane is the helper's. Creating a group fails at once, with torch's
     error."""
     server = subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True)

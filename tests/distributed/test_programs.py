@@ -71,7 +71,7 @@ def test_a_rank_loads_programs_that_the_other_has_or_compiles(tmp_path: Path):
 
 
 class Job:
-    """Two ranks in this process, with a folder each, of which one is active."""
+    """Two ranks in this process, each with a folder; one rank is active."""
 
     def __init__(self, common: Any, folder: Path, patch: pytest.MonkeyPatch):
         self.patch = patch

@@ -1,4 +1,4 @@
-"""Nothing on disk that was compiled before, and compilations in the background that end when a test says so."""
+"""Fixtures: an empty program cache for each test, and a gate that holds compilations in the background."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lazytpu.engine.compiling import choice
 
 @pytest.fixture(autouse=True)
 def nothing_is_compiled_yet(empty_cache: Path) -> None:
-    """These tests count compilations, or hold them up: the programs of other tests must not serve."""
+    """These tests count or delay compilations, so the programs of other tests must not be used."""
 
 
 @pytest.fixture(autouse=True)
 def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traces of other tests that differ in sizes alone make no template with those of this one."""
+    """Traces of other tests must not form a shape family with the traces of this one."""
     from lazytpu.engine.sizes.every import Templates
     from lazytpu.engine.sizes.uploads import UPLOADS
 
@@ -31,8 +31,8 @@ def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Gate:
-    """Stands before the compiler of the background: what is compiled there waits until the gate is opened, and fails
-    with `error` if there is one. `asked` are the numbers of recorded ops of the programs that came."""
+    """A barrier before the background compiler: compilations wait until the gate opens, and then raise `error` if it
+    is set. `asked` has the number of recorded ops of each program that reached the gate."""
 
     def __init__(self, build: Callable[[Any], Any]):
         self.asked: list[int] = []
@@ -48,7 +48,7 @@ class Gate:
         return self._build(prepared)
 
     def open(self) -> None:
-        """Let all pass, and wait until they are compiled; from here on cuts wait for their programs."""
+        """Open the gate and wait for all compilations; from here on cuts wait for their programs."""
         lazytpu.options.background_compile = 120
         self._opened.set()
         for job in wiring.start().background.unfinished():

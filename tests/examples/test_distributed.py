@@ -29,22 +29,22 @@ def line_of(example: str) -> list[str]:
     return shlex.split(line.partition("#")[0])[1:]
 
 
-def test_each_example_has_its_line():
+def test_every_example_has_a_command():
     assert len(LINES) == len(EXAMPLES)
     for example in EXAMPLES:
         assert line_of(example)
 
 
 def losses(printed: str) -> dict[int, float]:
-    """The losses by their steps."""
+    """Return the printed loss of each step."""
     return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", printed)}
 
 
 def in_ranks(example: str, *more: str, size: int = 2, folder: Path = ROOT) -> dict[int, float]:
-    """Its losses in `size` processes with the environment that torchrun gives them."""
+    """Run an example in `size` processes with the environment of torchrun and return its losses."""
     script = line_of(example)
-    own = script[script.index(f"examples/distributed/{example}") + 1 :]
-    arguments = [str(ROOT / "examples/distributed" / example), *own]
+    options = script[script.index(f"examples/distributed/{example}") + 1 :]
+    arguments = [str(ROOT / "examples/distributed" / example), *options]
     port = free_port()
     ranks = [
         zygote.Process([*arguments, *more], env=environment(rank, size, port) | FLAGS, cwd=folder)
@@ -61,19 +61,18 @@ def test_ddp_trains_as_on_gloo():
 
 
 def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
-    """In one process."""
-    more = ["--device", "cpu", "--tensor-parallel", "1", *SMALL, "--steps", str(steps)]
-    return in_ranks("train_llama.py", *more, size=1, folder=folder)
+    """Train Llama in one process on the CPU and return its losses."""
+    arguments = ["--device", "cpu", "--tensor-parallel", "1", *SMALL, "--steps", str(steps)]
+    return in_ranks("train_llama.py", *arguments, size=1, folder=folder)
 
 
-def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
-    """torchrun itself, which forks the ranks here and has them run the script by `runpy`, with tensor parallelism; the
-    losses are those of one process that nobody kills. A third run, of shards of the data, goes on from the last
-    checkpoint."""
+def test_llama_continues_after_a_rank_was_killed(tmp_path: Path):
+    """torchrun forks the ranks, which run the script by `runpy` with tensor parallelism. The losses equal an
+    uninterrupted process. A third run, with sharded data, continues from the last checkpoint."""
     arguments = line_of("train_llama.py")
     at = arguments.index("examples/distributed/train_llama.py")
     command = ["-m", "torch.distributed.run", "--master-port", str(free_port()), *arguments[:at]]
-    command += ["--run-path", "--start-method", "fork"]  # of a process that has imported what they import
+    command += ["--run-path", "--start-method", "fork"]  # from a process that has imported torch and lazytpu
     command += ["tests/distributed/killing.py", *arguments[at:]]
     command += [*SMALL, "--steps", "4", "--every", "2", "--checkpoints", str(tmp_path / "out/llama")]
     done = zygote.run(command, cwd=ROOT, env=os.environ | FLAGS, timeout=300)
@@ -91,14 +90,14 @@ def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
 @pytest.mark.parametrize(
     "example", ["pipeline.py", "train_accelerate.py", pytest.param("train_trainer.py", marks=pytest.mark.long)]
 )
-def test_losses_are_those_of_one_process(example: str):
+def test_losses_equal_a_single_process(example: str):
     alone = in_ranks(example, "cpu", size=1)
     assert len(alone) >= 3
     assert in_ranks(example) == pytest.approx(alone, rel=1e-3)
 
 
-def test_a_trainer_is_the_only_process_of_its_group():
-    """Under torchrun the Trainer makes a group of one, and wraps the model in DistributedDataParallel."""
-    here, alone = (in_ranks("train_trainer.py", *device, size=1) for device in ([], ["cpu"]))
-    assert here == pytest.approx(alone, rel=1e-3)
-    assert len(here) == 8
+def test_trainer_in_a_group_of_one_process():
+    """Under torchrun the Trainer creates a group of one process and wraps the model in DistributedDataParallel."""
+    actual, alone = (in_ranks("train_trainer.py", *device, size=1) for device in ([], ["cpu"]))
+    assert actual == pytest.approx(alone, rel=1e-3)
+    assert len(actual) == 8

@@ -39,7 +39,7 @@ def run(*command: str, **environment: str) -> str:
 
 @functools.cache
 def gpt(device: str) -> tuple[str, dict[str, Any], Path]:
-    """What a small training printed, its last line as JSON, and its checkpoint."""
+    """Run a small training; return its output, the last line as JSON, and the path of its checkpoint."""
     out = Path(tempfile.mkdtemp()) / "gpt.pt"
     environment = STOCK if device == "cpu" else {"LAZYTPU_CACHE_DIR": "off"}  # its compilations are counted
     printed = run("examples/train_gpt.py", "--device", device, *TINY.split(), "--out", str(out), **environment)
@@ -48,7 +48,7 @@ def gpt(device: str) -> tuple[str, dict[str, Any], Path]:
 
 @in_one_worker
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
-def test_gpt_reports_what_it_did(device: str):
+def test_gpt_prints_a_report(device: str):
     printed, report, _ = gpt(device)
     assert set(report) == KEYS
     assert report["steps"] == 12
@@ -149,11 +149,11 @@ def test_mlp_agrees_and_compiles_its_step_once():
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_serving_gives_the_tokens_of_the_cpu_with_few_programs():
+def test_serving_equals_the_cpu_with_few_programs():
     tiny = "--requests 6 --longest 20 --tokens 8 --at-once 2 --layers 1 --width 16".split()
     cpu, tpu = (
-        json.loads(run("examples/serving.py", "--device", device, *tiny, **more).strip().splitlines()[-1])
-        for device, more in (("cpu", STOCK), ("tpu", {}))
+        json.loads(run("examples/serving.py", "--device", device, *tiny, **variables).strip().splitlines()[-1])
+        for device, variables in (("cpu", STOCK), ("tpu", {}))
     )
     assert tpu["answers"] == cpu["answers"]
     assert len(tpu["answers"]) == 6

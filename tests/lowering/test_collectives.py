@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
 
 
 def sharded_step(b: Builder, x: SSAValue) -> object:
-    """Average gradients over all devices, each of which uses only its own rows."""
+    """Average gradients over all devices, where each device uses only its own rows."""
     (total,) = b.all_reduce("add", [x], ALL)
     mean = b.mul(total, b.constant(0.25, "f32", (4, 2)))
     start = b.mul(b.group_rank(ALL), b.constant(1, "i32"))

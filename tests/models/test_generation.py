@@ -113,7 +113,7 @@ def sharp(model: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def bucketed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process of a user: sizes vary, and few elements are computed on the host."""
+    """Use buckets and host runs, as in a process of a user."""
     monkeypatch.setattr(on_host, "BESIDE", 32)
     lazytpu.sync()
     with lazytpu.options(buckets="auto"):
@@ -122,10 +122,10 @@ def bucketed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def programs(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
-    """What a function gives, and how many programs it made."""
+    """Return the result of `run` and the number of programs it added."""
     before = len(lazytpu.explain())
-    given = run().cpu()
-    return given, len(lazytpu.explain()) - before
+    result = run().cpu()
+    return result, len(lazytpu.explain()) - before
 
 
 QUICK = ("Llama", "a cache that grows")
@@ -133,54 +133,54 @@ OTHERS = [(family, way) for family in MODELS for way in WAYS if (family, way) !=
 
 
 @pytest.mark.parametrize(("family", "way"), [QUICK, *(pytest.param(*o, marks=pytest.mark.long) for o in OTHERS)])
-def test_tokens_are_those_of_the_cpu_and_programs_are_few(family: str, way: str) -> None:
+def test_tokens_equal_the_cpu_with_few_programs(family: str, way: str) -> None:
     host = model(family)
     device = copy.deepcopy(host).to("tpu")
-    given, made = programs(lambda: WAYS[way](device, "tpu"))
-    assert torch.equal(given, WAYS[way](host, "cpu"))
-    assert made <= MOST
+    tokens, compiled = programs(lambda: WAYS[way](device, "tpu"))
+    assert torch.equal(tokens, WAYS[way](host, "cpu"))
+    assert compiled <= MOST
     _, again = programs(lambda: WAYS[way](device, "tpu"))
     assert again <= 1
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
-def test_prompts_of_other_lengths_share_the_programs(how: dict[str, Any]) -> None:
+def test_prompts_of_other_lengths_share_programs(how: dict[str, Any]) -> None:
     host = model("Llama")
     device = copy.deepcopy(host).to("tpu")
-    made = list[int]()
+    compiled = list[int]()
     for length in (7, 12, 9, 17, 5, 23):
-        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
-        assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
-        made.append(new)
-    assert sum(made[1:]) <= 8
-    assert sum(made[2:]) <= 4
+        tokens, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
+        assert torch.equal(tokens, written(host, prompt("cpu", 1, length), **how))
+        compiled.append(new)
+    assert sum(compiled[1:]) <= 8
+    assert sum(compiled[2:]) <= 4
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("fresh_traces")
-def test_a_draft_model_that_is_never_right() -> None:
-    """Beside an encoder: each call of the draft model takes back all of its cache."""
+def test_draft_model_that_is_always_rejected() -> None:
+    """With an encoder: each call of the draft model discards its whole cache."""
     host, wrong = sequence_model(0), sequence_model(1)
     device, draft = copy.deepcopy(host).to("tpu"), copy.deepcopy(wrong).to("tpu")
-    made = list[int]()
+    compiled = list[int]()
     for length in (7, 12, 9):
-        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), assistant_model=draft))
-        assert torch.equal(given, written(host, prompt("cpu", 1, length), assistant_model=wrong))
-        made.append(new)
-    assert max(made) <= MOST
-    assert made[2] <= 6
+        tokens, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), assistant_model=draft))
+        assert torch.equal(tokens, written(host, prompt("cpu", 1, length), assistant_model=wrong))
+        compiled.append(new)
+    assert max(compiled) <= MOST
+    assert compiled[2] <= 6
 
 
 @pytest.mark.long
-def test_a_window_of_the_text_may_begin_anywhere() -> None:
-    """Tokens that were guessed wrong are taken back from a cache of the last ones: they begin anywhere in it."""
+def test_window_of_the_text_begins_at_any_offset() -> None:
+    """Rejected tokens are removed from a sliding cache, at any offset."""
     host, how = model("Mistral"), {"prompt_lookup_num_tokens": 4}
     device = copy.deepcopy(host).to("tpu")
-    made = list[int]()
+    compiled = list[int]()
     for length in (7, 12, 9):
-        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
-        assert torch.equal(given, written(host, prompt("cpu", 1, length), **how))
-        made.append(new)
-    assert made[0] <= MOST
-    assert sum(made[1:]) <= 10
+        tokens, new = programs(lambda length=length: written(device, prompt("tpu", 1, length), **how))
+        assert torch.equal(tokens, written(host, prompt("cpu", 1, length), **how))
+        compiled.append(new)
+    assert compiled[0] <= MOST
+    assert sum(compiled[1:]) <= 10

@@ -85,32 +85,32 @@ IN_GATE = ("Llama ForCausalLM", "Mixtral ForCausalLM", "Mamba ForCausalLM")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in IN_GATE else pytest.mark.long) for n in MODELS])
 def test_training_agrees_with_the_cpu(name: str) -> None:
     reference, inputs = model(name), batch(MODELS[name][1])
-    there = copy.deepcopy(reference).to("tpu")
+    device_model = copy.deepcopy(reference).to("tpu")
     expected = trained(reference, inputs)
-    got = trained(there, {key: t.to("tpu") for key, t in inputs.items()})
+    got = trained(device_model, {key: t.to("tpu") for key, t in inputs.items()})
     for g, e in zip(got, expected, strict=True):
         torch.testing.assert_close([t.cpu() for t in g], e, rtol=2e-3, atol=1e-4)
 
 
 def test_generated_tokens_agree_with_the_cpu() -> None:
     reference = model("Llama ForCausalLM").eval()
-    there = copy.deepcopy(reference).to("tpu")
+    device_model = copy.deepcopy(reference).to("tpu")
     prompt = {
         "input_ids": batch(("input_ids",))["input_ids"],
         "attention_mask": torch.tensor([[1] * 6, [0, 0, 1, 1, 1, 1]]),
     }
     settings = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     expected = reference.generate(**prompt, **settings)
-    got = there.generate(**{key: t.to("tpu") for key, t in prompt.items()}, **settings)
+    got = device_model.generate(**{key: t.to("tpu") for key, t in prompt.items()}, **settings)
     assert got.tolist() == expected.tolist()
 
 
 def test_sampled_tokens_follow_the_seed() -> None:
-    there = model("Llama ForCausalLM").eval().to("tpu")
+    device_model = model("Llama ForCausalLM").eval().to("tpu")
     ids = batch(("input_ids",))["input_ids"].to("tpu")
     tokens = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         settings = {"max_new_tokens": 3, "do_sample": True, "top_k": 20, "top_p": 0.95, "pad_token_id": 0}
-        tokens.append(there.generate(ids, eos_token_id=None, **settings).tolist())
+        tokens.append(device_model.generate(ids, eos_token_id=None, **settings).tolist())
     assert tokens[0] == tokens[1] != tokens[2]

@@ -1,8 +1,8 @@
-"""Each test records as a process does that has just started: what it counts depends on no test before it."""
+"""Each test records with an empty trie, as in a new process, so that its counts do not depend on earlier tests."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def of_its_own(fresh_traces: None) -> None:
-    """Traces that begin with the same ops share them, and with them where earlier tests had them cut."""
+def separate_trie(fresh_traces: None) -> None:
+    """Traces that begin with the same ops share states, and with them the places where earlier tests cut."""

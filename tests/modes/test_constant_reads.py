@@ -1,4 +1,4 @@
-"""Host reads that no data of the device decides: answered without a cut, and only where that is right."""
+"""Host reads of values that depend on no device data are answered without a cut; all other reads cut."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.trace.constants import LITTLE
 
 
 class Counted:
-    """What the metrics say since it was made."""
+    """The changes of the metrics since its creation."""
 
     def __init__(self) -> None:
         lazytpu.mark_step()
@@ -40,7 +40,7 @@ def tpu(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> tor
     return function(*args, device="tpu", **kwargs)
 
 
-# Each reads what it makes itself, as any Python value that says what was found.
+# Functions that create a tensor and read it, as a Python value.
 READS: dict[str, Callable[[str], Any]] = {
     "item": lambda d: torch.arange(5, device=d).sum().item(),
     "tolist": lambda d: torch.arange(5, device=d).flip(0).tolist(),
@@ -68,9 +68,9 @@ READS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", READS)
-def test_it_is_computed_once_and_right(what: str) -> None:
-    read = READS[what]
+@pytest.mark.parametrize("name", READS)
+def test_constant_is_computed_once_without_a_cut(name: str) -> None:
+    read = READS[name]
     expected = read("cpu")
     x = torch.full((3,), 2.0).to("tpu")
     for _ in range(2):
@@ -83,21 +83,21 @@ def test_it_is_computed_once_and_right(what: str) -> None:
     cuts = len(lazytpu.explain_cut(100))
     assert read("tpu") == expected
     assert counted.constant_reads >= 1
-    assert (counted.steps, counted.compiles, counted.wait_ms) == (0, 0, 0.0), "the device was asked nothing"
+    assert (counted.steps, counted.compiles, counted.wait_ms) == (0, 0, 0.0), "the device was not used"
     assert len(lazytpu.explain_cut(100)) == cuts
     lazytpu.mark_step()
     assert counted.steps == 1
     torch.testing.assert_close(pending.cpu(), torch.full((3,), 2.0).exp())
 
 
-def test_other_numbers_are_other_constants() -> None:
+def test_constants_differ_by_their_numbers() -> None:
     for number in (1.0, 2.0, -0.0, 0.0, float("nan"), 2.0):
         for _ in range(2):
             read = torch.full((2,), number, device="tpu").tolist()
             assert [str(x) for x in read] == [str(number)] * 2
 
 
-def test_an_overwritten_value_is_read_again() -> None:
+def test_overwritten_constant_has_its_new_value() -> None:
     for _ in range(3):
         x = torch.zeros(3, device="tpu")
         view = x[1:]
@@ -106,12 +106,12 @@ def test_an_overwritten_value_is_read_again() -> None:
         assert (x.tolist(), view.tolist()) == ([0, 1, 1], [1, 1])
         x.copy_(torch.arange(3.0))
         assert view.tolist() == [1, 2]
-        other = x
+        alias = x
         x.data = torch.full((3,), 5.0, device="tpu")
-        assert other.tolist() == [5, 5, 5]
+        assert alias.tolist() == [5, 5, 5]
 
 
-def test_data_of_the_device_is_not_constant() -> None:
+def test_uploaded_data_is_not_constant() -> None:
     for number in range(4):
         x = torch.full((3,), float(number)).to("tpu")
         mask = torch.arange(3, device="tpu") < x
@@ -136,7 +136,7 @@ def test_random_numbers_are_not_constant() -> None:
     assert counted.constant_reads == 0
 
 
-def test_memory_that_is_read_is_the_readers() -> None:
+def test_caller_owns_the_memory_of_a_read() -> None:
     for _ in range(3):
         read = torch.arange(3, device="tpu").mul(2).cpu()
         assert read.tolist() == [0, 2, 4]
@@ -146,7 +146,7 @@ def test_memory_that_is_read_is_the_readers() -> None:
         array[:] = 9
 
 
-def test_ops_after_a_read_see_what_was_read_and_donate_it_never() -> None:
+def test_ops_after_a_read_use_the_same_bits_and_do_not_donate_them() -> None:
     for _ in range(4):
         x = torch.linspace(0, 1, 7, device="tpu") * 3 + 0.1
         read = x.cpu()
@@ -159,15 +159,15 @@ def test_ops_after_a_read_see_what_was_read_and_donate_it_never() -> None:
         lazytpu.mark_step()
 
 
-def test_a_constant_stays_one_when_its_trace_is_over() -> None:
-    one = torch.arange(4, device="tpu").sum()
-    assert one.item() == 6
+def test_constant_stays_constant_after_its_trace() -> None:
+    total = torch.arange(4, device="tpu").sum()
+    assert total.item() == 6
     lazytpu.mark_step()
-    assert (one * 2).item() == 12
+    assert (total * 2).item() == 12
     lazytpu.mark_step()
     counted = Counted()
     x = torch.full((3,), 2.0).to("tpu").exp()
-    assert (one.item(), (one * 2).item()) == (6, 12)
+    assert (total.item(), (total * 2).item()) == (6, 12)
     assert (counted.steps, counted.constant_reads) == (0, 1)
     assert x.sum().item() > 0
 
@@ -191,22 +191,22 @@ def test_least_recently_used_constants_are_forgotten(monkeypatch: pytest.MonkeyP
     gc.collect()
     assert lazytpu.metrics()["live_bytes"] - live <= 3 * 256 * 8
     counted = Counted()
-    for number, known in ((9, 1), (8, 2), (0, 2), (9, 3), (7, 3)):  # 7 went when 0 came
+    for number, hits in ((9, 1), (8, 2), (0, 2), (9, 3), (7, 3)):  # 0 evicted 7
         assert torch.full((256,), number, device="tpu").tolist()[0] == number
-        assert counted.constant_reads >= known
+        assert counted.constant_reads >= hits
 
 
-def test_a_failed_check_is_still_raised_by_the_next_read() -> None:
+def test_failed_check_of_a_constant_is_raised_by_its_read() -> None:
     table = torch.arange(3.0, device="tpu")
     for _ in range(2):
         with pytest.raises(IndexError, match="out of bounds"):
             table[torch.full((2,), 7, device="tpu", dtype=torch.int64)].tolist()
-        assert torch.arange(3, device="tpu").add(1).tolist() == [1, 2, 3], "and is told once"
+        assert torch.arange(3, device="tpu").add(1).tolist() == [1, 2, 3], "the failed check is raised once"
         lazytpu.sync()
     singular = torch.zeros(2, 2).to("tpu")
     for _ in range(2):
         inverse = torch.linalg.inv(singular)
-        assert torch.arange(3, device="tpu").sum().item() == 3, "it does not depend on that"
+        assert torch.arange(3, device="tpu").sum().item() == 3, "the constant does not depend on the failed check"
         with pytest.raises(torch.linalg.LinAlgError):
             inverse.tolist()
 
@@ -219,19 +219,19 @@ def on_a_thread(work: Callable[[], Any]) -> list[Any]:
     return results
 
 
-def test_another_thread_reads() -> None:
+def test_other_thread_reads_a_constant() -> None:
     x = torch.full((3,), 2.0).to("tpu")
-    for known in (False, True):
+    for repeated in (False, True):
         counted = Counted()
         pending = x.exp()
         mask = torch.arange(4, device="tpu") > 2
         assert on_a_thread(mask.tolist) == [[False, False, False, True]]
-        assert not known or (counted.steps, counted.constant_reads) == (0, 1)
+        assert not repeated or (counted.steps, counted.constant_reads) == (0, 1)
         assert mask.sum().item() == 1
         assert pending.sum().item() > 0
 
 
-def test_threads_ask_for_the_same(mode: str) -> None:
+def test_concurrent_threads_read_the_same_constants(mode: str) -> None:
     def work() -> list[Any]:
         with lazytpu.mode(mode):
             return [torch.full((3,), i % 5, device="tpu").cumsum(0).tolist() for i in range(20)]
@@ -242,7 +242,7 @@ def test_threads_ask_for_the_same(mode: str) -> None:
 
 
 @pytest.mark.parametrize("eager", ["strict", "debug"])
-def test_where_each_op_runs_at_once_it_is_read_from_the_device(eager: str) -> None:
+def test_strict_and_debug_mode_read_constants_from_the_device(eager: str) -> None:
     with lazytpu.mode(eager):
         for _ in range(2):
             counted = Counted()
@@ -250,26 +250,26 @@ def test_where_each_op_runs_at_once_it_is_read_from_the_device(eager: str) -> No
         assert counted.constant_reads == 0 and counted.steps >= 3
 
 
-def test_a_step_that_is_over_is_not_run_by_the_read_of_a_constant() -> None:
+def test_read_of_a_constant_does_not_run_the_finished_step() -> None:
     layer = nn.Linear(3, 3).to("tpu")
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     x = torch.ones(2, 3).to("tpu")
     for step in range(4):
         counted = Counted()
         out = layer(x)
-        known = torch.arange(4, device="tpu").sum()
+        constant = torch.arange(4, device="tpu").sum()
         out.sum().backward()
         optimizer.step()
-        assert known.item() == 6
+        assert constant.item() == 6
         if step:
             assert counted.steps == 0
-        optimizer.zero_grad()  # before the launch: the gradients are no results
+        optimizer.zero_grad()  # before the launch, so that the gradients are no results
         lazytpu.mark_step()
         assert counted.steps == 1 or step == 0
 
 
-def test_a_loop_of_forward_passes_is_cut_by_its_reads() -> None:
-    """Each forward looks at a mask that it makes; nothing else cuts, and the trace does not grow for ever."""
+def test_reads_of_constants_cut_a_long_loop() -> None:
+    """Each forward pass reads a constant mask. Without another cut the trace must not grow without bound."""
     layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(60)]).to("tpu").eval()
     x = torch.ones(2, 4).to("tpu")
     results: list[torch.Tensor] = []

@@ -18,7 +18,7 @@ from lazytpu.trace import cuts, loops
 
 
 def line_of(function: Callable[..., object], text: str) -> int:
-    """The number of the line of `function` that has `text`."""
+    """Return the number of the line of `function` that contains `text`."""
     lines, first = inspect.getsourcelines(function)
     (number,) = [first + i for i, line in enumerate(lines) if text in line]
     return number
@@ -28,7 +28,7 @@ def last() -> str:
     return str(lazytpu.explain_cut(1))
 
 
-def test_marks_reads_and_steps() -> None:
+def test_cuts_by_marks_reads_and_steps_have_cause_and_line() -> None:
     net = nn.Linear(3, 2).to("tpu")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     x = torch.ones(4, 3).to("tpu")
@@ -51,16 +51,16 @@ def test_marks_reads_and_steps() -> None:
     train()
     net.weight.detach().cpu()
     assert str(lazytpu.explain_cut()).splitlines()[-1] == last(), "oldest first"
-    assert lazytpu.explain_cut(1)[0].cause == "optimizer.step()", "whatever makes it run"
-    here = sys._getframe().f_lineno + 1
+    assert lazytpu.explain_cut(1)[0].cause == "optimizer.step()", "the read does not change the cause"
+    line = sys._getframe().f_lineno + 1
     (x * 2).sum().item()
-    assert last() == f"host read at {__file__}:{here}, '(x * 2).sum().item()': 2 ops ran, 1 left pending"
+    assert last() == f"host read at {__file__}:{line}, '(x * 2).sum().item()': 2 ops ran, 1 left pending"
     x * 3
     lazytpu.sync()
     assert last().startswith(f"synchronize() at {__file__}:")
 
 
-def test_repeats_are_folded() -> None:
+def test_repeated_cuts_are_folded_when_printed() -> None:
     layers, steps = 12, 4
     x = torch.ones(4, 3).to("tpu")
     lazytpu.sync()
@@ -76,7 +76,7 @@ def test_repeats_are_folded() -> None:
     read = f"host read at {__file__}:{line_of(train, '# read')}, '(x * 2).sum().item()  # read': 2 ops ran"
     mark = f"mark_step() at {__file__}:{line_of(train, '# mark')}, 'lazytpu.mark_step()  # mark': 1 op ran"
     text = lazytpu.explain_cut(steps * (layers + 1))
-    assert len(text) == steps * (layers + 1), "only the text is folded"
+    assert len(text) == steps * (layers + 1), "only the printed text is folded"
     assert str(text).splitlines() == ["4 times:", f"  {read} (12 times)", f"  {mark}"]
     assert str(lazytpu.explain_cut(3)).splitlines() == [f"{read} (2 times)", mark]
 
@@ -94,11 +94,11 @@ def test_repeats_are_folded() -> None:
         ("aabcaabcdaabcaabcd", ["2 times:", "  2 times:", "    a (2 times)", "    b", "    c", "  d"]),
     ],
 )
-def test_folding(rows: str, lines: list[str]) -> None:
+def test_folded_lines_nest(rows: str, lines: list[str]) -> None:
     assert [line for row in cuts._folded(list(rows)) for line in cuts._lines(row)] == lines
 
 
-def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_limits_and_step_starts_are_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "FIRST", 16)
     x = torch.ones(6, device="tpu")
     lazytpu.sync()
@@ -116,7 +116,7 @@ def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     lazytpu.mark_step()
 
 
-def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_device_causes_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(required_cuts, "IDLE_AFTER", 8)
     x = torch.ones(7, device="tpu")
     lazytpu.sync()
@@ -127,9 +127,9 @@ def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatc
             y = y.sin()
         before = lazytpu.explain_cut(64)
         y.cos()
-        assert lazytpu.explain_cut(64) == before, "a device that is busy needs nothing"
+        assert lazytpu.explain_cut(64) == before, "a busy device causes no cut"
         lazytpu.mark_step()
-    for repeat in range(2):  # the second time the device need not be asked
+    for repeat in range(2):  # the second time without a query of the device
         y = x.cos()
         for _ in range(7):
             y = y.cos()
@@ -145,7 +145,7 @@ def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatc
     lazytpu.mark_step()
 
 
-def test_cuts_are_reported_to_the_thread_that_recorded() -> None:
+def test_cuts_are_reported_in_the_recording_thread() -> None:
     x = torch.ones(5, device="tpu")
     lazytpu.sync()
     y = x + 4

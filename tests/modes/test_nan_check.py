@@ -1,4 +1,4 @@
-"""The NaN check of debug mode: the op that makes the first NaN or infinity is named, with its line and operands."""
+"""The NaN check of debug mode names the op of the first NaN or infinity, with its line and operands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _checked() -> Iterator[None]:
         yield
 
 
-def test_the_first_op_is_named_with_line_and_operands() -> None:
+def test_first_op_is_named_with_line_and_operands() -> None:
     x = torch.tensor([[1.0, -2.0], [4.0, 0.0]], device="tpu")
     for _ in range(2):
         with pytest.raises(FloatingPointError) as caught:
@@ -42,7 +42,7 @@ def test_numbers_are_shown_and_count_as_operands() -> None:
     assert x.masked_fill(x > 0, -INF).tolist() == [-INF] * 3
 
 
-def test_operands_that_are_not_finite_are_not_reported_again() -> None:
+def test_non_finite_operands_are_not_reported_again() -> None:
     x = torch.tensor([1.0, INF], device="tpu")
     assert (x - x).isnan().tolist() == [False, True]
     y = torch.tensor([0.0, float("nan"), 3.0], device="tpu")
@@ -70,7 +70,7 @@ def test_backward_passes_name_the_line_of_the_forward_op() -> None:
     assert __file__ in str(caught.value)
 
 
-def test_training_that_stays_finite_passes_and_other_modes_do_not_look() -> None:
+def test_finite_training_and_other_modes_raise_nothing() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2)).to("tpu")
     optimizer = torch.optim.AdamW(net.parameters())

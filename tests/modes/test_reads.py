@@ -1,4 +1,4 @@
-"""Host reads: what is asked is computed, the rest stays pending, nothing runs twice, and loops come to rest."""
+"""Host reads compute only the ops they need, leave other ops pending, run no op twice, and stop compiling in loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def metric(name: str) -> int:
 
 
 class Counted:
-    """Counts compilations, programs that ran, and ops they held, since it was made."""
+    """The changes of the metrics since its creation."""
 
     def __init__(self) -> None:
         lazytpu.sync()
@@ -41,27 +41,27 @@ def model(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 3)).to("tpu")
 
 
-def test_a_read_leaves_the_rest_pending(mode: str) -> None:
+def test_read_leaves_unneeded_ops_pending(mode: str) -> None:
     x = torch.arange(6.0, device="tpu").reshape(2, 3)
     counted = Counted()
     shared = x * 2
-    asked = shared.sum()
-    rest = shared.exp()
-    other = x.sin()
-    assert asked.item() == 30.0
+    read = shared.sum()
+    dependent = shared.exp()
+    independent = x.sin()
+    assert read.item() == 30.0
     (cut,) = lazytpu.explain_cut(1)
     assert (cut.cause, cut.ran, cut.left) == ("host read", 2, 2)
     assert str(cut).startswith(f"host read at {__file__}:")
     assert str(cut).endswith(": 2 ops ran, 2 left pending")
     assert (counted.steps, counted.records) == (1, 2)
-    torch.testing.assert_close(rest.cpu(), (torch.arange(6.0).reshape(2, 3) * 2).exp())
-    assert (counted.steps, counted.records) == (2, 4), "and what an earlier read left runs with the next"
+    torch.testing.assert_close(dependent.cpu(), (torch.arange(6.0).reshape(2, 3) * 2).exp())
+    assert (counted.steps, counted.records) == (2, 4), "the next read also runs the ops that an earlier read left"
     assert str(lazytpu.explain_cut(1)).endswith("2 ops ran")
-    torch.testing.assert_close(other.cpu(), torch.arange(6.0).reshape(2, 3).sin())
+    torch.testing.assert_close(independent.cpu(), torch.arange(6.0).reshape(2, 3).sin())
     assert counted.steps == 2
 
 
-def test_a_read_of_all_that_is_pending_is_a_cut(mode: str) -> None:
+def test_read_that_needs_all_ops_is_a_cut(mode: str) -> None:
     x = torch.ones(3, device="tpu")
     counted = Counted()
     for _ in range(3):
@@ -73,8 +73,8 @@ def test_a_read_of_all_that_is_pending_is_a_cut(mode: str) -> None:
     assert counted.compiles <= 1
 
 
-def test_an_evaluation_loop_comes_to_rest(mode: str) -> None:
-    """One metric is read in each iteration, another accumulates: each op runs once, and nothing is compiled later."""
+def test_evaluation_loop_stops_compiling(mode: str) -> None:
+    """With a metric read in each iteration and another accumulated, each op runs once and compilation soon stops."""
     net = model(5).eval()
     seen, compiles = [], []
     with torch.no_grad():
@@ -91,13 +91,13 @@ def test_an_evaluation_loop_comes_to_rest(mode: str) -> None:
         expected = [cpu(torch.full((4, 5), 0.1 * i)) for i in range(50)]
     torch.testing.assert_close(seen, [e.square().mean().item() for e in expected])
     assert total.item() == sum(int((e > 0).sum()) + 0.5 for e in expected)
-    assert compiles[2:] == [compiles[2]] * 48, "the third iteration begins as all that follow"
+    assert compiles[2:] == [compiles[2]] * 48, "all iterations from the third on begin with the same pending ops"
     assert compiles[-1] <= 3
     assert recorded < 50 * 13 + 1
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_memory_is_flat_while_something_is_always_pending(mode: str) -> None:
+def test_memory_stays_constant_while_ops_are_always_pending(mode: str) -> None:
     total = torch.zeros(1000, device="tpu")
     x = torch.ones(1000, device="tpu")
     lazytpu.sync()
@@ -137,14 +137,14 @@ class Training:
             lazytpu.mark_step()
 
 
-def test_a_print_after_the_step_adds_one_program_with_its_output(mode: str) -> None:
+def test_print_after_the_step_adds_one_program(mode: str) -> None:
     loop = Training(6)
     loop(3)
     counted = Counted()
     loop(3, after=torch.Tensor.item)
     assert counted.compiles <= 1
     steps = counted.steps
-    assert steps == 3, "the read cuts where the step ends, and there is nothing left to cut"
+    assert steps == 3, "the read cuts at the end of the step and leaves nothing pending"
     counted = Counted()
     for _ in range(3):
         loop(2)
@@ -153,7 +153,7 @@ def test_a_print_after_the_step_adds_one_program_with_its_output(mode: str) -> N
     assert counted.steps == 12
 
 
-def test_a_print_before_the_step_adds_two_programs(mode: str) -> None:
+def test_print_before_the_step_adds_two_programs(mode: str) -> None:
     loop = Training(7)
     loop(3)
     counted = Counted()
@@ -181,7 +181,7 @@ def test_reads_change_no_result(mode: str) -> None:
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_a_read_in_lazy_mode_runs_the_steps_that_are_over_as_one() -> None:
+def test_read_in_lazy_mode_runs_the_finished_step_as_one_program() -> None:
     with lazytpu.mode("lazy"):
         net = nn.Linear(4, 2).to("tpu")
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -236,7 +236,7 @@ def test_views_and_writes_across_a_read(mode: str) -> None:
         torch.testing.assert_close(work("tpu", read).cpu(), expected)
 
 
-def test_memory_that_nothing_wrote_is_on_both_sides_of_a_read(mode: str) -> None:
+def test_uninitialized_memory_is_used_before_and_after_a_read(mode: str) -> None:
     new = torch.empty(3, device="tpu")
     a, b = new + 1, new + 2
     new[1] = 5.0
@@ -246,16 +246,16 @@ def test_memory_that_nothing_wrote_is_on_both_sides_of_a_read(mode: str) -> None
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_reads_inside_what_is_checkpointed(mode: str, reentrant: bool) -> None:
+def test_reads_inside_a_checkpoint(mode: str, reentrant: bool) -> None:
     def gradient(device: str, read: bool) -> torch.Tensor:
         w = torch.linspace(-1, 1, 5).to(device).requires_grad_()
 
         def block(x: torch.Tensor) -> torch.Tensor:
             hidden = (x * w).tanh()
-            other = hidden.exp()
+            exponential = hidden.exp()
             if read:
                 hidden.detach().sum().item()
-            return hidden + other
+            return hidden + exponential
 
         out = checkpoint(block, checkpoint(block, w * 2, use_reentrant=reentrant), use_reentrant=reentrant)
         out.sum().backward()
@@ -267,8 +267,8 @@ def test_reads_inside_what_is_checkpointed(mode: str, reentrant: bool) -> None:
         torch.testing.assert_close(gradient("tpu", read), expected)
 
 
-class Refusing:
-    """No program is found inside."""
+class WithoutPrograms:
+    """A context in which the choice of a program raises."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch = patch
@@ -283,28 +283,26 @@ class Refusing:
         self.patch.undo()
 
 
-def test_what_is_pending_after_a_read_that_fails_fails_too(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_read_fails_the_pending_ops(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, device="tpu")
     y = x + 3
     lazytpu.sync()
-    asked = x * 4
-    rest = asked + y
-    other = y * 5
-    with Refusing(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
-        asked.cpu()
-    for lost in (asked, rest, other):
+    read = x * 4
+    dependent = read + y
+    independent = y * 5
+    with WithoutPrograms(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
+        read.cpu()
+    for lost in (read, dependent, independent):
         with pytest.raises(RuntimeError, match="no program today"):
             lost.cpu()
     with pytest.raises(RuntimeError, match="no program today"):
-        rest + 1
+        dependent + 1
     assert (x + y).tolist() == [5.0, 5.0]
     y.add_(1)
     assert y.tolist() == [5.0, 5.0]
 
 
-def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_read_undoes_writes_before_and_after_it(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, z = torch.ones(2, device="tpu"), torch.ones(2, device="tpu")
     lazytpu.sync()
     unwritten = torch.empty(2, device="tpu")
@@ -315,7 +313,7 @@ def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
     x.mul_(5)
     z.sub_(x)
     derived = x + 1
-    with Refusing(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
+    with WithoutPrograms(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
         asked.item()
     assert (x.tolist(), z.tolist(), unwritten.tolist()) == ([1.0, 1.0], [1.0, 1.0], [0.0, 0.0])
     for lost in (asked, derived):
@@ -325,7 +323,7 @@ def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
     assert x.tolist() == [2.0, 2.0]
 
 
-def test_a_failed_check_in_the_pending_rest_is_raised_when_it_has_run(mode: str) -> None:
+def test_failed_check_of_a_pending_op_is_raised_by_its_read(mode: str) -> None:
     x = torch.ones(3, device="tpu")
     index = torch.tensor([7], device="tpu")
     asked = x * 2
@@ -336,19 +334,19 @@ def test_a_failed_check_in_the_pending_rest_is_raised_when_it_has_run(mode: str)
     assert (x + 1).tolist() == [2.0] * 3
 
 
-def test_another_thread_reads_and_the_first_goes_on(mode: str) -> None:
+def test_thread_continues_after_a_read_by_another_thread(mode: str) -> None:
     x = torch.ones(3, device="tpu")
-    asked, rest = x * 2, x * 3
+    read, pending = x * 2, x * 3
     results: list[list[float]] = []
-    thread = threading.Thread(target=lambda: results.append(asked.tolist()))
+    thread = threading.Thread(target=lambda: results.append(read.tolist()))
     thread.start()
     thread.join()
-    more = rest + asked
+    total = pending + read
     assert results == [[2.0] * 3]
-    assert more.tolist() == [5.0] * 3
+    assert total.tolist() == [5.0] * 3
 
 
-def test_threads_that_read_each_others_values_agree(mode: str) -> None:
+def test_threads_read_values_of_each_other(mode: str) -> None:
     x = torch.ones(4, device="tpu")
     shared: list[torch.Tensor] = []
     failures: list[BaseException] = []
@@ -373,7 +371,7 @@ def test_threads_that_read_each_others_values_agree(mode: str) -> None:
     assert not failures, failures[0]
 
 
-def test_names_of_parameters_survive_a_read(mode: str) -> None:
+def test_parameters_keep_their_names_after_a_read(mode: str) -> None:
     net = model(9)
     out = net(torch.ones(2, 9, device="tpu"))
     extra = out + 1
@@ -382,8 +380,8 @@ def test_names_of_parameters_survive_a_read(mode: str) -> None:
     assert extra.shape == (2, 3)
 
 
-def test_a_check_of_what_is_left_pending_is_left_with_it() -> None:
-    """linalg.solve records one without a result, between the records of a part that does not run."""
+def test_check_of_a_pending_op_stays_pending() -> None:
+    """linalg.solve records a check without a result between records that the read does not need."""
     a, b = (torch.eye(3).to("tpu") * k for k in (2.0, 4.0))
     lazytpu.sync()
     x = a + 1

@@ -1,4 +1,4 @@
-"""Pairs of ops that XLA would compute another way: the values of the ops one by one, in a fusion too."""
+"""Pairs of ops that XLA would rewrite have the values of the separate ops, also in a fusion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import lazytpu
 
 BIG, SMALL = 1e30, 1e-30
-# What each op by itself gives, of two numbers; XLA's rewriting gives 0, an infinity or NaN.
+# Functions of two numbers, for which XLA's rewrite would give 0, an infinity or NaN.
 PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float, float]] = {
     "quotient divided": (lambda a, b: (a / b) / b, BIG, 1e20),
     "divided by a quotient": (lambda a, b: a / (b / b), BIG, 1e20),
@@ -25,16 +25,16 @@ PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float, float]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_values_of_the_ops_one_by_one(name: str) -> None:
+def test_rewritten_pairs_have_the_values_of_separate_ops(name: str) -> None:
     function, *numbers = PAIRS[name]
-    given = [torch.full((4,), number) for number in numbers]
-    on_device = [tensor.to("tpu") for tensor in given]
+    tensors = [torch.full((4,), number) for number in numbers]
+    on_device = [tensor.to("tpu") for tensor in tensors]
     lazytpu.sync()
-    torch.testing.assert_close(function(*on_device).cpu(), function(*given), rtol=1e-5, atol=0)
+    torch.testing.assert_close(function(*on_device).cpu(), function(*tensors), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_quotients_and_their_gradients_to_the_bit(dtype: torch.dtype) -> None:
+def test_quotients_and_their_gradients_are_bitwise_equal_in_modes(dtype: torch.dtype) -> None:
     def gradients(mode: str) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(0)
         x, s, w = (torch.rand(n, generator=generator).add(0.5).to(dtype) for n in ((64, 16), (64, 1), (64, 16)))
@@ -60,16 +60,16 @@ DIVISORS: dict[str, Callable[[torch.Tensor], torch.Tensor | float]] = {
 
 @pytest.mark.parametrize("mode", ["strict", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.complex64], ids=str)
-def test_no_quotient_is_a_product_with_a_reciprocal(mode: str, dtype: torch.dtype) -> None:
+def test_quotient_is_not_a_product_with_a_reciprocal(mode: str, dtype: torch.dtype) -> None:
     """The reciprocal of each of these divisors is below the normal numbers of its dtype."""
     large = torch.finfo(dtype).max / 4
     generator = torch.Generator().manual_seed(0)
     x, row = (torch.rand(n, generator=generator, dtype=torch.float64) * large + large for n in ((64, 9), (9,)))
     x, row = x.to(dtype), row.to(dtype)
     with lazytpu.mode(mode):
-        on_device, there = x.to("tpu"), row.to("tpu")
+        on_device, row_on_device = x.to("tpu"), row.to("tpu")
         lazytpu.sync()
-        quotients = {name: on_device / divisor(there) for name, divisor in DIVISORS.items()}
+        quotients = {name: on_device / divisor(row_on_device) for name, divisor in DIVISORS.items()}
     rtol = (4 if dtype.is_complex else 1) * torch.finfo(dtype).eps
     for name, divisor in DIVISORS.items():
         torch.testing.assert_close(quotients[name].cpu(), x / divisor(row), rtol=rtol, atol=0)

@@ -32,7 +32,7 @@ def to_cpu(result: Any) -> Any:
 
 
 def in_every_mode(work: Callable[[], Any]) -> dict[str, Any]:
-    """What `work` gives, on the CPU, by mode; every run begins with the same seed."""
+    """Return the results of `work` in each mode, moved to the CPU. Each run begins with the same seed."""
     results: dict[str, Any] = {}
     for mode in MODES:
         with lazytpu.mode(mode):
@@ -42,7 +42,7 @@ def in_every_mode(work: Callable[[], Any]) -> dict[str, Any]:
 
 
 def assert_same(work: Callable[[], Any], rtol: float = 0.0, atol: float = 0.0) -> Any:
-    """All modes give the same; with no tolerance, to the bit. Returns it."""
+    """Check that all modes give the same results, bitwise equal without a tolerance, and return them."""
     results = in_every_mode(work)
     for mode in MODES[1:]:
         torch.testing.assert_close(
@@ -73,7 +73,7 @@ def _moved(value: Any, device: str) -> Any:
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_ops(name: str) -> None:
+def test_ops_are_equal_in_modes(name: str) -> None:
     op = next(info for info in op_db if info.name == name)
     torch.manual_seed(0)
     sample = next(iter(op.sample_inputs_func(op, "cpu", torch.float32, False)))
@@ -103,7 +103,7 @@ def test_products_are_rounded_before_they_are_added(dtype: torch.dtype, bits: in
         assert not result.any()
 
 
-# XLA:CPU has a library of its own for reductions, and gives it what comes before them too.
+# XLA:CPU calls a library for reductions, and passes the ops before them to it as well.
 REDUCED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y, z: (x * y + z).sum(1, dtype=torch.float32).to(x.dtype),
     "rows of a view": lambda x, y, z: (x * y + z).t()[3:].float().mean(0).to(x.dtype),
@@ -115,7 +115,7 @@ REDUCED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.uint8])
-def test_what_is_reduced_is_rounded_before(dtype: torch.dtype) -> None:
+def test_operands_of_reductions_are_rounded_first(dtype: torch.dtype) -> None:
     low, high = (0, 256) if dtype == torch.uint8 else (-128, 128)
     on_cpu = [torch.randint(low, high, (64, 96), generator=torch.Generator().manual_seed(i)) for i in range(3)]
     scale = 1 / 37 if dtype.is_floating_point else 1
@@ -168,10 +168,10 @@ def test_factories_copies_and_dtypes() -> None:
 def test_random_numbers() -> None:
     def work() -> list[Tensor]:
         x = torch.ones(40, device="tpu")
-        own = torch.Generator("tpu").manual_seed(5)
+        generator = torch.Generator("tpu").manual_seed(5)
         return [
             torch.rand(7, device="tpu"),
-            torch.randn(3, 4, device="tpu", generator=own),
+            torch.randn(3, 4, device="tpu", generator=generator),
             F.dropout(x, 0.3),
             torch.randint(0, 100, (9,), device="tpu"),
             torch.randperm(12, device="tpu"),
@@ -226,13 +226,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
-    # eps: AdamW divides by the gradient's size, which makes much of the last bit of one that is almost 0.
+    # a large eps, since AdamW divides by the size of the gradient, which amplifies the last bit of a gradient near 0
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, eps=1e-3),
 }
 
 
 def train(model: nn.Module, shape: tuple[int, ...], optimizer: str, bf16: bool = False) -> list[Tensor]:
-    """The losses of five steps, and what the model is then."""
+    """Train for five steps and return the losses, then the state of the model."""
     model = copy.deepcopy(model).to("tpu").train()
     stepper = OPTIMIZERS[optimizer](model.parameters())
     x, losses = torch.randn(shape).to("tpu"), list[Tensor]()

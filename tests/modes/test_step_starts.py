@@ -1,4 +1,4 @@
-"""Where fused mode cuts before a step: not in lazy mode, and not after a read in the middle of an iteration."""
+"""Fused mode cuts before a step; lazy mode does not, nor does fused mode after a read within an iteration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import lazytpu
 
 
 def causes(work: Callable[[], object]) -> list[tuple[str, int]]:
-    """The causes of the cuts while `work` runs and for what it leaves pending, with the ops that ran."""
+    """Return the causes of the cuts by `work` and by a final mark, with the number of ops that each ran."""
     lazytpu.sync()
     before = len(lazytpu.explain_cut(64))
-    assert before < 60, "a recorder remembers no more"
+    assert before < 60, "a recorder keeps only the last cuts"
     kept = work()
     lazytpu.mark_step()
     del kept
@@ -46,7 +46,7 @@ def prepared(batch: torch.Tensor, ways: int) -> torch.Tensor:
     return batch
 
 
-def test_lazy_mode_cuts_no_preparation_off_also_after_fused_mode_did() -> None:
+def test_lazy_mode_never_cuts_before_a_step() -> None:
     net = Classifier(9).to("tpu")
     raw = torch.ones(3, 9, device="tpu")
 
@@ -59,7 +59,7 @@ def test_lazy_mode_cuts_no_preparation_off_also_after_fused_mode_did() -> None:
             assert [cause for cause, _ in causes(work)] == ["mark_step()"]
 
 
-def test_what_a_read_left_runs_with_the_next_step() -> None:
+def test_ops_left_by_a_read_run_with_the_next_step() -> None:
     net = Classifier(10).to("tpu").eval()
     total = torch.zeros((), device="tpu")
 

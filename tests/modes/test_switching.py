@@ -1,4 +1,4 @@
-"""Which mode a thread works in: the process's or its own, in blocks, in backward passes, after errors."""
+"""The mode of a thread: set by the process or by a block, in backward passes and after errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def metric(name: str) -> int:
 
 
 def programs(work: Callable[[], object]) -> int:
-    """How many programs run for `work`, and for what it leaves pending."""
+    """Count the programs that run for `work` and for the ops that it leaves pending."""
     lazytpu.sync()
     before = metric("steps")
     kept = work()
@@ -38,7 +38,7 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("debug", 3), ("strict", 3), ("fused", 1), ("lazy", 1)])
-def test_strict_and_debug_run_one_program_an_op(x: torch.Tensor, mode: str, expected: int) -> None:
+def test_strict_and_debug_run_one_program_for_each_op(x: torch.Tensor, mode: str, expected: int) -> None:
     with lazytpu.mode(mode):
         assert programs(lambda: chain(x)) == expected
     assert programs(lambda: chain(x)) == 1
@@ -50,7 +50,7 @@ def test_strict_and_debug_run_one_program_an_op(x: torch.Tensor, mode: str, expe
     assert programs(lambda: chain(x)) == expected
 
 
-def test_an_unknown_mode_is_refused() -> None:
+def test_unknown_mode_is_refused() -> None:
     for refused in (lambda: lazytpu.mode("eager"), lambda: lazytpu.set_mode("eager")):
         with pytest.raises(ValueError, match="'eager'; allowed: debug, strict, fused or lazy"):
             refused()
@@ -69,11 +69,11 @@ def test_blocks_nest_and_end_after_errors(x: torch.Tensor) -> None:
     assert programs(lambda: chain(x)) == 1
 
 
-def test_what_is_pending_is_cut_where_the_mode_changes(x: torch.Tensor) -> None:
+def test_mode_change_cuts_pending_ops(x: torch.Tensor) -> None:
     y = x + 2
     before = metric("steps")
     with lazytpu.mode("fused"):
-        assert metric("steps") == before, "it is fused already"
+        assert metric("steps") == before, "the mode does not change"
     with lazytpu.mode("lazy"):
         assert metric("steps") == before + 1
         z = y * 2
@@ -82,7 +82,7 @@ def test_what_is_pending_is_cut_where_the_mode_changes(x: torch.Tensor) -> None:
     assert z.tolist() == [[6.0, 6.0]] * 3
 
 
-def test_a_block_is_not_entered_when_what_was_pending_fails(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_is_not_entered_when_pending_ops_fail(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu import wiring
 
     y = x.mul(1.5).cosh()
@@ -100,7 +100,7 @@ def test_a_block_is_not_entered_when_what_was_pending_fails(x: torch.Tensor, mon
     assert programs(lambda: chain(x)) == 1
 
 
-def test_another_thread_keeps_its_mode(x: torch.Tensor) -> None:
+def test_thread_keeps_its_mode(x: torch.Tensor) -> None:
     counts: list[int] = []
 
     def work() -> None:
@@ -125,7 +125,7 @@ def test_another_thread_keeps_its_mode(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("mode", ["strict", "debug"])
-def test_a_backward_pass_works_in_the_mode_of_its_caller(x: torch.Tensor, mode: str) -> None:
+def test_backward_pass_has_the_mode_of_its_caller(x: torch.Tensor, mode: str) -> None:
     w = torch.ones(2, device="tpu", requires_grad=True)
     lazytpu.sync()
 
@@ -158,7 +158,7 @@ def test_overwritten_values_donate_their_memory_at_every_op() -> None:
         assert metric("peak_bytes") < 2.5 * x.numel() * 4, "updated in place"
 
 
-def test_errors_of_values_come_at_the_call_in_debug_mode(x: torch.Tensor) -> None:
+def test_failed_checks_are_raised_by_the_call_in_debug_mode(x: torch.Tensor) -> None:
     index = torch.tensor([0, 5], device="tpu")
     for _ in range(2):
         with lazytpu.mode("debug"), pytest.raises(IndexError, match=rf"index.*at {__file__}:\d+\)") as caught:

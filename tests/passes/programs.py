@@ -1,4 +1,4 @@
-"""Random small programs of the dialect, drawn by hypothesis, to test that passes preserve what programs compute."""
+"""Random small programs of the dialect, drawn by hypothesis, to test that passes preserve values."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_part_is_convex_if_no_path_leaves_and_reenters_it(wires: list[tuple[int,
 def test_quotient_agrees_with_networkx(wires: list[tuple[int, int]], data) -> None:
     graph = OpGraph(block_of(wires))
     number_of = [data.draw(st.integers(0, 3)) for _ in graph.ops]
-    part_bits = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]
+    part_bits = [bits(i for i, number in enumerate(number_of) if number == group) for group in range(4)]
     quotient = graph.quotient(part_bits)
     edges = {(number_of[a], number_of[b]) for a, b in digraph(graph).edges if number_of[a] != number_of[b]}
     assert set(quotient.edges) == edges

@@ -284,7 +284,7 @@ def test_donated_argument_is_the_initial_value_of_a_loop() -> None:
 
 
 def layers(count: int, last: str = "exp") -> ModuleOp:
-    """Return layers of a loop and a branch each, of which only the last may differ."""
+    """Return layers of a loop and a branch each; only the last layer may differ."""
     lines: list[str] = []
     for i in range(count):
         name = f"%h{i - 1}" if i else "%x"

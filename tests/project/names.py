@@ -1,4 +1,4 @@
-"""Lists the names of torch, jax, jaxlib and xDSL that lazytpu uses, and the ones that the installed releases lack.
+"""List the names of torch, jax, jaxlib and xDSL that lazytpu uses, and the names missing in the installed releases.
 
 `python -m tests.project.names` prints the missing names with their places, and exits 1 if there are any. It reads
 lazytpu's source without importing it, so it works even if lazytpu's own import fails.
@@ -102,12 +102,12 @@ def resolve(name: str) -> Any:
         return getattr(importlib.import_module(".".join(path)), last)
 
 
-def _attribute(parts: list[str]) -> Any:
-    value = importlib.import_module(parts[0])
-    for index, part in enumerate(parts[1:], 2):
-        if isinstance(value, ModuleType) and not hasattr(value, part):
-            importlib.import_module(".".join(parts[:index]))
-        value = getattr(value, part)
+def _attribute(path: list[str]) -> Any:
+    value = importlib.import_module(path[0])
+    for index, name in enumerate(path[1:], 2):
+        if isinstance(value, ModuleType) and not hasattr(value, name):
+            importlib.import_module(".".join(path[:index]))
+        value = getattr(value, name)
     return value
 
 

@@ -36,7 +36,7 @@ def private(name: str) -> bool:
     library, *attributes = name.split(".")
     if library not in HOME or name in DOCUMENTED or name.startswith("torch.ops."):  # an op's own name may begin with _
         return False
-    return library == "jaxlib" or any(part.startswith("_") and not part.startswith("__") for part in attributes)
+    return library == "jaxlib" or any(name_.startswith("_") and not name_.startswith("__") for name_ in attributes)
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -28,7 +28,7 @@ STEP = [
 START = [record("randn"), record("forward"), record("zeros")]
 
 
-def test_a_loop_begins_after_what_came_before_it() -> None:
+def test_loop_begins_after_earlier_records() -> None:
     records = [*START, *chain.from_iterable(repeat(STEP, 5))]
     assert loops.find(records) == (3, 6)
     assert loops.find(records[:-2]) == (3, 6), "in the middle of a block"

@@ -123,7 +123,7 @@ def test_uninitialised_memory_takes_no_buffer_and_counts_as_a_result(session: Se
     assert CutPlan.of(trace.state).results == (0, 1)
 
 
-def test_rollback_forgets_what_a_failed_record_admitted(session: Session) -> None:
+def test_rollback_drops_values_admitted_by_a_failed_record(session: Session) -> None:
     r = session.recorder
     x, y = resident(FOUR, Memory()), resident(FOUR, memory := Memory())
     session.record("neg", x)

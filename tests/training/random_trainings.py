@@ -1,10 +1,10 @@
-"""Random trainings of small models, each on "tpu" and on the CPU: their losses have to be equal.
+"""Compare the losses of random trainings of small models on "tpu" and on the CPU.
 
     python -X faulthandler -m tests.training.random_trainings --first 100 --count 20
 
-Each seed decides a model, an optimizer, a schedule, the mode, and what happens between steps: checkpoints that are
-saved and loaded, sizes that vary, errors inside a step, evaluation, torch.compile, autocast, workers that load the
-data. The seed is printed before its training, so that a process that ends names the training that ended it.
+Each seed decides a model, an optimizer, a schedule, the mode, and the events between steps: saved and loaded
+checkpoints, varying sizes, errors inside a step, evaluation, torch.compile, autocast, workers that load the data. The
+seed is printed before its training, so that the output of a crashed process names the training.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x.view(-1, 4, 4))
-        parts = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1)]
-        y = functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
+        heads = [rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.qkv(self.norm(x)).chunk(3, -1)]
+        y = functional.scaled_dot_product_attention(*heads, is_causal=self.causal)
         return self.out((x + y.transpose(1, 2).flatten(2)).mean(1))
 
 
 class Words(nn.Module):
-    """Embeddings of the signs of the input, whose table is also the weight of the head."""
+    """Embeddings of the quantized input; with `tied` the table is also the weight of the head."""
 
     def __init__(self, width: int, tied: bool) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Recurrent(nn.Module):
 
 
 class Residual(nn.Module):
-    """Blocks, of which some are computed again in the backward pass; some have a branch that depends on the data."""
+    """Residual blocks, optionally checkpointed, optionally with a branch that depends on the size of the batch."""
 
     def __init__(self, width: int, depth: int, again: str, branches: bool) -> None:
         super().__init__()
@@ -175,9 +175,9 @@ EVENTS = ("save", "state_dict", "deepcopy", "error", "bad shape", "evaluate", "c
 
 
 def schedule_of(name: str, optimizer: torch.optim.Optimizer) -> Any:
-    """The schedule of the learning rate, None for none."""
+    """Return the schedule of the learning rate, or None."""
     of = torch.optim.lr_scheduler
-    made: dict[str, Callable[[], Any]] = {
+    schedules: dict[str, Callable[[], Any]] = {
         "none": lambda: None,
         "step": lambda: of.StepLR(optimizer, 3, 0.5),
         "cosine": lambda: of.CosineAnnealingLR(optimizer, 5),
@@ -189,11 +189,11 @@ def schedule_of(name: str, optimizer: torch.optim.Optimizer) -> Any:
             optimizer, [of.LinearLR(optimizer, 0.1, total_iters=3), of.ExponentialLR(optimizer, 0.9)], [3]
         ),
     }
-    return made[name]()
+    return schedules[name]()
 
 
 class Training:
-    """One training of a plan on one device and in one dtype."""
+    """The training of a plan on one device and in one dtype."""
 
     def __init__(self, plan: Plan, device: str, dtype: torch.dtype) -> None:
         self.plan, self.device, self.dtype, self.losses = plan, device, dtype, list[Any]()
@@ -243,7 +243,7 @@ class Training:
                 optimizer.zero_grad(plan.to_none)
         self.losses.append(float(loss) if plan.read == "each" else loss.detach())
         if plan.read == "log" and len(self.losses) % 4 == 0:
-            self.losses = [float(each) for each in self.losses]
+            self.losses = [float(loss) for loss in self.losses]
         if update and self.schedule is not None:
             self.schedule.step(*((float(loss),) if plan.schedule == "plateau" else ()))
 
@@ -257,7 +257,7 @@ class Training:
                 yield a.to(self.device, self.dtype), b.to(self.device)
 
     def event(self, kind: str, x: Tensor, y: Tensor) -> None:
-        """What happens between two steps."""
+        """Apply an event between two steps."""
         if kind in ("save", "state_dict"):
             kept = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
             if kind == "save":
@@ -283,9 +283,9 @@ class Training:
             torch.save(self.model, file := io.BytesIO())
             file.seek(0)
             again = torch.load(file, weights_only=False)
-            for own, other in zip(self.model.parameters(), again.parameters(), strict=True):
+            for parameter, loaded in zip(self.model.parameters(), again.parameters(), strict=True):
                 with torch.no_grad():
-                    own.mul_(0.5).add_(other, alpha=0.5)
+                    parameter.mul_(0.5).add_(loaded, alpha=0.5)
         elif kind == "error":
             with suppress(Expected):
                 loss = self.loss(x, y)
@@ -311,13 +311,13 @@ class Training:
             first.requires_grad_(not first.requires_grad)
 
     def run(self) -> list[float]:
-        """The losses, and what events have measured."""
+        """Train and return the losses, the measurements of events and the sums of the weights."""
         for step, (x, y) in zip(range(STEPS), self.batches(), strict=False):
             if step in self.plan.events:
                 self.event(self.plan.events[step], x, y)
             self.step(x, y, (step + 1) % self.plan.accumulate == 0)
         weights = [float(p.double().cpu().abs().sum()) for p in self.model.parameters()]
-        return [float(each) for each in self.losses] + weights
+        return [float(loss) for loss in self.losses] + weights
 
 
 def _raise(*_: Any) -> None:
@@ -325,8 +325,8 @@ def _raise(*_: Any) -> None:
 
 
 def differences(plan: Plan) -> str | None:
-    """What is wrong with a training on the device, None if nothing is. The CPU's own error is the distance of its
-    losses in float32 to those in float64: trainings that are chaotic may differ by more."""
+    """Return the first difference between the trainings on the device and on the CPU, or None. The tolerance grows with
+    the error of the CPU, the distance of its float32 losses from its float64 losses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         single = Training(plan, "cpu", torch.float32).run()
@@ -339,29 +339,29 @@ def differences(plan: Plan) -> str | None:
     slack = 0.05 if plan.amp != "none" else 2e-4
     error = 0.0
     for i, (a, b, c) in enumerate(zip(ours, single, double, strict=True)):
-        error = max(error, abs(b - c))  # it grows
+        error = max(error, abs(b - c))  # the largest error so far
         if math.isfinite(b) and not abs(a - b) <= 30 * error + slack * max(1.0, abs(b)):
             return f"loss {i} is {a}, on the CPU {b} and {c} in float64\n  {ours}\n  {single}"
     return None
 
 
 def _in_thread(plan: Plan) -> list[float]:
-    """Train in a thread of its own, while this one trains, too."""
-    made: list[list[float]] = []
+    """Train in a new thread while this thread trains, too; return the losses of the new thread."""
+    losses: list[list[float]] = []
 
     def train() -> None:
         with lazytpu.mode(plan.mode):
-            made.append(Training(plan, "tpu", torch.float32).run())
+            losses.append(Training(plan, "tpu", torch.float32).run())
 
     thread = threading.Thread(target=train)
     thread.start()
     Training(plan, "tpu", torch.float32).run()
     thread.join()
-    return made[0] if made else []
+    return losses[0] if losses else []
 
 
 def main() -> None:
-    """Train the models of some seeds; exit with 1 if the losses of one were wrong."""
+    """Train the models of some seeds; exit with 1 if any losses were wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
@@ -374,7 +374,7 @@ def main() -> None:
         print(f"seed {seed}: {plan.describe()}", flush=True)
         try:
             wrong = differences(plan)
-        except Exception as error:  # noqa: BLE001  (the others go on)
+        except Exception as error:  # noqa: BLE001  (later seeds still run)
             wrong = "".join(traceback.format_exception(error))
         if wrong:
             failed += 1

@@ -15,7 +15,7 @@ import lazytpu
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
-# What the steps of an optimizer need besides its parameters; the others take their defaults.
+# Arguments of optimizers that differ from the defaults.
 ARGUMENTS: dict[str, dict[str, Any]] = {"SGD": {"momentum": 0.9}, "RMSprop": {"momentum": 0.5}, "Adagrad": {"lr": 0.1}}
 # Steps until an optimizer's last path is recorded: RAdam rectifies from its sixth step on.
 WARM_UP = {"RAdam": 7}
@@ -57,7 +57,7 @@ def change(group: dict[str, Any], i: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "foreach"), OPTIMIZERS)
-def test_hyperparameters_of_every_optimizer(name: str, foreach: bool | None) -> None:
+def test_changing_hyperparameters_compile_nothing(name: str, foreach: bool | None) -> None:
     parameters = [nn.Parameter(torch.rand(3, 2).to("tpu"))]
     if name != "Muon":  # takes matrices only
         parameters.append(nn.Parameter(torch.rand(4).to("tpu")))
@@ -83,7 +83,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedulers(name: str) -> None:
+def test_schedulers_compile_nothing(name: str) -> None:
     model = nn.Linear(3, 2).to("tpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     scheduler = SCHEDULERS[name](optimizer)
@@ -130,7 +130,7 @@ NUMBERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_of_a_model_and_its_loss(name: str) -> None:
+def test_changing_numbers_of_a_model_compile_nothing(name: str) -> None:
     weight = nn.Parameter(torch.rand(3, 4).to("tpu"))
 
     def step(i: int) -> None:
@@ -140,7 +140,7 @@ def test_numbers_of_a_model_and_its_loss(name: str) -> None:
     assert programs(step, 3) == []
 
 
-def test_a_loss_scaler_and_clipped_gradients() -> None:
+def test_loss_scaler_and_clipped_gradients_compile_nothing() -> None:
     model = nn.Linear(3, 2).to("tpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(4, 3).to("tpu")

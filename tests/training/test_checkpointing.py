@@ -64,7 +64,7 @@ def on_device(model: nn.Module, x: torch.Tensor) -> tuple[nn.Module, torch.Tenso
 
 
 def temporaries(mode: str) -> int:
-    """Bytes that a step of the stack needs beside what was alive before it, by XLA's analysis."""
+    """Return the bytes that a step of the stack needs in addition to the live values, by XLA's analysis."""
     model, x = on_device(*stack(mode))
     step(model, x)
     lazytpu.sync()
@@ -107,8 +107,8 @@ def test_dropout_is_recomputed_with_the_same_numbers(mode: str) -> None:
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_a_read_inside_the_checkpoint() -> None:
-    """The trace is cut inside the recomputation; what follows still is right."""
+def test_read_inside_a_checkpoint() -> None:
+    """A read cuts the trace inside the recomputation, and the gradients are unchanged."""
 
     def read(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
         y = block(x)
@@ -116,9 +116,9 @@ def test_a_read_inside_the_checkpoint() -> None:
 
     model, x = stack("kept")
     gradients: list[Any] = []
-    for there, leaf in ((model, x), on_device(model, x)):
+    for module, leaf in ((model, x), on_device(model, x)):
         y = leaf * 1
-        for block in there.blocks:
+        for block in module.blocks:
             y = checkpoint(read, block, y, use_reentrant=False)
         (grad,) = torch.autograd.grad(y.square().mean(), leaf)
         gradients.append(grad.cpu())
@@ -134,8 +134,8 @@ def test_segments_of_a_sequence_and_nested_checkpoints() -> None:
         return checkpoint(blocks[1], inner, use_reentrant=False)
 
     gradients = []
-    for there, leaf in ((blocks, x), on_device(blocks, x)):
-        y = checkpoint_sequential(there, 2, leaf, use_reentrant=False)
-        y = checkpoint(nested, there, y, use_reentrant=False)
-        gradients.append([g.cpu() for g in torch.autograd.grad(y.square().mean(), [leaf, *there.parameters()])])
+    for module, leaf in ((blocks, x), on_device(blocks, x)):
+        y = checkpoint_sequential(module, 2, leaf, use_reentrant=False)
+        y = checkpoint(nested, module, y, use_reentrant=False)
+        gradients.append([g.cpu() for g in torch.autograd.grad(y.square().mean(), [leaf, *module.parameters()])])
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)

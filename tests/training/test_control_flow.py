@@ -48,7 +48,7 @@ def train(device: str, steps: int) -> tuple[list[Tensor], list[int]]:
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_as_many_programs_as_paths() -> None:
+def test_each_path_compiles_one_program() -> None:
     with lazytpu.options(background_compile=0):
         parameters, compiles = train("tpu", 300)
     assert compiles[-1] - compiles[0] == len(PATHS) - 1, "the first step took one of the paths"

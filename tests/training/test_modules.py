@@ -15,7 +15,7 @@ from tests.autograd.agreement import agree, filled, numbers
 Padding = [[False] * 5, [False, False, False, True, True]]
 
 
-def test_attention_modules_in_evaluation() -> None:
+def test_attention_modules_agree_in_evaluation() -> None:
     def run(d: str) -> Any:
         m = filled(nn.MultiheadAttention(8, 2, batch_first=True), d).eval()
         x, y = numbers(2, 5, 8, device=d), numbers(2, 5, 8, device=d, seed=1)
@@ -36,7 +36,7 @@ def test_attention_modules_in_evaluation() -> None:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # the CPU's way
 @pytest.mark.parametrize("first", [False, True])
-def test_encoders_in_evaluation(first: bool) -> None:
+def test_encoders_agree_in_evaluation(first: bool) -> None:
     def run(d: str) -> Any:
         def make() -> nn.TransformerEncoderLayer:
             return nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=first, activation="gelu")
@@ -59,7 +59,7 @@ def test_encoders_in_evaluation(first: bool) -> None:
     agree(run)
 
 
-def test_a_whole_transformer() -> None:
+def test_transformer_agrees_with_the_cpu() -> None:
     def run(d: str) -> Any:
         model = filled(nn.Transformer(8, 2, 1, 1, 16, batch_first=True, dropout=0), d)
         x, y = numbers(2, 5, 8, device=d), numbers(2, 4, 8, device=d)
@@ -89,7 +89,7 @@ def trained(layer: nn.Module, x: torch.Tensor) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.(weight|spectral)_norm` is deprecated:FutureWarning")
-def test_parametrizations() -> None:
+def test_parametrizations_agree_with_the_cpu() -> None:
     def run(d: str) -> Any:
         x, results = numbers(4, 3, device=d), []
         results.append(trained(parametrizations.weight_norm(filled(nn.Linear(3, 2), "cpu")).to(d), x))
@@ -110,7 +110,7 @@ def test_parametrizations() -> None:
     agree(run, rtol=1e-3, atol=1e-4)
 
 
-def test_pruning_and_clipping() -> None:
+def test_pruning_and_clipping_agree_with_the_cpu() -> None:
     def run(d: str) -> Any:
         x, layer, results = numbers(4, 3, device=d), filled(nn.Linear(3, 2), d), []
         results.append(trained(layer, x))
@@ -128,7 +128,7 @@ def test_pruning_and_clipping() -> None:
     agree(run)
 
 
-def test_averaged_models() -> None:
+def test_averaged_models_agree_with_the_cpu() -> None:
     def run(d: str) -> Any:
         model = filled(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), d)
         ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
@@ -162,7 +162,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_optimizers() -> None:
+def test_optimizers_agree_with_the_cpu() -> None:
     def run(d: str) -> Any:
         results = []
         for name, options in OPTIMIZERS.items():

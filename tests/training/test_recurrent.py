@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Run]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's CPU says that it takes its slow way
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's CPU kernel warns that it is slow
 @pytest.mark.parametrize("case", CASES)
 def test_recurrent_modules_agree_with_the_cpu(case: str) -> None:
     torch.manual_seed(0)
@@ -65,12 +65,12 @@ def test_recurrent_modules_agree_with_the_cpu(case: str) -> None:
     x = torch.randn(4, 2, 3, dtype=next(module.parameters()).dtype)
     by_device: list[list[torch.Tensor]] = []
     for device in ("cpu", "tpu"):
-        there = copy.deepcopy(module).to(device)
+        device_module = copy.deepcopy(module).to(device)
         leaf = x.detach().to(device).requires_grad_()
-        outputs = [t for t in pytree.tree_leaves(run(there, leaf)) if isinstance(t, torch.Tensor)]
+        outputs = [t for t in pytree.tree_leaves(run(device_module, leaf)) if isinstance(t, torch.Tensor)]
         weights = [torch.linspace(0, 1, t.numel(), device=device, dtype=t.dtype).view(t.shape) for t in outputs]
         torch.autograd.backward(outputs, weights)
-        gradients = [leaf.grad, *(p.grad for p in there.parameters())]
+        gradients = [leaf.grad, *(p.grad for p in device_module.parameters())]
         by_device.append([t.detach().cpu() for t in [*outputs, *(g for g in gradients if g is not None)]])
     torch.testing.assert_close(by_device[1], by_device[0], rtol=1e-4, atol=1e-5)
 
@@ -81,18 +81,18 @@ def test_one_program_serves_all_lengths(dtype: torch.dtype) -> None:
     layer, x = nn.GRU(2, 3, 2, bidirectional=True, batch_first=True), torch.randn(3, 8, 2)
 
     def step(module: nn.Module, lengths: list[int]) -> list[torch.Tensor]:
-        there = x.to(next(module.parameters()).device)
-        sequences = rnn.pack_padded_sequence(there, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
-        with torch.autocast(there.device.type, dtype, enabled=dtype is torch.bfloat16 and there.device.type == "tpu"):
+        inputs = x.to(next(module.parameters()).device)
+        sequences = rnn.pack_padded_sequence(inputs, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+        with torch.autocast(inputs.device.type, dtype, enabled=dtype is torch.bfloat16 and inputs.device.type == "tpu"):
             output, final = module(sequences)
         padded, _ = rnn.pad_packed_sequence(output, batch_first=True, total_length=8)
         loss = padded.float().square().sum() + final.float().sum()
         gradients = torch.autograd.grad(loss, [*module.parameters()])
         return [t.detach().float().cpu() for t in (loss, padded, final, *gradients)]
 
-    there, compiled = copy.deepcopy(layer).to("tpu"), list[int]()
+    device_layer, compiled = copy.deepcopy(layer).to("tpu"), list[int]()
     for lengths in ([5, 8, 1], [7, 2, 7], [8, 8, 8], [6, 1, 1]):
         rounding = 1e-5 if dtype is torch.float32 else 5e-2
-        torch.testing.assert_close(step(there, lengths), step(layer, lengths), rtol=10 * rounding, atol=rounding)
+        torch.testing.assert_close(step(device_layer, lengths), step(layer, lengths), rtol=10 * rounding, atol=rounding)
         compiled.append(lazytpu.metrics()["misses"])
     assert compiled == [compiled[0]] * 4

@@ -122,7 +122,7 @@ def test_training_agrees_with_the_cpu_and_compiles_at_most_twice(name: str, opti
     assert compiled[1] - before <= 2
 
 
-def test_the_steady_step_donates_parameters_and_states() -> None:
+def test_steady_step_donates_parameters_and_states() -> None:
     torch.manual_seed(0)
     model = nn.Linear(256, 256).to("tpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -136,7 +136,7 @@ def test_the_steady_step_donates_parameters_and_states() -> None:
     assert text.count("lazytpu.alias") == 3 * 2, "weight and bias, each with two moments"
 
 
-def test_a_linear_layer_is_one_contraction_of_the_weight_as_stored() -> None:
+def test_linear_layer_is_one_contraction_without_a_transpose() -> None:
     model = nn.Linear(5, 7).to("tpu")
     with torch.no_grad():
         y = model(torch.randn(3, 5).to("tpu"))
@@ -147,7 +147,7 @@ def test_a_linear_layer_is_one_contraction_of_the_weight_as_stored() -> None:
     assert y.shape == (3, 7)
 
 
-def test_gradients_alive_across_a_step_stay_right() -> None:
+def test_gradients_alive_across_a_step_are_correct() -> None:
     torch.manual_seed(0)
     model = Perceptron()
     reference = copy.deepcopy(model)

@@ -20,7 +20,7 @@ GPU ("cuda"), programs are only lowered to StableHLO, since their compiler comes
 
 An entry "compiles" if all of its programs do. It is "refused" by a `NotImplementedError`, which the call itself raises
 on such a device and in a rehearsal for it (`lazytpu.tpu_report`). It "fails" if the compiler refuses a program, and
-"aborts" if the compiler's process ends or takes too long. What has no row here was not compiled.
+"aborts" if the compiler's process ends or takes too long. Cases without a row were not compiled.
 """
 
 

@@ -110,7 +110,7 @@ def test_offsets_that_do_not_fit(offsets: list[int]) -> None:
 @pytest.mark.parametrize("row", [-1, 4])
 @pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
 def test_rows_out_of_range(mode: int, row: int) -> None:
-    """The text is that of the CPU for ignored rows, whose kernel looks at each row."""
+    """The message equals the CPU's for ignored rows, since its kernel checks every row."""
     arguments = torch.randn(4, 2), torch.tensor([0, row]), torch.tensor([0])
     with pytest.raises(RuntimeError, match="Expected idx >= 0 && idx < num_embeddings") as known:
         A._embedding_bag.default(*arguments, False, mode, False, None, False, 0)

@@ -88,7 +88,7 @@ def test_backward_with_update(update: bool) -> None:
 
 
 def test_network_loss_is_as_close_to_float64_as_the_cpus() -> None:
-    """Two normalized layers, forward: the error against float64 is at most twice that of torch's own kernels."""
+    """Two normalized layers, forward: the error against float64 is at most twice the error of torch's own kernels."""
     torch.manual_seed(0)
     x = torch.randn(64, 32, 16, 16) * 3 + 10
     weight, bias, mean, var = torch.rand(32), torch.rand(32), torch.zeros(32), torch.ones(32)

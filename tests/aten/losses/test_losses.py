@@ -118,7 +118,7 @@ def test_multilabel_margin(reduction: int) -> None:
 
 @pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
 def test_empty_batch(reduction: int) -> None:
-    """For example a batch of which a filter left nothing."""
+    """For example a batch that a filter has emptied."""
     x, target = torch.ones(0, 5), torch.zeros(0, 5, dtype=torch.int64)
     check(A.mse_loss_backward.default, x if reduction == NONE else torch.tensor(0.7), x, x, reduction)
     if reduction == NONE:  # the CPU sums up no memory in particular

@@ -21,7 +21,7 @@ def pairs(first: list[float], second: list[float], dtype: torch.dtype) -> list[t
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("function", [special.gammainc, special.gammaincc], ids=lambda f: f.__name__)
 def test_incomplete_gamma_functions(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
-    """The CPU's own error at a = x = 50 is 5e-10, and that of float32 is large for small a."""
+    """The CPU's own error at a = x = 50 is 5e-10, and the error of float32 is large for small a."""
     a, x = pairs(POSITIVE, POSITIVE, dtype)
     ours = function(a.to("tpu"), x.to("tpu")).cpu()
     expected = function(a.double(), x.double()).to(dtype)
@@ -75,7 +75,7 @@ def test_legendre_polynomials_of_high_degree(dtype: torch.dtype) -> None:
     "name", ["i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "modified_bessel_i1", "erfcx", "sinc"]
 )
 def test_zeros_have_the_sign_of_the_cpu(name: str, dtype: torch.dtype) -> None:
-    """Also those of the gradient, where there is one."""
+    """Also the errors of the gradient, where there is one."""
     function: Any = getattr(special, name)
     seen: list[list[list[bool]]] = []
     for device in ("cpu", "tpu"):

@@ -36,7 +36,7 @@ def test_floats_wrap_around_in_narrow_integers() -> None:
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="C++ leaves it to the machine")
 @pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_what_no_integer_holds_is_as_on_x86(source: torch.dtype) -> None:
+def test_floats_out_of_range_of_integers_convert_as_on_x86(source: torch.dtype) -> None:
     """NaN, infinities, and floats at and beyond both ends of each dtype. (The CPU has two answers for uint32.)"""
     ends = [s * 2.0**n * f for n in (7, 8, 15, 16, 31, 32, 63, 64, 70) for s in (1, -1) for f in (1, 1 - 2.0**-8, 1.5)]
     x = torch.tensor([math.nan, math.inf, -math.inf, -0.0, *ends], dtype=torch.float64).to(source)

@@ -307,7 +307,7 @@ def failing_launch() -> str:
 
 
 def reported() -> str:
-    """The report of a rank after three collectives, one of which is only recorded."""
+    """The report of a rank after two finished collectives and a recorded one."""
     group: Any = dist.new_group([0, 1])
     for n in (2, 3):
         x = _reduced(n, torch.float32, group)

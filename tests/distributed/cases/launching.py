@@ -123,7 +123,7 @@ def _interrupt() -> None:
 
 
 def handles_wait_for_some_time() -> list[str]:
-    """`wait(timeout)` for a collective that the other rank has not called yet, and for one that it has called."""
+    """`wait(timeout)` for a collective before and after the other rank has called it."""
     x = torch.ones(4, device="tpu")
     texts: list[str] = []
     handles: list[Any] = []

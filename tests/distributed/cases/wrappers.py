@@ -162,7 +162,7 @@ def compiled_and_sharded() -> None:
 
 
 def pipelines() -> None:
-    """Two stages, four microbatches: the gradients equal those of the whole batch."""
+    """Two stages, four microbatches: the gradients equal the gradients of the whole batch."""
     rank, reference = dist.get_rank(), _model()
     for schedule in (ScheduleGPipe, Schedule1F1B):
         layers = copy.deepcopy(reference)

@@ -1,4 +1,4 @@
-"""Programs compiled ahead for a machine that is not there have the keys that a process on that machine looks for."""
+"""Ahead-of-time compilation for another machine stores programs under the keys that a process on that machine uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import ir
 from tests import zygote
 
-pytestmark = pytest.mark.xdist_group("ahead")  # they look at the same dump
+pytestmark = pytest.mark.xdist_group("ahead")  # the tests share one dump
 
 SCRIPT = """
 import torch
@@ -44,7 +44,7 @@ def run(**environment: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def dumped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, int]:
-    """A folder of LAZYTPU_DUMP, the script's last loss, and how many programs there are."""
+    """The folder of LAZYTPU_DUMP, the script's last loss, and the number of programs."""
     folder = tmp_path_factory.mktemp("dumped")
     loss, compiles, _ = run(LAZYTPU_DUMP=str(folder), LAZYTPU_CACHE_DIR="off")
     return folder, loss, int(compiles)
@@ -52,7 +52,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, int]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of a TPU, the machine that is there: what is compiled ahead for it can be run."""
+    """Compile ahead for the machine of the test in place of a TPU, so that the programs can run."""
 
     def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
         payload = client.serialize(client.compile_module(module, name=name, options=options))
@@ -63,7 +63,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topologies, "compile_ahead", compile_ahead)
 
 
-def test_a_process_there_compiles_nothing(
+def test_process_on_the_target_machine_compiles_nothing(
     here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (dump, loss, compiles), cache = dumped, tmp_path / "cache"
@@ -74,7 +74,7 @@ def test_a_process_there_compiles_nothing(
     assert run(LAZYTPU_CACHE_DIR=str(cache)) == [loss, 0, compiles]
 
 
-def test_programs_that_do_not_compile_are_reported_and_the_others_compiled(
+def test_program_that_does_not_compile_is_reported_and_the_others_compile(
     here: None,
     dumped: tuple[Path, float, int],
     tmp_path: Path,
@@ -114,10 +114,10 @@ def _with(path: Path, **fields: object) -> None:
 
 
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_an_inconsistent_dump_is_not_compiled(
+def test_inconsistent_dump_is_not_compiled(
     here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
-    """A program that is taken for another trace's would give wrong results."""
+    """A program stored under the key of another trace would compute wrong results."""
     name = min(dumped[0].glob("*.json")).stem
     for path in dumped[0].glob(f"{name}.*"):
         shutil.copy(path, tmp_path)
@@ -128,7 +128,7 @@ def test_an_inconsistent_dump_is_not_compiled(
     assert Store(tmp_path / "cache").entries() == []
 
 
-def test_an_unknown_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_topology_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With libtpu and without."""
     (tmp_path / "000-step.json").write_text("{}")
     with pytest.raises(PlatformError, match=r"cannot compile for moon:1: (.|\n)*pip install 'lazytpu\[tpu\]'"):
@@ -139,11 +139,11 @@ def test_an_unknown_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert not library.exists()
 
 
-def test_a_folder_without_programs(tmp_path: Path) -> None:
+def test_folder_without_programs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run the script with LAZYTPU_DUMP="):
         ahead.compile_dump("v6e:2x2", tmp_path, tmp_path / "cache")
 
 
-def test_a_topology_needs_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_topology_option_requires_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(tmp_path / "library.zip"), "--topology", "v6e:2x2"]) == 2
     assert "go together" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Programs that compile in the background: patience, failures, interrupts, threads, the line that is shown."""
+"""Compilation in the background: time limits, failures, threads, and the progress line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def step(x: torch.Tensor, kept: bool = False) -> torch.Tensor | tuple[torch.Tens
     return (end, middle) if kept else end
 
 
-def test_small_programs_are_waited_for() -> None:
+def test_cut_waits_for_small_programs() -> None:
     x = torch.rand(3, 29).to("tpu")
     before = metric("stepwise")
     with lazytpu.options(background_compile=120):
@@ -48,7 +48,7 @@ def test_small_programs_are_waited_for() -> None:
     assert metric("stepwise") == before
 
 
-def test_zero_compiles_on_the_thread_that_cuts(gate: Gate) -> None:
+def test_zero_limit_compiles_on_the_cutting_thread(gate: Gate) -> None:
     x = torch.rand(3, 31).to("tpu")
     with lazytpu.options(background_compile=0):
         step(x).tolist()
@@ -64,14 +64,14 @@ def test_other_modes_wait_for_their_programs(gate: Gate, mode: str) -> None:
     torch.testing.assert_close(got, step(x.cpu()))
 
 
-def test_the_program_is_used_by_the_first_cut_after_it_is_ready(gate: Gate) -> None:
+def test_first_cut_after_compilation_uses_the_program(gate: Gate) -> None:
     x = torch.rand(3, 41).to("tpu")
     lazytpu.sync()
     before, hits, steps = metric("stepwise"), metric("hits"), metric("steps")
     for i in range(3):
         step(x).tolist()
         assert (metric("stepwise") - before, metric("hits") - hits) == (i + 1, 0)
-    assert len(gate.asked) == 1, "one compilation, whichever step waits for it"
+    assert len(gate.asked) == 1, "all steps wait for the same compilation"
     gate.open()
     compiles = metric("compiles")
     torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
@@ -79,7 +79,7 @@ def test_the_program_is_used_by_the_first_cut_after_it_is_ready(gate: Gate) -> N
     assert metric("compiles") == compiles
 
 
-def test_a_program_that_compiles_serves_only_cuts_it_fits(gate: Gate) -> None:
+def test_program_in_compilation_is_shared_only_by_compatible_cuts(gate: Gate) -> None:
     x = torch.rand(3, 43).to("tpu")
     lazytpu.sync()
     step(x).tolist()
@@ -88,27 +88,27 @@ def test_a_program_that_compiles_serves_only_cuts_it_fits(gate: Gate) -> None:
     assert len(gate.asked) == 2, "the first program does not compute the second result"
     del results
     step(x).tolist()
-    assert len(gate.asked) == 2, "both would do"
+    assert len(gate.asked) == 2, "either program computes this result"
     gate.open()
     for a, b in zip(step(x, kept=True), step(x.cpu(), kept=True), strict=True):
         torch.testing.assert_close(a.cpu(), b)
 
 
-def test_donation_belongs_to_the_cut_it_was_decided_for(gate: Gate) -> None:
-    """The program that is compiled overwrites x; the cut that comes next needs x afterwards."""
+def test_donation_is_decided_for_each_cut(gate: Gate) -> None:
+    """The program being compiled donates x; the next cut still needs x afterwards."""
     x = torch.full((64,), 2.0).to("tpu")
     lazytpu.sync()
     x.mul_(3)
     lazytpu.mark_step()
     gate.open()
     kept = x.detach()
-    other = x.clone()
+    copy = x.clone()
     x.mul_(3)
     lazytpu.mark_step()
-    assert [float(t[0]) for t in (x, kept, other)] == [18.0, 18.0, 6.0]
+    assert [float(t[0]) for t in (x, kept, copy)] == [18.0, 18.0, 6.0]
 
 
-def test_a_failure_is_raised_by_the_next_cut_and_nothing_is_lost(gate: Gate) -> None:
+def test_compile_error_is_raised_by_the_next_cut_and_keeps_all_values(gate: Gate) -> None:
     x, w = torch.rand(3, 47).to("tpu"), torch.zeros(47).to("tpu")
     lazytpu.sync()
 
@@ -129,7 +129,7 @@ def test_a_failure_is_raised_by_the_next_cut_and_nothing_is_lost(gate: Gate) -> 
     torch.testing.assert_close(w.cpu(), 4 * step(x.cpu()))
 
 
-def test_a_failure_within_patience_is_raised_by_its_own_cut(gate: Gate) -> None:
+def test_compile_error_within_the_limit_is_raised_by_its_own_cut(gate: Gate) -> None:
     x = torch.rand(3, 53).to("tpu")
     kept = x + 1
     lazytpu.options.background_compile = 0
@@ -147,7 +147,7 @@ def test_a_failure_within_patience_is_raised_by_its_own_cut(gate: Gate) -> None:
     torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
 
 
-def test_two_threads_wait_for_one_compilation(gate: Gate) -> None:
+def test_two_threads_share_one_compilation(gate: Gate) -> None:
     x = torch.rand(3, 59).to("tpu")
     lazytpu.sync()
     lazytpu.options.background_compile = 120
@@ -164,7 +164,7 @@ def test_two_threads_wait_for_one_compilation(gate: Gate) -> None:
         torch.testing.assert_close(result, step(x.cpu()))
 
 
-# -- the line
+# -- the progress line
 
 
 class Terminal(io.StringIO):
@@ -188,17 +188,17 @@ def jobs(*seconds: float) -> list[SimpleNamespace]:
     ]
 
 
-def test_the_line_says_what_how_long_why_and_how_many() -> None:
+def test_progress_line_has_program_time_reason_and_queue() -> None:
     line = describe(jobs(12.3, 4.5, 3.0))
     assert "program 0 train (1,359 recorded ops), about 20 s, 12 s so far, 2 more to go; the script waits" in line
     assert "because: argument 1 of `mm` was f32[8]" in line
 
 
-def test_the_line_says_nothing_of_an_estimate_that_was_wrong() -> None:
+def test_progress_line_omits_an_exceeded_estimate() -> None:
     assert ", 31 s so far;" in describe(jobs(31.0))
 
 
-def test_the_line_is_about_what_the_script_waits_for_and_what_runs_until_then() -> None:
+def test_progress_line_has_the_awaited_program_and_its_substitute() -> None:
     first, second = jobs(12.0, 4.0)
     first.late = True
     assert "program 1" in describe([first, second])
@@ -209,14 +209,14 @@ def test_the_line_is_about_what_the_script_waits_for_and_what_runs_until_then() 
     assert "meanwhile it runs in parts" in describe([first])
 
 
-def test_a_narrow_terminal_gets_a_shorter_line() -> None:
+def test_progress_line_is_shorter_in_a_narrow_terminal() -> None:
     line = describe(jobs(12.3, 4.5), 80)
     assert line == "lazytpu: compiling program 0 train, 12 of about 20 s: argument 1 of `mm` was f32[8]"
     assert "program 0 train, 31 s: argument 1" in describe(jobs(31.0), 80)
     assert describe(jobs(12.3), 140) == describe(jobs(12.3))
 
 
-def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_disappears_after_the_last_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(progress.sys, "stderr", terminal)
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
@@ -231,13 +231,13 @@ def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatc
 
 
 class Gone(Terminal):
-    """What nobody reads any more."""
+    """A terminal whose reader has closed it."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError
 
 
-def test_a_standard_error_that_cannot_be_written_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_standard_error_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     closed, gone, running = io.StringIO(), Gone(), jobs(7.0)
     closed.close()
     shown = Progress(lambda: list(running))
@@ -249,11 +249,11 @@ def test_a_standard_error_that_cannot_be_written_fails_nothing(monkeypatch: pyte
             because(0, "train", "it is new")
             until(lambda: not any(t.name == "lazytpu progress" for t in threading.enumerate()))
     lock: Any = tqdm.get_lock()
-    assert all(each.acquire(False) for each in lock.locks), "other bars of the process would wait for ever"
+    assert all(inner.acquire(False) for inner in lock.locks), "other bars of the process would wait for ever"
     lock.release()
 
 
-def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(
+def test_without_a_terminal_only_debug_prints_one_line_for_each_program(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     running = jobs(7.0)

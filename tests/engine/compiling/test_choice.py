@@ -1,4 +1,4 @@
-"""Which way a step goes that has no program yet, by estimates alone."""
+"""The choice of a strategy for a step without a program, from cost estimates alone."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from lazytpu.engine.compiling.choice import (
 @pytest.mark.parametrize(
     ("costs", "op_by_op", "expected"),
     [
-        (Costs(0.5, 0.1, 0.1), 0.0, Choice("whole", 0.5)),  # nothing is worth a second program here
+        (Costs(0.5, 0.1, 0.1), 0.0, Choice("whole", 0.5)),  # no second program pays
         (Costs(2.5, 1.0), 9.0, Choice("whole", 2.5)),  # saves less than two seconds
         (Costs(20.0, 16.0), 90.0, Choice("whole", 20.0)),  # saves less than a third
         (Costs(4.0, 1.0), 9.0, Choice("quick", 1.0)),
-        (Costs(30.0, inf, 4.0), 90.0, Choice("parts", 4.0)),  # where the compiler has no quick way
-        (Costs(30.0, 8.0, 9.0), 90.0, Choice("parts", 9.0)),  # about as soon, and faster from then on
+        (Costs(30.0, inf, 4.0), 90.0, Choice("parts", 4.0)),  # the compiler has no quick mode
+        (Costs(30.0, 8.0, 9.0), 90.0, Choice("parts", 9.0)),  # about as soon, and its program runs faster
         (Costs(30.0, 2.0, 9.0), 90.0, Choice("quick", 2.0)),
         (Costs(30.0, 8.0, inf), 1.0, Choice("op by op", 30.0)),  # most ops have programs
         (Costs(30.0, 8.0), 7.5, Choice("quick", 8.0)),
         (Costs(inf, inf, 5.0), 90.0, Choice("parts", 5.0)),  # clusters="meanwhile"
-        (Costs(0.3, 0.1, made=True), 0.0, Choice("quick", 0.1)),  # as in the process that made it
+        (Costs(0.3, 0.1, made=True), 0.0, Choice("quick", 0.1)),  # the quick program exists already
     ],
 )
-def test_the_shortest_way_is_chosen(costs: Costs, op_by_op: float, expected: Choice) -> None:
+def test_fastest_strategy_is_chosen(costs: Costs, op_by_op: float, expected: Choice) -> None:
     assert choose(costs, lambda: op_by_op) == expected
 
 
-def test_a_step_that_comes_rarely_waits_less() -> None:
+def test_rare_step_prefers_the_quick_program() -> None:
     costs = Costs(2.0, 0.6)
     assert choose(costs, lambda: inf) == Choice("whole", 2.0)
     assert choose(costs, lambda: inf, SAVED_RARELY) == Choice("quick", 0.6)
@@ -52,22 +52,22 @@ def test_a_step_that_comes_rarely_waits_less() -> None:
     ("slower", "way", "steps"),
     [(0.1, "quick", 29), (2.0, "quick", 2), (0.001, "quick", 100), (0.0, "quick", 2), (0.1, "parts", 2)],
 )
-def test_a_step_that_comes_rarely_loses_as_much_as_compiling_takes(slower: float, way: Way, steps: int) -> None:
+def test_rare_step_is_recompiled_once_its_losses_reach_the_compile_time(slower: float, way: Way, steps: int) -> None:
     assert naps(Costs(3.0, 0.5, slower=slower), way) == steps
 
 
-def test_ops_are_not_looked_at_where_waiting_is_short() -> None:
+def test_ops_are_not_estimated_when_the_whole_program_is_quick_to_compile() -> None:
     assert choose(Costs(SAVED / 2), lambda: pytest.fail("asked")) == Choice("whole", SAVED / 2)
 
 
-def test_after_the_users_limit_a_step_runs_op_by_op_if_that_is_sooner() -> None:
+def test_step_runs_op_by_op_after_the_limit_if_that_is_sooner() -> None:
     assert wait_on(15.0, 60.0, 20.0) == 15.0, "40 more seconds for the program, 20 for the ops"
     assert wait_on(15.0, 20.0, SHORT) == 15.0, "a few ops"
     assert wait_on(15.0, 20.0, 12.0) == 48.0, "the program is near: it gets four times what the ops would take"
     assert wait_on(60.0, 20.0, 12.0) == 60.0, "the estimate was wrong, and enough was waited"
 
 
-def test_ops_one_by_one_are_compiled_as_well() -> None:
+def test_estimate_of_op_by_op_includes_compiling_the_ops() -> None:
     assert Unknown(100, 1.0).seconds(whole=8.0, load=2.0) == pytest.approx(200 * TINY + 8.0)
     assert Unknown(1, 0.5).seconds(whole=8.0, load=1.0) == pytest.approx(TINY + 4.0)
     assert Unknown(0, 0.0).seconds(whole=inf, load=1.0) == 0.0

@@ -1,4 +1,4 @@
-"""Steps in parts: the same values as whole, parts compiled once, checks and failures as for one program."""
+"""Steps run in clusters: same values as one program, each distinct cluster compiled once, same checks and errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def small_steps_too(monkeypatch: pytest.MonkeyPatch, fresh_traces: None) -> None
 
 
 def forget_traces() -> None:
-    """What was recorded before, and its programs, serves no more."""
+    """Begin a new trie: earlier traces and their programs are not used again."""
     mine = recorder()
     lazytpu.mark_step()
     mine.root = mine.state = State(None, None, None, 0, 0, 0)
@@ -48,7 +48,7 @@ def forget_traces() -> None:
 
 @pytest.fixture
 def chains(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
-    """The chains that the test makes, in order."""
+    """The chains that the test compiles, in order."""
     recorded: list[Chain] = []
     real = Compiler.parts
 
@@ -81,7 +81,7 @@ class Model(nn.Module):
 
 
 class Training:
-    """A model, its optimizer and its data; `step` gives the loss without reading it."""
+    """A model, its optimizer and its data; `step` returns the loss without reading it."""
 
     def __init__(self, depth: int = 5):
         torch.manual_seed(5)
@@ -99,7 +99,7 @@ class Training:
         return loss.detach()
 
     def run(self, steps: int) -> list[torch.Tensor]:
-        """The losses, then the parameters."""
+        """Train for some steps and return the losses, then the parameters."""
         losses = [self.step() for _ in range(steps)]
         return [t.detach().cpu() for t in (*losses, *self.model.parameters())]
 
@@ -109,21 +109,21 @@ def assert_equal(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> No
         torch.testing.assert_close(a, b, rtol=2e-6, atol=1e-7)
 
 
-def test_steps_in_parts_give_what_whole_ones_give(chains: list[Chain]) -> None:
-    """Without a cache on disk: a whole program that is there is used, whatever is asked for."""
+def test_clustered_steps_compute_the_values_of_whole_steps(chains: list[Chain]) -> None:
+    """Without a disk cache, since an existing whole program is used whatever `clusters` is set to."""
     with lazytpu.options(background_compile=0, cache_dir=None):
-        whole = Training().run(4)
+        expected = Training().run(4)
         assert chains == []
         forget_traces()
         with lazytpu.options(clusters="only"):
-            parts = Training().run(4)
-    assert_equal(parts, whole)
+            clustered = Training().run(4)
+    assert_equal(clustered, expected)
     (chain,) = chains
     assert len(chain.plan.calls) > len(chain.programs)
     assert len(chain.signature.donated) == 5 * 2 + 3, "every parameter is overwritten"
 
 
-def test_the_number_of_programs_does_not_depend_on_the_depth(chains: list[Chain]) -> None:
+def test_number_of_programs_is_independent_of_the_depth(chains: list[Chain]) -> None:
     with lazytpu.options(background_compile=0, clusters="only"):
         for depth in (8, 12):
             Training(depth).run(1)
@@ -132,9 +132,9 @@ def test_the_number_of_programs_does_not_depend_on_the_depth(chains: list[Chain]
     assert len(first.plan.calls) < len(second.plan.calls)
 
 
-def test_parts_are_found_on_disk(chains: list[Chain]) -> None:
+def test_clusters_are_loaded_from_disk(chains: list[Chain]) -> None:
     in_memory = wiring.start().compiler.programs
-    in_memory.clear()  # what an earlier test compiled is not on the disk of this one
+    in_memory.clear()  # programs of earlier tests are not in this test's disk cache
     with lazytpu.options(background_compile=0, clusters="only"):
         expected = Training().run(2)
         in_memory.clear()
@@ -146,7 +146,7 @@ def test_parts_are_found_on_disk(chains: list[Chain]) -> None:
     assert now["cache_hits"] - before["cache_hits"] >= len(chains[-1].programs)
 
 
-def test_parts_run_until_the_whole_program_is_ready(gate: Gate, chains: list[Chain]) -> None:
+def test_clusters_run_until_the_whole_program_is_compiled(gate: Gate, chains: list[Chain]) -> None:
     with lazytpu.options(clusters="meanwhile", background_compile=100):
         before = lazytpu.metrics()
         training = Training()
@@ -156,15 +156,15 @@ def test_parts_run_until_the_whole_program_is_ready(gate: Gate, chains: list[Cha
         assert now["clustered"] - before["clustered"] == 3
         assert now["stepwise"] == before["stepwise"]
         gate.open()
-        rest = training.run(2)
+        later = training.run(2)
         assert lazytpu.metrics()["clustered"] == now["clustered"]
     forget_traces()
     with lazytpu.options(background_compile=0):
         expected = Training().run(5)
-    assert_equal([loss.cpu() for loss in first] + rest, expected)
+    assert_equal([loss.cpu() for loss in first] + later, expected)
 
 
-def test_small_steps_stay_whole(chains: list[Chain]) -> None:
+def test_small_steps_are_not_clustered(chains: list[Chain]) -> None:
     with lazytpu.options(background_compile=0, clusters="only"):
         x = torch.rand(5, 61).to("tpu")
         torch.testing.assert_close((x.exp() + 1).cpu(), x.cpu().exp() + 1)
@@ -172,7 +172,7 @@ def test_small_steps_stay_whole(chains: list[Chain]) -> None:
 
 
 @pytest.mark.parametrize("embedded", [False, True], ids=["one constant status", "one part"])
-def test_steps_that_do_not_repeat_stay_whole(
+def test_steps_without_repetition_are_not_clustered(
     embedded: bool, chains: list[Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clusters, "LEAST", 10)
@@ -192,32 +192,32 @@ def test_steps_that_do_not_repeat_stay_whole(
 
 @given(text=programs(), seed=st.integers(0, 9))
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=SLOW)
-def test_random_programs_in_parts(text: str, seed: int) -> None:
-    """The last result stands for the status here: it, too, must come out as it was."""
+def test_random_programs_are_equal_in_clusters(text: str, seed: int) -> None:
+    """The last result takes the place of the status, and must be the same, too."""
     arrays = inputs(seed)
     program = parse_module(text)
-    whole = emit(program)
+    lowered = emit(program)
     (main,) = program.ops
     assert isinstance(main, FuncOp)
     main.arg_attrs = ArrayAttr([DictionaryAttr({"lazytpu.donate": UnitAttr()})] * len(main.args))
-    expected = Program.compile(whole).run([client.to_device(array) for array in arrays])
+    expected = Program.compile(lowered).run([client.to_device(array) for array in arrays])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(clusters, "LEAST", 0)
         patched.setattr(clusters, "SPARED", 0)
         patched.setattr(clusters, "PASSES", "cluster-fusion{min-ops=1 max-ops=3},mark-donation")
-        parts = clusters.clustered(program, whole, verify=True)
-    if parts is None:
+        clustered = clusters.clustered(program, lowered, verify=True)
+    if clustered is None:
         return
-    chain = parts.chain(lambda module, name: Program.compile(module, name=name), "step")
-    given = [client.to_device(array) for array in arrays]
-    results = chain.run(given)
+    chain = clustered.chain(lambda module, name: Program.compile(module, name=name), "step")
+    operands = [client.to_device(array) for array in arrays]
+    results = chain.run(operands)
     for actual, wanted in zip(results, expected, strict=True):
         assert_same_bits(client.to_host(actual), client.to_host(wanted))
-    taken = [i for i, array in enumerate(given) if client.is_deleted(array)]
+    taken = [i for i, array in enumerate(operands) if client.is_deleted(array)]
     assert taken == list(chain.signature.donated)
 
 
-def test_an_index_out_of_range_is_reported_with_its_line() -> None:
+def test_index_out_of_range_is_reported_with_its_line() -> None:
     with lazytpu.options(background_compile=0, clusters="only"):
         training = Training()
         training.step()
@@ -227,8 +227,8 @@ def test_an_index_out_of_range_is_reported_with_its_line() -> None:
             lazytpu.sync()
 
 
-def test_the_status_comes_last(chains: list[Chain]) -> None:
-    """What nothing else waits for, the updates of parameters, is done or has failed when the status is there."""
+def test_status_depends_on_every_call(chains: list[Chain]) -> None:
+    """The status depends on every call, so parameter updates have finished or failed once it is available."""
     with lazytpu.options(background_compile=0, clusters="only"):
         Training().run(2)
     plan = chains[-1].plan
@@ -248,7 +248,7 @@ def test_the_status_comes_last(chains: list[Chain]) -> None:
     assert reached == set(range(len(plan.calls)))
 
 
-def test_a_part_that_fails_names_itself_and_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_error_names_its_cluster_and_keeps_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
     with lazytpu.options(background_compile=0, clusters="only"):
         training = Training()
         training.step()
@@ -268,7 +268,7 @@ def test_a_part_that_fails_names_itself_and_leaves_the_rest(monkeypatch: pytest.
         assert kept.tolist() == (training.tokens.cpu() + 1).tolist()
 
 
-def test_a_part_that_cannot_be_compiled_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_error_names_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.runtime.cache import programs
 
     wiring.start().compiler.programs.clear()

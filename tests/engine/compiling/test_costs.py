@@ -1,4 +1,4 @@
-"""Estimates in seconds: of this machine, now."""
+"""Compile-time estimates in seconds, for the current machine and load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.engine.compiling.estimate import Work
 WORK = Work(10.0, 2.0, 0.5)
 
 
-def test_what_was_measured_decides(empty_cache: Path) -> None:
+def test_estimates_follow_the_measurements(empty_cache: Path) -> None:
     estimator = Estimator()
     assert estimator.seconds(10.0, 1.0) == 10.0 * SECONDS["cpu"]
     for _ in range(30):
@@ -23,18 +23,18 @@ def test_what_was_measured_decides(empty_cache: Path) -> None:
     assert Estimator().seconds(5.0, 2.0) == pytest.approx(30.0 * SECONDS["cpu"], rel=0.1), "on a machine twice as busy"
 
 
-def test_small_programs_say_nothing(empty_cache: Path) -> None:
+def test_small_programs_are_not_measured(empty_cache: Path) -> None:
     estimator = Estimator()
     estimator.measured(0.01, 5.0)
     assert estimator.seconds(10.0, 1.0) == 10.0 * SECONDS["cpu"]
 
 
-def test_the_quick_way_counts_its_slower_run(empty_cache: Path) -> None:
+def test_quick_estimate_includes_the_slower_run(empty_cache: Path) -> None:
     estimator = Estimator()
     assert estimator.quick(WORK, 2.0) == pytest.approx(estimator.seconds(2.0, 2.0) + 1.0)
 
 
-def test_steps_are_taken_apart_where_no_other_way_is_short(empty_cache: Path) -> None:
+def test_only_steps_slow_in_every_mode_are_clustered(empty_cache: Path) -> None:
     estimator = Estimator()
     long = 2 * LONG / SECONDS["cpu"]
     assert not estimator.takes_apart(Work(100.0, 0.1), 1.0)
@@ -42,7 +42,7 @@ def test_steps_are_taken_apart_where_no_other_way_is_short(empty_cache: Path) ->
     assert estimator.takes_apart(Work(4 * long, long), 1.0)
 
 
-def test_two_compilations_at_a_time_are_no_measure() -> None:
+def test_concurrent_compilations_are_not_measured() -> None:
     estimator = Estimator()
     with estimator.alone() as first:
         pass
@@ -52,7 +52,7 @@ def test_two_compilations_at_a_time_are_no_measure() -> None:
     assert not outer() and not inner()
 
 
-def test_waiting_for_a_core_shows() -> None:
+def test_load_counts_the_wait_for_a_core() -> None:
     busy = Busy()
     assert busy.load == 1.0
     while time.thread_time() < busy._cpu + 0.06:
@@ -61,7 +61,7 @@ def test_waiting_for_a_core_shows() -> None:
     assert busy.load > 2.0
 
 
-def test_estimates_of_threads_are_counted_together() -> None:
+def test_concurrent_compilations_of_threads_are_not_measured() -> None:
     estimator, alone = Estimator(), []
     barrier = threading.Barrier(4)
 

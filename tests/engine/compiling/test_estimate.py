@@ -1,4 +1,4 @@
-"""What compiling costs, counted from a module."""
+"""The estimated compile cost of a module."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def chain(op: str, count: int) -> Work:
     return of("\n".join(op.format(i + 1, i) for i in range(count)))
 
 
-def test_it_grows_with_the_ops() -> None:
-    one, two, many = chain(EXP, 1), chain(EXP, 2), chain(EXP, 101)
-    assert many.full - one.full == pytest.approx(100 * (two.full - one.full))
+def test_estimate_is_linear_in_the_number_of_ops() -> None:
+    single, double, many = chain(EXP, 1), chain(EXP, 2), chain(EXP, 101)
+    assert many.full - single.full == pytest.approx(100 * (double.full - single.full))
     assert 0 < many.quick < many.full
 
 
-def test_kinds_of_ops_have_weights_of_their_own() -> None:
+def test_dot_costs_more_than_elementwise_op() -> None:
     assert chain(DOT, 20).full > chain(EXP, 20).full
 
 
-def test_a_convolution_that_is_written_out_runs_slower_by_its_products() -> None:
+def test_quick_convolution_runs_slower_by_its_multiplications() -> None:
     ones = ("strides", "low", "high", "lhs_dilation", "rhs_dilation")
     window = " ".join(f"{name} = [1, 1]" for name in ones) + " window_reversal = [0, 0]"
     x, w = "tensor<2x4x8x8xf32>", "tensor<16x4x3x3xf32>"
@@ -42,7 +42,7 @@ def test_a_convolution_that_is_written_out_runs_slower_by_its_products() -> None
 
 
 @pytest.mark.parametrize(("limit", "runs"), [("10", 10), ("%n", RUNS)])
-def test_a_loop_is_compiled_once_and_runs_often(limit: str, runs: int) -> None:
+def test_loop_body_is_compiled_once_and_run_many_times(limit: str, runs: int) -> None:
     i = "tensor<i32>"
     loop = f"""%z = lazytpu.constant 0 : {i}
         %one = lazytpu.constant 1 : {i}
@@ -56,8 +56,8 @@ def test_a_loop_is_compiled_once_and_runs_often(limit: str, runs: int) -> None:
           %e = lazytpu.exp %b : {T}
           lazytpu.yield %k, %e : {i}, {T}
         }}"""
-    found = of(loop, f"%0 : {T}, %n : {i}")
+    estimate = of(loop, f"%0 : {T}, %n : {i}")
     once, nothing = chain(EXP, 1), chain(EXP, 0)
-    assert found.full > once.full
-    assert found.slower > 0.9 * runs * (once.slower - nothing.slower)
-    assert found.slower < 2 * runs * once.slower
+    assert estimate.full > once.full
+    assert estimate.slower > 0.9 * runs * (once.slower - nothing.slower)
+    assert estimate.slower < 2 * runs * once.slower

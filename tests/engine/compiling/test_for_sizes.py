@@ -1,4 +1,4 @@
-"""A program of many sizes is compiled behind the steps that need it, like any other."""
+"""A program for many sizes is compiled in the background, like any other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def step(host: nn.Module, device: nn.Module, length: int) -> None:
     torch.testing.assert_close(loss.detach().cpu(), (expected - expected.mean(0)).square().mean().detach())
 
 
-def test_steps_go_on_until_it_is_there() -> None:
+def test_steps_run_op_by_op_until_the_program_is_compiled() -> None:
     host, device = model(13)
     with lazytpu.options(background_compile=0.0):
         step(host, device, 9)
@@ -48,18 +48,18 @@ def test_steps_go_on_until_it_is_there() -> None:
         for length in (10, 12, 11):
             step(host, device, length)
         assert lazytpu.metrics()["stepwise"] > before["stepwise"], "the first steps run op by op"
-        made = [each for each in lazytpu.explain() if "one program for sizes" in str(each)]
+        explanations = [program for program in lazytpu.explain() if "one program for sizes" in str(program)]
         for job in lazytpu.frontend.activation.engine().background.unfinished():
             job.done.wait()
         before = lazytpu.metrics()
         for length in (13, 10, 14):
             step(host, device, length)
         after = lazytpu.metrics()
-    assert made
+    assert explanations
     assert (after["stepwise"], after["compiles"]) == (before["stepwise"], before["compiles"])
 
 
-def test_one_that_xla_refuses_leaves_that_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_of_one_size_runs_when_xla_refuses_the_one_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.engine.compiling.compiler import Compiler, Prepared
     from lazytpu.engine.launching.compiled import Compiled
     from lazytpu.runtime.errors import CompileError
@@ -83,35 +83,35 @@ def test_one_that_xla_refuses_leaves_that_of_the_size(monkeypatch: pytest.Monkey
 
 
 def bits(lengths: tuple[int, ...]) -> list[torch.Tensor]:
-    """Sums over rows of so many."""
+    """Return reductions over tensors of these lengths."""
     rows = [torch.rand(length, 5, generator=torch.Generator().manual_seed(length)).to("tpu") for length in lengths]
-    return [((each * 3).softmax(0) - each.mean(0)).sum(0).cpu() for each in rows]
+    return [((tensor * 3).softmax(0) - tensor.mean(0)).sum(0).cpu() for tensor in rows]
 
 
 @pytest.mark.usefixtures("fresh_traces")
 @pytest.mark.parametrize("mode", ["strict", "debug"])
-def test_modes_without_traces_are_exact(mode: str) -> None:
+def test_modes_without_traces_compute_at_exact_sizes(mode: str) -> None:
     lengths = (9, 10, 12, 15)
     with lazytpu.mode(mode):
         before = len(lazytpu.explain())
-        given = bits(lengths)
-        assert not any("one program for sizes" in str(each) for each in list(lazytpu.explain())[before:])
+        results = bits(lengths)
+        assert not any("one program for sizes" in str(program) for program in list(lazytpu.explain())[before:])
         with lazytpu.options(buckets="off"):
-            assert all(map(torch.equal, given, bits(lengths)))
+            assert all(map(torch.equal, results, bits(lengths)))
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_op_by_op_is_exact() -> None:
+def test_op_by_op_computes_at_exact_sizes() -> None:
     lengths = (9, 10, 12, 15)
     engine = lazytpu.frontend.activation.engine()
     with lazytpu.options(background_compile=0.001), pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.background, "build", lambda prepared: opened.wait(60) and build(prepared))
         build, opened = engine.compiler.build, threading.Event()
         before = lazytpu.metrics()["stepwise"]
-        given = bits(lengths)
+        results = bits(lengths)
         assert lazytpu.metrics()["stepwise"] >= before + len(lengths)
         opened.set()
         for job in engine.background.unfinished():
             assert job.done.wait(60)
     with lazytpu.mode("strict"), lazytpu.options(buckets="off"):
-        assert all(map(torch.equal, given, bits(lengths)))
+        assert all(map(torch.equal, results, bits(lengths)))

@@ -1,4 +1,4 @@
-"""Programs that take long are compiled in the helper process; without one, in this."""
+"""Slow compilations run in the helper process, or in this process when there is no helper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.compiling.modules import helpers_of
 
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Every program is worth a helper, and the helper is the test's own."""
+    """Send every compilation to a helper process that belongs to the test."""
     mine = elsewhere._Helpers()
     monkeypatch.setattr(elsewhere, "_helpers", mine)
     monkeypatch.setattr(handing, "LEAST", 0.0)
@@ -41,15 +41,15 @@ def step(x: torch.Tensor, ops: int = 20) -> torch.Tensor:
 
 def until(happened: Callable[[], Any]) -> Any:
     end = time.monotonic() + 60
-    while not (found := happened()):
+    while not (value := happened()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    return found
+    return value
 
 
 @contextmanager
-def held() -> Iterator[list[str]]:
-    """Inside, this process has the locks of the programs that it hands over, so that they wait. Gives their keys."""
+def locked_programs() -> Iterator[list[str]]:
+    """Hold the lock of each program sent to the helper, so that its compilation waits. Yields the keys."""
     keys: list[str] = []
     compile = elsewhere.compile
     with ExitStack() as locks:
@@ -66,8 +66,8 @@ def held() -> Iterator[list[str]]:
             elsewhere.compile = compile
 
 
-class Given:
-    """A ticket of a helper that is done."""
+class CompiledTicket:
+    """A ticket whose program the helper has compiled."""
 
     def result(self) -> str:
         return "by the helper"
@@ -77,10 +77,10 @@ class Given:
     ("seconds", "behind", "by"),
     [(7.9, False, "here"), (8.0, False, "by the helper"), (1.9, True, "here"), (2.0, True, "by the helper")],
 )
-def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, seconds: float, behind: bool, by: str):
+def test_slow_compilations_go_to_the_helper(monkeypatch: pytest.MonkeyPatch, seconds: float, behind: bool, by: str):
     monkeypatch.setattr(handing, "LEAST", 8.0)
     monkeypatch.setattr(elsewhere, "available", lambda module: True)
-    monkeypatch.setattr(elsewhere, "compile", lambda module, key, *, name: Given())
+    monkeypatch.setattr(elsewhere, "compile", lambda module, key, *, name: CompiledTicket())
     monkeypatch.setattr(handing.programs, "obtain", lambda module, key, *, name: "here")
     tickets: list[Any] = []
     module: Any = None
@@ -88,7 +88,7 @@ def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, seconds: float,
     assert got == by and len(tickets) == (by != "here")
 
 
-def test_a_step_waits_for_the_helpers_program(all_are_large: Any):
+def test_step_waits_for_the_program_of_the_helper(all_are_large: Any):
     x = torch.rand(3, 61).to("tpu")
     lazytpu.sync()
     before = lazytpu.metrics()
@@ -100,10 +100,10 @@ def test_a_step_waits_for_the_helpers_program(all_are_large: Any):
     assert after["cache_misses"] - before["cache_misses"] == 1
 
 
-def test_a_helper_that_dies_is_made_up_for(all_are_large: Any):
+def test_program_is_compiled_here_after_the_helper_dies(all_are_large: Any):
     x = torch.rand(3, 67).to("tpu")
     lazytpu.sync()
-    with lazytpu.options(background_compile=0.001), held() as keys:
+    with lazytpu.options(background_compile=0.001), locked_programs() as keys:
         step(x, 400).tolist()
         until(lambda: all_are_large.tickets)
         (helper,) = until(lambda: helpers_of(os.getpid()))
@@ -116,7 +116,7 @@ def test_a_helper_that_dies_is_made_up_for(all_are_large: Any):
     assert store().verify() == []
 
 
-def test_waiting_modes_compile_here(all_are_large: Any):
+def test_synchronous_modes_compile_in_this_process(all_are_large: Any):
     x = torch.rand(3, 71).to("tpu")
     with lazytpu.mode("lazy"):
         step(x, 5).cpu()
@@ -130,13 +130,13 @@ import sys
 import torch, lazytpu
 from lazytpu.engine.compiling import handing
 from lazytpu.runtime.compiling import elsewhere
-from tests.engine.compiling.test_handing import held, step
+from tests.engine.compiling.test_handing import locked_programs, step
 x = torch.full((3, 7), 0.5).to("tpu")
 lazytpu.options.debug = int(sys.argv[1])
 (x + 1).sum().item()
 handing.LEAST = 0.0
 lazytpu.options.background_compile = 0.001 if sys.argv[2] == "first" else 100
-holding = held()
+holding = locked_programs()
 keys = holding.__enter__()  # to the end of the process
 y = step(x, 100)
 lazytpu.mark_step()
@@ -146,8 +146,8 @@ print(lazytpu.metrics()["cache_misses"], *keys)
 """
 
 
-def test_what_a_script_has_begun_is_there_for_the_next(monkeypatch: pytest.MonkeyPatch):
-    """It ends at once, says where its program goes on, and the next run compiles, and translates, nothing."""
+def test_compilation_in_progress_is_finished_for_the_next_run(monkeypatch: pytest.MonkeyPatch):
+    """The script ends at once and reports that compilation continues; its next run compiles and lowers nothing."""
     monkeypatch.setenv("LAZYTPU_BACKGROUND_COMPILE", "100")
     done = zygote.run(["-c", END, "1", "first"])
     assert done.returncode == 0, done.stderr
@@ -169,15 +169,15 @@ lazytpu.options.debug = int(sys.argv[1])
 engine = wiring.start()
 if sys.argv[2] == "first":
     engine.background.costs = lambda prepared: Costs(50.0, 1.0)
-    engine.background._behind.acquire()  # as if another were being compiled
+    engine.background._behind.acquire()  # as if another program were in compilation
 for _ in range(2):
     step(torch.full((3, 7), 0.5).to("tpu"), 30).tolist()
 print(lazytpu.metrics()["compiles"])
 """
 
 
-def test_what_a_script_would_have_compiled_next_is_there_for_the_next(monkeypatch: pytest.MonkeyPatch):
-    """The whole program of a step that ran twice with less optimisation."""
+def test_queued_compilation_is_finished_for_the_next_run(monkeypatch: pytest.MonkeyPatch):
+    """The script ends before the whole program of a step that ran twice by its quick program was compiled."""
     monkeypatch.setenv("LAZYTPU_BACKGROUND_COMPILE", "100")
     done = zygote.run(["-c", WOKEN, "1", "first"])
     assert done.returncode == 0 and done.stdout.split() == ["1"], done.stderr

@@ -1,4 +1,4 @@
-"""A size that comes often gets its exact program, behind the steps; and when programs for many sizes may not serve."""
+"""A frequent size gets an exact program in the background; conditions under which only exact programs may run."""
 
 from __future__ import annotations
 
@@ -32,64 +32,64 @@ def one_bucket() -> Iterator[None]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second run by the program of a bucket is worth an exact one."""
+    """Compile an exact program after the second run by the program of a bucket."""
     monkeypatch.setattr(for_sizes, "RECORD", 0.0)
     monkeypatch.setattr(hot_sizes, "OFTEN", 1)
 
 
 def run(size: int) -> torch.Tensor:
-    """A step of a size; it checks the values."""
+    """Run a step of a size, check its values and return them."""
     x = torch.rand(size, 3)
     y = x.to("tpu")
-    given = (y / y.sum(0)).cumsum(0)
+    result = (y / y.sum(0)).cumsum(0)
     lazytpu.mark_step()
-    torch.testing.assert_close(given.cpu(), (x / x.sum(0)).cumsum(0))
-    return given
+    torch.testing.assert_close(result.cpu(), (x / x.sum(0)).cumsum(0))
+    return result
 
 
 def padded(tensor: torch.Tensor) -> bool:
-    """Whether a value was made by the program of a bucket."""
+    """Whether a value was computed by the program of a bucket."""
     return isinstance(value_of(tensor).buffer, PaddedBuffer)
 
 
 def finished() -> None:
-    """Wait for what is compiled in the background."""
+    """Wait for compilations in the background."""
     for job in wiring.start().background.unfinished():
         assert job.done.wait(120)
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_size_that_comes_often_gets_its_program() -> None:
+def test_frequent_size_gets_an_exact_program() -> None:
     assert [padded(run(size)) for size in (9, 11, 13, 11)] == [False, True, True, True]
     finished()
     assert not padded(run(11))
     assert padded(run(13))
     finished()
-    made = [each for each in lazytpu.explain() if each.code == "hot-size"]
-    assert [each.source for each in made] == ["compiled"] * 2
-    assert made[0].text.startswith("n = 11 came 1 times, by the program for many sizes; nearest program is #")
+    explanations = [program for program in lazytpu.explain() if program.code == "hot-size"]
+    assert [program.source for program in explanations] == ["compiled"] * 2
+    assert explanations[0].text.startswith("n = 11 came 1 times, by the program for many sizes; nearest program is #")
     uploaded = torch.ones(11, 3).to("tpu")
-    assert not padded(uploaded), "it would be cut for its program"
+    assert not padded(uploaded), "the exact program would have to slice a padded upload"
 
 
-def test_not_before_padding_has_cost_as_much() -> None:
+def test_no_exact_program_before_padding_has_cost_as_much() -> None:
     for size in (9, 11, *[13] * 20):
         run(size)
-    assert not [each for each in lazytpu.explain() if each.code == "hot-size"]
+    assert not [program for program in lazytpu.explain() if program.code == "hot-size"]
 
 
-def test_not_after_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_exact_program_after_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(for_sizes, "RECORD", 0.0)
     for size in (9, *[11] * hot_sizes.OFTEN):
         run(size)
-    assert not [each for each in lazytpu.explain() if each.code == "hot-size"]
+    assert not [program for program in lazytpu.explain() if program.code == "hot-size"]
     run(11)
     finished()
-    assert [each for each in lazytpu.explain() if each.code == "hot-size"]
+    assert [program for program in lazytpu.explain() if program.code == "hot-size"]
 
 
 @pytest.mark.usefixtures("at_once")
-def test_only_in_the_background() -> None:
+def test_exact_programs_are_compiled_only_in_the_background() -> None:
     with lazytpu.options(background_compile=0.0):
         assert [padded(run(size)) for size in (9, 11, 11, 11)] == [False, True, True, True]
     with lazytpu.mode("lazy"):  # modes have their own traces, and the same buckets
@@ -97,7 +97,7 @@ def test_only_in_the_background() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_xla_refuses_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_program_stays_in_use_when_xla_refuses_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     build = Compiler.build
 
     def refusing(prepared: Prepared) -> Compiled:
@@ -106,18 +106,18 @@ def test_what_xla_refuses_goes_on_as_before(monkeypatch: pytest.MonkeyPatch) -> 
         return build(wiring.start().compiler, prepared)
 
     monkeypatch.setattr(wiring.start().background, "build", refusing)
-    monkeypatch.setattr("warnings.warn", lambda text, kind, **_: told.append((kind, str(text))))
-    told: list[tuple[type[Warning], str]] = []
+    monkeypatch.setattr("warnings.warn", lambda text, kind, **_: warned.append((kind, str(text))))
+    warned: list[tuple[type[Warning], str]] = []
     assert [padded(run(size)) for size in (9, 11, 11)] == [False, True, True]
     finished()
     assert [padded(run(11)) for _ in range(3)] == [True] * 3
-    assert [kind for kind, _ in told] == [CompileWarning]
-    assert "goes on with that for many sizes" in told[0][1]
-    assert len([each for each in lazytpu.explain() if each.code == "hot-size"]) == 1
+    assert [kind for kind, _ in warned] == [CompileWarning]
+    assert "goes on with that for many sizes" in warned[0][1]
+    assert len([program for program in lazytpu.explain() if program.code == "hot-size"]) == 1
 
 
 @pytest.mark.usefixtures("at_once")
-def test_an_interrupt_while_it_is_prepared_leaves_the_step_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_preparation_leaves_the_step_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = Compiler.prepare
 
     def interrupted(self: Compiler, *args: object) -> Prepared:
@@ -129,18 +129,18 @@ def test_an_interrupt_while_it_is_prepared_leaves_the_step_pending(monkeypatch: 
         run(size)
     x = torch.rand(11, 3)
     y = x.to("tpu")
-    given = (y / y.sum(0)).cumsum(0)
+    result = (y / y.sum(0)).cumsum(0)
     monkeypatch.setattr(Compiler, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
         lazytpu.mark_step()
     monkeypatch.setattr(Compiler, "prepare", prepare)
-    torch.testing.assert_close(given.cpu(), (x / x.sum(0)).cumsum(0))
+    torch.testing.assert_close(result.cpu(), (x / x.sum(0)).cumsum(0))
     finished()
-    assert not padded(run(11)), "it was begun again"
+    assert not padded(run(11)), "the compilation was started again"
 
 
 @pytest.mark.usefixtures("at_once")
-def test_it_serves_only_cuts_that_want_what_it_computes() -> None:
+def test_exact_program_runs_only_for_cuts_with_its_results() -> None:
     def two(size: int, kept: bool) -> list[torch.Tensor]:
         x = torch.rand(size, 3)
         y = x.to("tpu")
@@ -148,8 +148,8 @@ def test_it_serves_only_cuts_that_want_what_it_computes() -> None:
         results = [y / total, total] if kept else [y / total]
         del total, y
         lazytpu.mark_step()
-        for given, expected in zip(results, (x / x.sum(0), x.sum(0)), strict=False):
-            torch.testing.assert_close(given.cpu(), expected)
+        for result, expected in zip(results, (x / x.sum(0), x.sum(0)), strict=False):
+            torch.testing.assert_close(result.cpu(), expected)
         return results
 
     for size in (9, 11, 11):
@@ -174,21 +174,21 @@ def deterministic() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("exactly", [off, deterministic])
-def test_programs_for_many_sizes_serve_no_more_where_they_may_not(
+def test_exact_settings_do_not_run_programs_for_many_sizes(
     exactly: Callable[[], AbstractContextManager[None]],
 ) -> None:
     assert [padded(run(size)) for size in (9, 11, 13)] == [False, True, True]
     x = torch.rand(11, 3).to("tpu")
     with exactly():
-        one = run(11)
-        assert not padded(one)
-        given = [(x / x.sum(0)).cumsum(0).cpu() for _ in range(2)]
+        result = run(11)
+        assert not padded(result)
+        repeated = [(x / x.sum(0)).cumsum(0).cpu() for _ in range(2)]
         assert not padded(torch.ones(11, 3).to("tpu"))
-    assert torch.equal(*given)
+    assert torch.equal(*repeated)
     assert [padded(run(size)) for size in (11, 13, 14)] == [False, True, True], "11 has its program now"
 
 
-def test_no_room_for_padding_means_exact_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_programs_run_when_padding_exhausts_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OutOfMemory("a program", "RESOURCE_EXHAUSTED: it needs more")
 
@@ -198,8 +198,8 @@ def test_no_room_for_padding_means_exact_programs(monkeypatch: pytest.MonkeyPatc
     assert [padded(run(size)) for size in (11, 13, 11)] == [False] * 3
 
 
-def test_padding_beside_large_weights_is_little_waste() -> None:
-    """The size of a cache says little of what a run costs that reads weights."""
+def test_waste_of_padding_is_small_beside_large_weights() -> None:
+    """Reading the weights dominates the cost of a run, whatever the size of the cache."""
     weight = torch.rand(512, 512).to("tpu")
 
     def step(length: int) -> float:

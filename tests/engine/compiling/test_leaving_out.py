@@ -1,4 +1,4 @@
-"""A bug in a pass costs the pass: the step has the program that the others make."""
+"""A pass that raises is left out: the step runs the program of the remaining passes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def invalidating(itself: ModulePass, context: Context, module: ModuleOp) -> None
 
 
 def disordering(itself: ModulePass, context: Context, module: ModuleOp) -> None:
-    """Put an op behind those that use it."""
+    """Move an op behind its users."""
     block = next(op for op in module.ops if isinstance(op, FuncOp)).body.block
     end = block.last_op
     op = next(op for op in block.ops if op.results and op.results[0].uses)
@@ -87,7 +87,7 @@ def train(device: str) -> list[float]:
 
 
 def trained_without(name: str) -> None:
-    """Train on the device: the values are right, the pass is named in one warning, counted and explained."""
+    """Train on the device and check the losses, the one warning that names the pass, its count and its explanation."""
     before, explained = lazytpu.metrics(), len(lazytpu.explain())
     with pytest.warns(PassWarning) as caught:
         losses = train("tpu")
@@ -96,17 +96,15 @@ def trained_without(name: str) -> None:
     assert f"without the pass {name!r}" in str(warning.message) and "Please report" in str(warning.message)
     after = lazytpu.metrics()
     assert after["pass_errors"] - before["pass_errors"] == after["misses"] - before["misses"] > 0
-    made = list(lazytpu.explain())[explained:]
-    assert made and all(f"without the pass {name!r}: " in str(program) for program in made)
+    programs = list(lazytpu.explain())[explained:]
+    assert programs and all(f"without the pass {name!r}: " in str(program) for program in programs)
     assert name not in [record.name for record in lazytpu.graphs()[-1].passes]
 
 
 @pytest.mark.unexpected
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("apply", [raising, invalidating, disordering])
-def test_a_training_step_runs_without_a_pass_that_fails(
-    apply: Apply, verify: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_step_runs_without_a_failing_pass(apply: Apply, verify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     broken("cse", apply, monkeypatch)
     with options(verify=verify):
         trained_without("cse")
@@ -117,14 +115,14 @@ def test_a_training_step_runs_without_a_pass_that_fails(
 
 @pytest.mark.unexpected
 @pytest.mark.parametrize("name", ["dce", "constant-folding", "canonicalize", "roll-loops", "mark-donation"])
-def test_the_others_do_without_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_pass_can_be_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(name, raising, monkeypatch)
     trained_without(name)
 
 
 @pytest.mark.unexpected
 @pytest.mark.parametrize("mode", ["strict", "lazy", "debug"])
-def test_in_each_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mode_leaves_out_a_failing_pass(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken("cse", invalidating, monkeypatch)
     x = torch.randn(4, 3)
     with pytest.warns(PassWarning), lazytpu.mode(mode):
@@ -133,7 +131,7 @@ def test_in_each_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.unexpected
-def test_the_error_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_error_keeps_no_module_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     modules: list[weakref.ref[ModuleOp]] = []
 
     def raises(itself: ModulePass, context: Context, module: ModuleOp) -> None:
@@ -147,8 +145,8 @@ def test_the_error_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert modules and not any(module() for module in modules)
 
 
-class Mine(ModulePass):
-    """A pass of another package that fails."""
+class FailingPass(ModulePass):
+    """A pass of another package that raises."""
 
     name = "mine"
 
@@ -157,17 +155,17 @@ class Mine(ModulePass):
 
 
 @pytest.mark.unexpected
-def test_a_registered_pass_is_required_if_it_says_so() -> None:
+def test_registered_pass_raises_only_if_required() -> None:
     x = torch.randn(3, 4).to("tpu")
     lazytpu.sync()
-    with registered(Mine, phase="final"), pytest.warns(PassWarning, match=r"unregister\('mine'\)"):
+    with registered(FailingPass, phase="final"), pytest.warns(PassWarning, match=r"unregister\('mine'\)"):
         assert (x + 1).cpu().shape == (3, 4)
-    with registered(Mine, phase="final", required=True), pytest.raises(PassError, match="in mine"):
+    with registered(FailingPass, phase="final", required=True), pytest.raises(PassError, match="in mine"):
         (x - 1).cpu()
 
 
 @pytest.mark.unexpected
-def test_several_passes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_failing_passes_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, apply in (("dce", raising), ("cse", invalidating), ("canonicalize", disordering)):
         broken(name, apply, monkeypatch)
     with pytest.warns(PassWarning) as caught:
@@ -177,7 +175,7 @@ def test_several_passes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.unexpected
-def test_a_pass_that_fails_to_tell_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_whose_notes_raise_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "roll-loops"
     assert isinstance(BUILT_IN[name].load()(), Explaining)
 
@@ -189,7 +187,7 @@ def test_a_pass_that_fails_to_tell_what_it_did(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.unexpected
-def test_no_step_fails_for_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_succeeds_when_the_warning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broken("cse", raising, monkeypatch)
     x, before = torch.randn(3, 4), lazytpu.metrics()["pass_errors"]
     with warnings.catch_warnings():
@@ -200,19 +198,19 @@ def test_no_step_fails_for_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.unexpected
-def test_a_program_for_many_sizes_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_for_many_sizes_leaves_out_a_failing_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     broken("cse", raising, monkeypatch)
     before = len(lazytpu.explain())
-    given = [torch.randn(n, 6) for n in (9, 11, 16, 10)]
+    inputs = [torch.randn(n, 6) for n in (9, 11, 16, 10)]
     with options(buckets=(16,)), pytest.warns(PassWarning):
-        got = [(x.to("tpu").exp() * 2).sum(0).cpu() for x in given]
-    torch.testing.assert_close(got, [(x.exp() * 2).sum(0) for x in given])
-    made = [str(program) for program in list(lazytpu.explain())[before:]]
-    assert any("one program for sizes" in text and "without the pass 'cse'" in text for text in made)
+        got = [(x.to("tpu").exp() * 2).sum(0).cpu() for x in inputs]
+    torch.testing.assert_close(got, [(x.exp() * 2).sum(0) for x in inputs])
+    explanations = [str(program) for program in list(lazytpu.explain())[before:]]
+    assert any("one program for sizes" in text and "without the pass 'cse'" in text for text in explanations)
 
 
 @pytest.mark.unexpected
-def test_a_step_that_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_runs_whole_when_clustering_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     broken("cluster-fusion", raising, monkeypatch)
     monkeypatch.setattr(clusters, "LEAST", 1)
     x = torch.randn(3, 4)
@@ -222,7 +220,7 @@ def test_a_step_that_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("apply", [raising, invalidating])
-def test_a_required_pass_raises(apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_required_pass_raises(apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(3, device="tpu")
     lazytpu.sync()
     with monkeypatch.context() as patch:
@@ -234,7 +232,9 @@ def test_a_required_pass_raises(apply: Apply, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_interrupts_and_exhausted_memory_pass(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_and_memory_errors_of_a_pass_are_raised(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raises(*given: Any) -> None:
         raise error
 
@@ -279,4 +279,4 @@ def test_the_next_process_compiles_with_all_passes(tmp_path: Path) -> None:
     assert first["total"] == second["total"] == third["total"] == pytest.approx(24)
     assert first["metrics"]["pass_errors"] == first["metrics"]["misses"] > 0
     assert all("cse" not in passes for passes in first["passes"]) and all("cse" in p for p in second["passes"])
-    assert second["metrics"]["pass_errors"] == 0 == third["metrics"]["pass_errors"]  # found by its trace
+    assert second["metrics"]["pass_errors"] == 0 == third["metrics"]["pass_errors"]  # loaded by the digest of its trace

@@ -1,4 +1,4 @@
-"""Steps that run by a program compiled with less optimisation until the whole one is there."""
+"""Steps run by a quick program, with less optimisation, until the whole program is compiled."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from lazytpu.runtime.errors import CompileError
 from tests.engine.conftest import Gate
 
 CHOOSES = True
-pytestmark = pytest.mark.usefixtures("fresh_traces")  # after a larger batch, a step is taken for that of a last one
+# Without other traces of a step, since a batch smaller than an earlier one counts as the last of an epoch.
+pytestmark = pytest.mark.usefixtures("fresh_traces")
 KEYS = ("steps", "hits", "quick", "stepwise", "compiles")
 
 
 @pytest.fixture(autouse=True)
 def never_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of the same lines with ever other sizes would run there."""
+    """Many sizes of the same source lines would otherwise run on the host."""
     monkeypatch.setattr(on_host, "BESIDE", inf)
 
 
@@ -56,19 +57,19 @@ def forget_traces() -> None:
 
 @pytest.fixture
 def slow(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """The whole program would take long, by an estimate, and waits for the gate; the quick one takes what it takes."""
-    until(lambda: not wiring.start().background.unfinished())  # those of other tests
+    """Estimate the whole program as slow and hold it at the gate; quick programs are compiled at once."""
+    until(lambda: not wiring.start().background.unfinished())  # wait for compilations of other tests
     monkeypatch.setattr(wiring.start().background, "costs", lambda prepared: Costs(50.0, 1.0))
     with lazytpu.options(background_compile=100):
         yield gate
 
 
-def test_the_quick_program_runs_until_the_whole_is_there(slow: Gate) -> None:
+def test_quick_program_runs_until_the_whole_program_is_compiled(slow: Gate) -> None:
     x = torch.rand(3, 71).to("tpu")
     lazytpu.sync()
     before = lazytpu.metrics()
     results = [step(x).cpu()]
-    assert slow.asked == [], "one step is no reason to compile it again"
+    assert slow.asked == [], "a step that ran once is not compiled again"
     results += [step(x).cpu() for _ in range(2)]
     until(lambda: bool(slow.asked))
     assert counted(before) == {"steps": 3, "hits": 0, "quick": 3, "stepwise": 0, "compiles": 1}
@@ -78,12 +79,12 @@ def test_the_quick_program_runs_until_the_whole_is_there(slow: Gate) -> None:
     assert len(slow.asked) == 1
     for result in results:
         torch.testing.assert_close(result, step(x.cpu()))
-    made = lazytpu.explain()[-1]
-    assert (made.way, made.estimate, made.source) == ("quick", 1000.0, "compiled")
-    assert "ran with less optimisation first" in str(made)
+    explanation = lazytpu.explain()[-1]
+    assert (explanation.way, explanation.estimate, explanation.source) == ("quick", 1000.0, "compiled")
+    assert "ran with less optimisation first" in str(explanation)
 
 
-def test_a_last_batch_does_not_wait_for_its_whole_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_batch_runs_by_its_quick_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring.start().background, "costs", lambda prepared: Costs(1.5, 0.2, slower=0.6))
     slow.open()
     weight = torch.rand(67, 2, device="tpu", requires_grad=True)
@@ -94,18 +95,18 @@ def test_a_last_batch_does_not_wait_for_its_whole_program(slow: Gate, monkeypatc
 
     for batch in (16, 16, 7):
         train(batch)
-    whole, last = list(lazytpu.explain())[-2:]
-    assert (whole.way, last.hint, last.way) == ("whole", "last-batch", "quick")
+    full, last = list(lazytpu.explain())[-2:]
+    assert (full.way, last.hint, last.way) == ("whole", "last-batch", "quick")
     asked = len(slow.asked)
     for _ in range(2):
         train(7)
-    assert len(slow.asked) == asked, "three of these lose 1.8 s"
+    assert len(slow.asked) == asked, "three quick runs lose 1.8 s"
     train(7)
     until(lambda: len(slow.asked) > asked)
 
 
-def test_training_goes_on_from_the_quick_program_in_the_whole(slow: Gate) -> None:
-    """Donated weights and an optimizer's states pass from one to the other."""
+def test_training_continues_from_quick_to_whole_program(slow: Gate) -> None:
+    """Donated weights and optimizer states pass from the quick program to the whole program."""
 
     def train(device: str, between: Callable[[int], None]) -> list[torch.Tensor]:
         torch.manual_seed(1)
@@ -127,10 +128,10 @@ def test_training_goes_on_from_the_quick_program_in_the_whole(slow: Gate) -> Non
 
 
 @pytest.mark.parametrize("expected", [50.0, 0.3])
-def test_a_second_process_starts_with_the_quick_program_on_disk(
+def test_second_process_starts_with_the_quick_program_on_disk(
     slow: Gate, monkeypatch: pytest.MonkeyPatch, expected: float
 ) -> None:
-    """Also where it would rather wait for the whole one, by the estimate of a machine that is less busy."""
+    """Even if the estimate of a less busy machine favours waiting for the whole program."""
     engine = wiring.start()
     x = torch.rand(3, 73 + round(expected)).to("tpu")
     step(x).tolist()
@@ -144,7 +145,7 @@ def test_a_second_process_starts_with_the_quick_program_on_disk(
     assert counted(before) == {"steps": 1, "hits": 0, "quick": 1, "stepwise": 0, "compiles": 0}
 
 
-def test_a_second_process_finds_the_whole_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_process_loads_the_whole_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = wiring.start()
     x = torch.rand(3, 79).to("tpu")
     step(x).tolist()
@@ -158,7 +159,7 @@ def test_a_second_process_finds_the_whole_program(slow: Gate, monkeypatch: pytes
     assert counted(before) == {"steps": 1, "hits": 0, "quick": 0, "stepwise": 0, "compiles": 0}
 
 
-def test_where_the_quick_way_fails_the_whole_program_is_compiled(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_program_is_compiled_when_the_quick_one_fails(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     background = wiring.start().background
 
     def failing(prepared: Any) -> Any:
@@ -172,7 +173,7 @@ def test_where_the_quick_way_fails_the_whole_program_is_compiled(slow: Gate, mon
     assert counted(before)["quick"] == 0
 
 
-def test_where_the_whole_program_fails_the_quick_one_goes_on_and_it_is_told_once(slow: Gate) -> None:
+def test_quick_program_stays_with_one_warning_when_the_whole_one_fails(slow: Gate) -> None:
     x = torch.rand(3, 89).to("tpu")
     step(x).tolist()
     slow.error = CompileError("step", "INTERNAL: no luck")
@@ -187,7 +188,7 @@ def test_where_the_whole_program_fails_the_quick_one_goes_on_and_it_is_told_once
     assert len(slow.asked) == 1
 
 
-def test_two_threads_wake_a_program_once(slow: Gate) -> None:
+def test_concurrent_threads_start_one_compilation(slow: Gate) -> None:
     x = torch.rand(3, 97).to("tpu")
     step(x).tolist()
     threads = [threading.Thread(target=lambda: step(x).tolist()) for _ in range(3)]
@@ -200,7 +201,7 @@ def test_two_threads_wake_a_program_once(slow: Gate) -> None:
     assert len(slow.asked) == 1
 
 
-def test_a_step_does_not_wait_for_programs_that_others_run_without(slow: Gate) -> None:
+def test_step_does_not_wait_for_whole_programs_of_other_steps(slow: Gate) -> None:
     """The whole program of a running step waits at the gate; another step is compiled quickly beside it."""
     x = torch.rand(3, 101).to("tpu")
     for _ in range(2):
@@ -209,12 +210,12 @@ def test_a_step_does_not_wait_for_programs_that_others_run_without(slow: Gate) -
     torch.testing.assert_close(x.sin().sum(1).cpu(), x.cpu().sin().sum(1))
 
 
-def test_ops_run_one_by_one_at_once_where_they_have_programs(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_ops_run_one_by_one_without_a_wait(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = wiring.start()
     monkeypatch.setattr(engine.background, "costs", lambda prepared: Costs(50.0))
     x = torch.rand(3, 103).to("tpu")
     lazytpu.sync()
-    step(x).tolist()  # as the estimate is 50 s, and few ops are unknown
+    step(x).tolist()  # op by op: the estimate is 50 s, and few ops lack programs
     with lazytpu.options(background_compile=100):
         before, start = lazytpu.metrics(), time.monotonic()
         step(x).tolist()
@@ -223,8 +224,8 @@ def test_ops_run_one_by_one_at_once_where_they_have_programs(gate: Gate, monkeyp
     assert lazytpu.explain()[-1].way == "op by op"
 
 
-def test_hundreds_of_ops_are_not_compiled_while_their_program_is(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of a millisecond passes, and the step waits on: its ops would take longer."""
+def test_step_of_many_uncompiled_ops_waits_for_its_program(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step waits past its limit of a millisecond, since compiling its ops would take longer."""
     from lazytpu.engine.compiling import choice
 
     monkeypatch.setattr(choice, "SHORT", 0.0)
@@ -243,7 +244,7 @@ def test_hundreds_of_ops_are_not_compiled_while_their_program_is(gate: Gate, mon
     assert counted(before)["stepwise"] == 0
 
 
-def test_known_ops_cost_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_ops_need_no_estimate(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = wiring.start()
     x = torch.rand(3, 109).to("tpu")
     lazytpu.sync()
@@ -252,12 +253,12 @@ def test_known_ops_cost_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> 
     step(x).tolist()
     assert unknown(*asked[0]) == Unknown(0, 0.0)
     before = lazytpu.metrics()
-    (x.cos() * 1.7 + x).square().tolist()  # another step with the same ops, of which one is alive now
-    found = unknown(*asked[1])
-    assert counted(before)["stepwise"] == 1 and found == Unknown(0, 0.0)
+    (x.cos() * 1.7 + x).square().tolist()  # another step of the same ops, with one more live result
+    missing = unknown(*asked[1])
+    assert counted(before)["stepwise"] == 1 and missing == Unknown(0, 0.0)
 
 
-def test_determinism_means_the_same_program_in_each_run() -> None:
+def test_deterministic_algorithms_rule_out_quick_programs() -> None:
     estimator = costs.Estimator()
     assert estimator.quick(Work(10.0, 1.0), 1.0) < inf
     torch.use_deterministic_algorithms(True)
@@ -267,7 +268,7 @@ def test_determinism_means_the_same_program_in_each_run() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def test_zero_compiles_the_whole_program_at_once(slow: Gate) -> None:
+def test_zero_limit_compiles_the_whole_program_at_once(slow: Gate) -> None:
     x = torch.rand(3, 113).to("tpu")
     before = lazytpu.metrics()
     with lazytpu.options(background_compile=0):

@@ -1,4 +1,4 @@
-"""A registered pass is part of every program that is made from then on, and of none after it was taken out."""
+"""Programs compiled while a pass is registered contain it; later ones do not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lazytpu.runtime.xla import client
 
 @dataclass(frozen=True)
 class SineToCosine(ModulePass):
-    """Wrong, so that it is seen."""
+    """A wrong rewrite, so that its effect shows in values."""
 
     name = "sine-to-cosine"
 
@@ -32,9 +32,9 @@ class SineToCosine(ModulePass):
             if isinstance(inner, SinOp):
                 block = inner.parent
                 assert block is not None
-                other = CosOp.create(operands=inner.operands, result_types=inner.result_types)
-                block.insert_op_before(other, inner)
-                inner.results[0].replace_all_uses_with(other.results[0])
+                cosine = CosOp.create(operands=inner.operands, result_types=inner.result_types)
+                block.insert_op_before(cosine, inner)
+                inner.results[0].replace_all_uses_with(cosine.results[0])
                 block.erase_op(inner)
 
 
@@ -42,7 +42,7 @@ def sine() -> float:
     return float(torch.zeros(3, device="tpu").sin().sum())
 
 
-def test_existing_programs_are_compiled_again() -> None:
+def test_registering_a_pass_recompiles_programs() -> None:
     assert sine() == sine() == 0.0
     with registered(SineToCosine, phase="simplify"):
         assert sine() == 3.0
@@ -59,18 +59,20 @@ def test_existing_programs_are_compiled_again() -> None:
         ("metal", "M4", Target("cpu")),
     ],
 )
-def test_the_target_of_a_device(platform: str, kind: str, expected: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_follows_the_device_kind(
+    platform: str, kind: str, expected: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "platform", lambda: platform)
     monkeypatch.setattr(client, "devices", lambda: [SimpleNamespace(device_kind=kind)])
     assert target() == expected
 
 
-def test_the_target_is_the_platform_unless_a_setting_says_otherwise() -> None:
+def test_target_is_the_platform_unless_set() -> None:
     assert target() == Target("cpu")
-    here = environment.settings()
+    default = environment.settings()
     with options(target="v6e"):
         assert target() == Target("tpu", "v6e")
-        assert environment.settings() != here
+        assert environment.settings() != default
         with registered(SineToCosine, phase="final", targets=["v6e"]):
             assert environment.extended()
     assert not environment.extended()

@@ -1,4 +1,4 @@
-"""max-autotune: the pipelines that are tried for a program, and which is taken."""
+"""max-autotune: the candidate pipelines of a program, and the choice among them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ func.func @main(%x: tensor<8x16xf32>, %i: tensor<8x1xi32>) -> tensor<8x1xf32> {
 """
 
 
-def test_only_pipelines_that_give_other_programs_are_tried() -> None:
+def test_candidates_compile_to_different_programs() -> None:
     module = parse_module(MODULE, "step")
     before = print_module(module)
     choices = candidates(module, "dce,gather-first,canonicalize,pack-scalars", "step")
@@ -28,13 +28,13 @@ def test_only_pipelines_that_give_other_programs_are_tried() -> None:
     assert print_module(module) == before
 
 
-def test_a_pipeline_without_a_pass() -> None:
+def test_pass_is_removed_from_a_pipeline() -> None:
     assert without("dce,some-pass{a=1 b=2},cse", "some-pass") == "dce,cse"
     assert without("dce,some-pass{a=1},cse,dce", "dce") == "some-pass{a=1},cse"
     assert without("flash-attention,dce", "flash-attention") == "decompose-attention,dce"
 
 
-def test_the_fastest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_candidate_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     choices = [Candidate("all passes", "a,b", "1"), Candidate("without b", "a", "2"), Candidate("without a", "b", "3")]
     times = {"1": 3e-6, "2": 2e-6, "3": float("inf")}
     monkeypatch.setattr(tuning, "candidates", lambda *args: choices)

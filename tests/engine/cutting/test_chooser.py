@@ -30,10 +30,10 @@ def program(name: str) -> Any:
 
 
 def choice(monkeypatch: pytest.MonkeyPatch, holds: int, awaits: bool = False) -> Strategy | None:
-    """What is chosen for a cut at which check number `holds` holds, and all those behind it."""
+    """Choose a strategy for a cut that passes check number `holds` and all later checks."""
     chooser: Any = object.__new__(Chooser)
-    way = "a way" if holds <= 4 else None
-    chooser.on_host = SimpleNamespace(way=lambda plan, trace: way)
+    strategy = "a strategy" if holds <= 4 else None
+    chooser.on_host = SimpleNamespace(way=lambda plan, trace: strategy)
     copying = (program("that takes copies"), {0: "a copy"}) if holds <= 5 else None
     monkeypatch.setattr(module, "on_copies", lambda cut: copying)
     monkeypatch.setattr(module, "fitting", lambda *_: program("that fits") if holds <= 6 else None)
@@ -52,7 +52,7 @@ def choice(monkeypatch: pytest.MonkeyPatch, holds: int, awaits: bool = False) ->
     return chooser.choose(Cut(plan, trace, [], live, ()), order)
 
 
-def test_the_first_check_that_holds_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_passing_check_decides_the_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(choice(monkeypatch, 1), Pieces)
     assert choice(monkeypatch, 2) is None
     hit, host, copying, fits, missed = (choice(monkeypatch, holds) for holds in (3, 4, 5, 6, 7))
@@ -63,7 +63,7 @@ def test_the_first_check_that_holds_decides(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(missed, Launch) and missed.hit is False
 
 
-def test_a_cut_whose_inputs_wait_needs_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_with_awaited_inputs_runs_by_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for holds in (4, 5):
         chosen = choice(monkeypatch, holds, awaits=True)
         assert isinstance(chosen, Launch)
@@ -72,7 +72,7 @@ def test_a_cut_whose_inputs_wait_needs_a_program(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The strategies of the cuts that a test makes."""
+    """The strategies chosen for the cuts of a test, in order."""
     chooser = wiring.start().cutter.chooser
     choose, strategies = chooser.choose, list[Any]()
 
@@ -86,7 +86,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         yield strategies
 
 
-def test_a_known_cut_launches_its_program(chosen: list[Any]) -> None:
+def test_repeated_cut_launches_its_program(chosen: list[Any]) -> None:
     x = torch.rand(3).to("tpu")
     for _ in range(2):
         y = x.exp().sin()
@@ -98,26 +98,24 @@ def test_a_known_cut_launches_its_program(chosen: list[Any]) -> None:
     assert (type(second), second.hit, second.program) == (Launch, True, first.program)
 
 
-def test_nothing_runs_for_what_nobody_holds(chosen: list[Any]) -> None:
+def test_trace_without_live_results_does_not_run(chosen: list[Any]) -> None:
     steps = lazytpu.metrics()["steps"]
     torch.rand(3).to("tpu").exp()
     lazytpu.mark_step()
     assert chosen == [None] and lazytpu.metrics()["steps"] == steps
 
 
-def test_a_step_whose_program_is_compiled_goes_on_meanwhile(gate: Gate, chosen: list[Any]) -> None:
+def test_step_runs_op_by_op_while_its_program_is_compiled(gate: Gate, chosen: list[Any]) -> None:
     x = torch.rand(3).to("tpu")
     y = x.exp().cos()
     lazytpu.mark_step()
-    assert [type(each) for each in chosen] == [Meanwhile]
+    assert [type(strategy) for strategy in chosen] == [Meanwhile]
     torch.testing.assert_close(y.cpu(), x.cpu().exp().cos())
     gate.open()
 
 
-def test_a_small_trace_runs_on_the_host_until_torch_refuses(
-    chosen: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then nothing has happened, and the same cut goes on with a program."""
+def test_small_trace_runs_on_the_host_unless_torch_refuses(chosen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal has no effect, and the same cut then runs by a program."""
     monkeypatch.setattr(on_host, "BESIDE", 0)
     x = torch.tensor([1.0, 2.0]).to("tpu")
     lazytpu.sync()
@@ -126,11 +124,11 @@ def test_a_small_trace_runs_on_the_host_until_torch_refuses(
     monkeypatch.setattr(on_host, "compute", lambda *_: 1 // 0)
     assert (x + x).tolist() == [2.0, 4.0]
     after = lazytpu.metrics()
-    assert [type(each) for each in chosen] == [Host, Host]
+    assert [type(strategy) for strategy in chosen] == [Host, Host]
     assert [after[key] - before[key] for key in ("on_host", "hits", "misses", "compiles")] == [1, 1, 1, 1]
 
 
-def test_an_interrupt_on_the_host_leaves_the_trace_pending(chosen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_host_run_leaves_the_trace_pending(chosen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -145,7 +143,7 @@ def test_an_interrupt_on_the_host_leaves_the_trace_pending(chosen: list[Any], mo
     assert y.tolist() == [0.0, 1.0]
 
 
-def test_a_program_that_takes_too_much_runs_on_copies(chosen: list[Any]) -> None:
+def test_program_that_donates_live_inputs_runs_on_copies(chosen: list[Any]) -> None:
     weight = torch.arange(4.0).to("tpu")
     kept = None
     for _ in range(3):
@@ -157,9 +155,7 @@ def test_a_program_that_takes_too_much_runs_on_copies(chosen: list[Any]) -> None
     assert chosen[-1].copies is not None and chosen[-1].hit
 
 
-def test_sizes_that_do_not_fit_into_memory_run_their_exact_program(
-    chosen: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exact_program_runs_when_the_bucket_exhausts_memory(chosen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(self: Any, *arguments: Any) -> Any:
         raise OutOfMemory("program", "RESOURCE_EXHAUSTED: out of memory", ())
 
@@ -170,4 +166,4 @@ def test_sizes_that_do_not_fit_into_memory_run_their_exact_program(
             if length == 10:
                 monkeypatch.setattr(AtSizes, "launch", no_room)
         torch.testing.assert_close(y.cpu(), torch.arange(11.0).cumsum(0).exp2())
-    assert [type(each) for each in chosen] == [Launch, LaunchSized, LaunchSized]
+    assert [type(strategy) for strategy in chosen] == [Launch, LaunchSized, LaunchSized]

@@ -1,4 +1,4 @@
-"""Cuts: which program is chosen, what is compiled and when, donation, and what an error leaves behind."""
+"""Cuts: the choice of a program, compilation, donation, and the state after an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_tpu(*shape: int, fill: float = 1.0) -> torch.Tensor:
     return tensor
 
 
-def test_a_repeated_step_compiles_once() -> None:
+def test_repeated_step_compiles_once() -> None:
     x = on_tpu(3, 5)
     before = compiles()
     for i in range(5):
@@ -31,7 +31,7 @@ def test_a_repeated_step_compiles_once() -> None:
         torch.testing.assert_close(y.cpu(), (torch.ones(3, 5) * 3).tanh())
 
 
-def test_a_number_that_changes_every_step_does_not_compile() -> None:
+def test_changing_number_compiles_nothing() -> None:
     x = on_tpu(7)
     results = []
     for i in range(4):
@@ -43,14 +43,14 @@ def test_a_number_that_changes_every_step_does_not_compile() -> None:
     assert [float(r[0].cpu()) for r in results] == [0.5, 2.5, 4.5, 6.5]
 
 
-def test_int_and_float_numbers_are_different_programs() -> None:
+def test_int_and_float_numbers_have_different_programs() -> None:
     x = torch.arange(3, device="tpu")
     y, z = x * 2, x * 2.0
     assert (y.dtype, z.dtype) == (torch.int64, torch.float32)
     assert y.tolist() == z.tolist()
 
 
-def test_a_new_shape_is_a_new_program() -> None:
+def test_new_shape_compiles_a_new_program() -> None:
     before = compiles()
     for n in (11, 13, 11, 13):
         torch.exp(on_tpu(n, 2))
@@ -60,7 +60,7 @@ def test_a_new_shape_is_a_new_program() -> None:
     assert compiles() == before + 2
 
 
-def test_an_overwritten_storage_donates_its_memory() -> None:
+def test_overwritten_storage_donates_its_memory() -> None:
     x = on_tpu(256, 1024)
     lazytpu.reset_metrics()
     size = x.numel() * 4
@@ -72,7 +72,7 @@ def test_an_overwritten_storage_donates_its_memory() -> None:
     assert lazytpu.metrics()["peak_bytes"] < 1.5 * size, "updated in place"
 
 
-def test_an_input_that_is_still_needed_is_not_donated() -> None:
+def test_live_input_is_not_donated() -> None:
     x = on_tpu(64, 64, fill=3.0)
     y = x.detach()
     z = x + 1
@@ -83,7 +83,7 @@ def test_an_input_that_is_still_needed_is_not_donated() -> None:
     assert float(x[0, 0]) == 6.0
 
 
-def test_a_clone_keeps_the_old_values_when_the_original_is_overwritten() -> None:
+def test_clone_keeps_its_values_when_the_original_is_overwritten() -> None:
     x = on_tpu(16, fill=2.0)
     y = x.clone()
     x.add_(1)
@@ -94,7 +94,7 @@ def test_a_clone_keeps_the_old_values_when_the_original_is_overwritten() -> None
     assert x.tolist() == [4.0] * 16
 
 
-def test_more_alive_than_before_reuses_no_smaller_program_and_less_alive_does() -> None:
+def test_program_serves_cuts_with_fewer_live_results() -> None:
     x = on_tpu(9)
 
     def step(keep: bool) -> list[torch.Tensor]:
@@ -109,10 +109,10 @@ def test_more_alive_than_before_reuses_no_smaller_program_and_less_alive_does() 
     step(True)
     assert compiles() == before + 1
     assert len(step(False)) == 1
-    assert compiles() == before + 1, "the program with more results serves"
+    assert compiles() == before + 1, "the program with more results is used"
 
 
-def test_garbage_with_cycles_never_causes_a_compile() -> None:
+def test_collected_cycles_cause_no_compilation() -> None:
     x = on_tpu(9)
 
     class Holder:
@@ -139,7 +139,7 @@ def test_garbage_with_cycles_never_causes_a_compile() -> None:
     assert compiles() == before
 
 
-def test_nothing_alive_runs_nothing() -> None:
+def test_trace_without_live_results_does_not_run() -> None:
     x = on_tpu(4)
     before = lazytpu.metrics()["steps"]
     torch.exp(x)
@@ -148,7 +148,7 @@ def test_nothing_alive_runs_nothing() -> None:
 
 
 @pytest.mark.usefixtures("quick_collections")
-def test_live_bytes_are_flat_over_many_steps() -> None:
+def test_live_bytes_stay_constant_over_many_steps() -> None:
     x = on_tpu(32, 32)
     seen = set()
     for _ in range(50):
@@ -159,7 +159,7 @@ def test_live_bytes_are_flat_over_many_steps() -> None:
     assert max(seen) - min(seen) <= x.numel() * 4
 
 
-def test_an_op_without_a_rule_is_refused_at_the_call_and_the_device_stays_usable() -> None:
+def test_op_without_a_rule_is_refused_at_the_call() -> None:
     library = torch.library.Library("lazytpu_test", "FRAGMENT")
     library.define("unknown(Tensor x) -> Tensor")
     x = on_tpu(3)
@@ -170,7 +170,7 @@ def test_an_op_without_a_rule_is_refused_at_the_call_and_the_device_stays_usable
     assert y.tolist() == [2.0, 2.0, 2.0]
 
 
-def test_a_failing_rule_names_op_and_line_and_loses_only_its_own_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_rule_names_op_and_line_and_loses_only_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.aten import registry
 
     def broken(b: object, self: object) -> object:
@@ -192,7 +192,7 @@ def test_a_failing_rule_names_op_and_line_and_loses_only_its_own_trace(monkeypat
     assert (x + 1).tolist() == [2.0] * 5
 
 
-def test_an_index_out_of_range_is_reported_at_the_next_read_with_its_line() -> None:
+def test_index_out_of_range_is_reported_with_its_line_at_the_next_read() -> None:
     table, index = on_tpu(4, 3), torch.tensor([1, 9]).to("tpu")  # a shape that no other test records first
     row = torch.nn.functional.embedding(index, table)
     lazytpu.mark_step()
@@ -214,7 +214,7 @@ def test_tensors_on_two_devices_are_refused() -> None:
     assert (on_tpu(3) + torch.tensor(2.0)).tolist() == [3.0, 3.0, 3.0]
 
 
-def test_a_long_trace_cuts_itself_and_says_where() -> None:
+def test_long_trace_is_cut_with_a_warning_at_its_line() -> None:
     x = on_tpu(2)
 
     def count(x: torch.Tensor) -> torch.Tensor:
@@ -245,7 +245,7 @@ def test_float32_matmul_precision_is_part_of_the_key() -> None:
 
 
 def test_errors_keep_no_memory_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their tracebacks hold frames with tensors: none may be kept, nor be in a cycle (R4)."""
+    """Tracebacks hold frames with tensors, so none may be kept or be part of a cycle (R4)."""
     from lazytpu.aten import registry
 
     def broken(b: object, self: object) -> object:
@@ -275,7 +275,7 @@ def test_errors_keep_no_memory_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lost.shape == (128, 128)
 
 
-def test_buffers_that_are_not_leaves_have_names_too() -> None:
+def test_module_buffer_that_is_no_leaf_can_be_an_input() -> None:
     module = torch.nn.Module()
     weight = torch.nn.Parameter(on_tpu(3))
     module.register_buffer("doubled", weight * 2)

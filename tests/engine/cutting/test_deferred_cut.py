@@ -11,8 +11,8 @@ from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import CutPlan
 
 
-def test_an_error_is_told_though_its_report_fails():
-    """The report walks what the script is just changing, on another thread: without the error all would wait."""
+def test_error_is_raised_even_if_its_report_fails():
+    """The report reads dictionaries that another thread may change. If it raised, waiting threads would hang."""
     nothing: Any = None
     trace = Trace(nothing, 0, [], [], [], 0.0)
     cut = DeferredCut(nothing, nothing, Launcher(), Strategy(), Cut(CutPlan((), ()), trace, [], (), ()))

@@ -1,4 +1,4 @@
-"""Traces of few elements that vary run on the host once some of them have programs."""
+"""A family of small traces runs on the host once some members have programs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lazytpu.engine.recompiles.host_runs import HostLog
 
 @pytest.fixture(autouse=True)
 def beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has run a step, and has seen one trace of each kind."""
+    """Set the limits as after a step and one trace of each family."""
     monkeypatch.setattr(on_host, "BESIDE", 0)
     monkeypatch.setattr(families, "AFTER", 1)
 
 
 def counted(run: Callable[[], Any]) -> tuple[Any, int, int]:
-    """What `run` gives; how many cuts ran on the host, and how many programs were compiled."""
+    """Call `run`; return its result, the number of cuts run on the host and the number of programs compiled."""
     lazytpu.sync()
     before = lazytpu.metrics()
     got = run()
@@ -33,7 +33,7 @@ def counted(run: Callable[[], Any]) -> tuple[Any, int, int]:
 
 
 class Episodes:
-    """Training with as many steps as an episode has, read once each."""
+    """Training on episodes of different lengths, with one read for each."""
 
     def __init__(self, device: str) -> None:
         torch.manual_seed(0)
@@ -54,15 +54,15 @@ class Episodes:
         return [p.detach().cpu() for p in self.policy.parameters()]
 
 
-def test_episodes_of_any_length_compile_nothing_more() -> None:
-    there, here = Episodes("tpu"), Episodes("cpu")
-    for episodes in (there, here):
+def test_episodes_of_other_lengths_compile_nothing() -> None:
+    actual, expected = Episodes("tpu"), Episodes("cpu")
+    for episodes in (actual, expected):
         episodes.run(2)  # a first step
-    torch.testing.assert_close(there.run(3), here.run(3))
+    torch.testing.assert_close(actual.run(3), expected.run(3))
     for length in (5, 4):
-        got, ran, compiled = counted(lambda length=length: there.run(length))
+        got, ran, compiled = counted(lambda length=length: actual.run(length))
         assert (ran > 0, compiled) == (True, 0)
-        torch.testing.assert_close(got, here.run(length), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(got, expected.run(length), rtol=1e-4, atol=1e-5)
 
 
 def chain(length: int, x: torch.Tensor) -> torch.Tensor:
@@ -71,16 +71,16 @@ def chain(length: int, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def test_one_that_comes_again_and_again_gets_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_trace_gets_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_host, "RUNS", 2)
     x = torch.rand(3, 3)
     counts = [counted(lambda n=n: chain(n, x.to("tpu")).cpu())[1:] for n in (6, 7, 7, 7, 7)]
     assert counts == [(0, 1), (1, 0), (1, 0), (0, 1), (0, 0)]
-    large = torch.rand(181, 181)  # twice as many elements as are few
+    large = torch.rand(181, 181)  # twice the limit of elements
     assert [counted(lambda: chain(8, large.to("tpu")).cpu())[1:] for _ in range(2)] == [(1, 0), (0, 1)]
 
 
-def test_the_same_bits_in_each_run_need_programs() -> None:
+def test_deterministic_algorithms_need_programs() -> None:
     x = torch.rand(3, 3)
     torch.use_deterministic_algorithms(True)
     try:
@@ -100,12 +100,12 @@ def test_the_same_bits_in_each_run_need_programs() -> None:
     ],
     ids=["random", "half", "large", "cast"],
 )
-def test_what_the_host_does_in_other_ways_has_a_program(run: Callable[[int], torch.Tensor]) -> None:
+def test_ops_with_different_results_on_the_host_have_programs(run: Callable[[int], torch.Tensor]) -> None:
     counts = [counted(lambda n=n: run(n).cpu())[1:] for n in (3, 4, 5)]
     assert [ran for ran, _ in counts] == [0] * 3
 
 
-def test_an_index_out_of_range_is_told_with_its_line() -> None:
+def test_index_out_of_range_is_reported_with_its_line() -> None:
     table, index = torch.rand(4, 2).to("tpu"), torch.tensor([1, 7]).to("tpu")
     chain(2, table[index[:1]].repeat(2, 1)[:2]).cpu()
     with pytest.raises(IndexError, match=r"test_families\.py"):
@@ -115,7 +115,7 @@ def test_an_index_out_of_range_is_told_with_its_line() -> None:
 
 @pytest.fixture
 def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process in which nothing ran on the host."""
+    """Reset the log, as in a process without host runs."""
     runner = wiring.start().cutter.chooser.on_host
     monkeypatch.setattr(runner, "log", HostLog())
     monkeypatch.setattr(runner, "families", families.Families())
@@ -123,7 +123,7 @@ def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fresh_log")
-def test_what_ran_on_the_host_is_explained_and_told_once(
+def test_host_runs_are_explained_and_reported_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(on_host, "RUNS", 2)
@@ -131,9 +131,9 @@ def test_what_ran_on_the_host_is_explained_and_told_once(
     with lazytpu.options(debug=1):
         for n in (20, 21, 22, 22, 22):
             chain(n, x.to("tpu")).cpu()
-    (told,) = [line for line in capsys.readouterr().err.splitlines() if "vary" in line]
-    assert "traces of chain vary" in told
-    assert "LAZYTPU_ON_HOST=0" in told
+    (message,) = [line for line in capsys.readouterr().err.splitlines() if "vary" in line]
+    assert "traces of chain vary" in message
+    assert "LAZYTPU_ON_HOST=0" in message
     (listed,) = lazytpu.explain().on_host
     assert (listed.name, listed.varies, listed.traces, listed.programs, listed.runs) == ("chain", True, 2, 1, 3)
     assert (listed.fewest, listed.most) == (42, 44)
@@ -145,7 +145,7 @@ def test_what_ran_on_the_host_is_explained_and_told_once(
 
 
 @pytest.mark.usefixtures("fresh_log")
-def test_a_setting_compiles_them() -> None:
+def test_setting_disables_host_runs() -> None:
     x = torch.rand(3, 3)
     with lazytpu.options(on_host=False):
         counts = [counted(lambda n=n: chain(n, x.to("tpu")).cpu())[1:] for n in (30, 31, 32)]

@@ -36,12 +36,12 @@ class Cut:
 
 @pytest.fixture
 def launcher() -> Iterator[Launcher]:
-    made = Launcher()
-    yield made
-    assert made.close(time.monotonic() + 30)
+    launcher = Launcher()
+    yield launcher
+    assert launcher.close(time.monotonic() + 30)
 
 
-def test_cuts_are_launched_in_their_order(launcher: Launcher):
+def test_cuts_are_launched_in_order(launcher: Launcher):
     launched: list[int] = []
     for i in range(20):
         launcher.make_room()
@@ -51,7 +51,7 @@ def test_cuts_are_launched_in_their_order(launcher: Launcher):
     assert not launcher.is_busy
 
 
-def test_no_more_wait_than_there_is_room_for(launcher: Launcher):
+def test_full_queue_blocks_the_next_cut(launcher: Launcher):
     go_on = threading.Event()
     for _ in range(MOST):
         launcher.make_room()
@@ -61,15 +61,15 @@ def test_no_more_wait_than_there_is_room_for(launcher: Launcher):
     waiting.join(0.05)
     assert waiting.is_alive()
     launcher.drain(0.01)
-    assert launcher.is_busy, "after some time nobody waits any more"
+    assert launcher.is_busy, "a drain with a time limit returns"
     go_on.set()
     waiting.join(30)
     assert not waiting.is_alive()
     launcher.drain()
 
 
-def test_what_the_script_has_not_waited_for_makes_no_room(launcher: Launcher):
-    """The others may come to it only after what the script does next."""
+def test_cuts_nobody_awaits_do_not_block(launcher: Launcher):
+    """Other ranks may reach the collective only after later calls of this script, so recording must go on."""
     go_on = threading.Event()
     for _ in range(2 * MOST):
         launcher.make_room()
@@ -78,7 +78,7 @@ def test_what_the_script_has_not_waited_for_makes_no_room(launcher: Launcher):
     launcher.drain()
 
 
-def test_a_value_is_launched_ahead_while_its_thread_waits_for_others(launcher: Launcher):
+def test_value_is_launched_ahead_while_the_launcher_waits_for_peers(launcher: Launcher):
     working, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -92,7 +92,7 @@ def test_a_value_is_launched_ahead_while_its_thread_waits_for_others(launcher: L
     reading = threading.Thread(target=launcher.wait_for, args=(buffer,))
     reading.start()
     reading.join(3 * PATIENCE)
-    assert reading.is_alive(), "what it launches just now may take the memory that this needs"
+    assert reading.is_alive(), "the current launch may donate memory that this launch reads"
     working.set()
     reading.join(30)
     assert type(buffer) is Buffer
@@ -100,7 +100,7 @@ def test_a_value_is_launched_ahead_while_its_thread_waits_for_others(launcher: L
     launcher.drain()
 
 
-def test_what_waits_when_it_is_closed_is_not_launched():
+def test_closed_launcher_drops_waiting_cuts():
     launcher, go_on, launched = Launcher(), threading.Event(), list[str]()
     began = threading.Event()
     launcher.put(Cut(lambda: (began.set(), go_on.wait(), launched.append("first"))))
@@ -115,5 +115,5 @@ def test_what_waits_when_it_is_closed_is_not_launched():
         _ = DeferredBuffer(launcher).array
 
 
-def test_one_that_has_launched_nothing_is_closed():
+def test_unused_launcher_closes_at_once():
     assert Launcher().close(time.monotonic())

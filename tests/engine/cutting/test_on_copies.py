@@ -1,4 +1,4 @@
-"""A step whose old weights somebody keeps runs the program of all steps, on copies."""
+"""A step runs by its usual program on copies of the donated weights that the script still holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Beside = Callable[[nn.Module], Any]
 
 
 class Average:
-    """Begins as a copy of the weights after the first step."""
+    """An average that begins as a copy of the weights after the first step."""
 
     def __init__(self) -> None:
         self.values: list[torch.Tensor] = []
@@ -35,7 +35,7 @@ class Average:
 
 
 class Best:
-    """Puts the weights aside every other step."""
+    """A copy of the weights, taken every other step."""
 
     def __init__(self) -> None:
         self.calls, self.weights = 0, dict[str, torch.Tensor]()
@@ -48,7 +48,7 @@ class Best:
 
 
 class Averaged:
-    """torch's own average, which copies the weights at first."""
+    """torch's AveragedModel, which first copies the weights."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options
@@ -62,7 +62,7 @@ class Averaged:
 
 
 def train(device: str, beside: Beside, width: int, steps: int = 5) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The weights at the end, and what was kept beside them."""
+    """Return the trained weights, and the values kept by `beside`."""
 
     class Sine(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ def train(device: str, beside: Beside, width: int, steps: int = 5) -> tuple[list
 
 
 def large(before: int) -> int:
-    """How many programs since then have the model in them."""
+    """The number of programs since `before` that contain the model."""
     return sum("lazytpu.sin " in graph.text() for graph in lazytpu.graphs()[before:])
 
 
@@ -93,14 +93,16 @@ def large(before: int) -> int:
     [(Average, 5), (Best, 6), (Averaged, 7), (lambda: Averaged(multi_avg_fn=get_ema_multi_avg_fn(0.5)), 8)],
     ids=["average", "best", "AveragedModel", "EMA"],
 )
-def test_one_large_program(make: Callable[[], Beside], width: int) -> None:
+def test_kept_weights_need_no_second_program(make: Callable[[], Beside], width: int) -> None:
     before = len(lazytpu.graphs())
     torch.testing.assert_close(train("tpu", make(), width), train("cpu", make(), width))
     assert large(before) == 1
 
 
 @pytest.mark.parametrize(("limit", "programs"), [(1, 2), (1 << 20, 1)])
-def test_what_goes_on_gets_its_program(limit: int, programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_copies_beyond_a_limit_get_a_program(
+    limit: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(on_copies, "BYTES", limit)
 
     def put_aside(model: nn.Module) -> list[torch.Tensor]:
@@ -111,7 +113,7 @@ def test_what_goes_on_gets_its_program(limit: int, programs: int, monkeypatch: p
     assert large(before) == programs
 
 
-def test_copies_are_counted_while_they_live() -> None:
+def test_copies_are_released_after_the_step() -> None:
     train("tpu", Best(), 6)
     lazytpu.sync()
     before = MEMORY.live
@@ -120,14 +122,14 @@ def test_copies_are_counted_while_they_live() -> None:
     assert MEMORY.live == before
 
 
-def test_an_interrupt_while_copies_are_made_leaves_the_step_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_copy_leaves_the_step_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.arange(4.0, device="tpu")
 
     def step() -> None:
         for i in range(on_copies.LEAST):
             weight.mul_(0.5).add_(i)
 
-    for _ in range(2):  # the first one makes the weight
+    for _ in range(2):  # the first step creates the weight
         step()
         lazytpu.mark_step()
     before = weight.clone()

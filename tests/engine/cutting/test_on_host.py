@@ -22,12 +22,12 @@ COUNTS = torch.arange(6)
 
 @pytest.fixture(autouse=True)
 def beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has run a step."""
+    """Set the limit as after a step."""
     monkeypatch.setattr(on_host, "BESIDE", 0)
 
 
 def counted(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int, int]:
-    """What `run` gives, read; how many cuts ran on the host, and how many programs were compiled."""
+    """Read the result of `run`; return it, the number of cuts run on the host and the number of programs compiled."""
     lazytpu.sync()
     before = lazytpu.metrics()
     got = run().cpu()
@@ -78,7 +78,7 @@ RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("x", [NUMBERS, COUNTS], ids=["floats", "integers"])
 @pytest.mark.parametrize("name", RUNS)
-def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tensor) -> None:
+def test_host_run_has_the_bits_of_cpu_and_program(name: str, x: torch.Tensor) -> None:
     run = RUNS[name]
     got, ran, compiled = counted(lambda: run(x.to("tpu")))
     assert (ran, compiled) == (1, 0)
@@ -89,7 +89,7 @@ def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tens
     same_bits(got, program)
 
 
-def test_places_and_offsets_that_vary() -> None:
+def test_varying_indices_and_offsets_compile_nothing() -> None:
     x = COUNTS.to("tpu")
     got, _, compiled = counted(lambda: (x > 2).nonzero())
     assert compiled == 0
@@ -98,21 +98,23 @@ def test_places_and_offsets_that_vary() -> None:
     assert counted(lambda: x[5] * 2)[1:] == (1, 0)
 
 
-def test_a_short_trace_of_another_size_has_no_program() -> None:
+def test_short_trace_of_another_size_runs_on_the_host() -> None:
     assert [counted(lambda n=n: torch.rand(n).to("tpu").softmax(0))[1:] for n in (5, 6, 7)] == [(0, 1), (1, 0), (1, 0)]
 
 
-def test_a_constant_that_a_script_reads_at_many_sizes_has_no_program() -> None:
-    """As the mask that a decoder makes for each token, and looks at."""
+def test_constant_read_at_many_sizes_runs_on_the_host() -> None:
+    """A decoder creates such a mask for each token and reads it."""
     pending = COUNTS.to("tpu") * 3
     for n in (5, 6, 7, 1):
         read, hosted, compiled = counted(lambda n=n: torch.ones(1, n, device="tpu").bool().sum())
         assert (read.item(), hosted, compiled) == (n, 1, 0)
-    assert counted(lambda: torch.ones(1, 6, device="tpu").bool().sum())[1:] == (0, 0), "it is known"
+    assert counted(lambda: torch.ones(1, 6, device="tpu").bool().sum())[1:] == (0, 0), (
+        "a repeated read returns the known constant"
+    )
     same_bits(pending.cpu(), COUNTS * 3)
 
 
-def test_a_process_with_a_model_does_more_than_try_out_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_runs_begin_once_the_process_has_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(5).to("tpu")
     model = copy.deepcopy(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))))
     monkeypatch.setattr(on_host, "BESIDE", 4 * 8)
@@ -138,12 +140,12 @@ TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])
         lambda x: (x * 1)[:1].clone().mean(),
     ],
 )
-def test_denormal_numbers_are_flushed_where_the_program_flushes_them(
+def test_denormals_are_flushed_as_by_the_program(
     run: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     got, ran, _ = counted(lambda: run(TINY.to("tpu")))
     assert ran == 1
-    assert TINY[0] * 1 != 0, "the script's own numbers are flushed from then on"
+    assert TINY[0] * 1 != 0, "the script's thread must not flush denormals"
     with lazytpu.options(background_compile=0):
         same_bits(got, counted(lambda: run(TINY.to("tpu")))[0])
 
@@ -161,7 +163,7 @@ def test_denormal_numbers_are_flushed_where_the_program_flushes_them(
         lambda x: (x[:1] > 0).clone().expand(40000).sum(),
     ],
 )
-def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_ops_with_other_rounding_on_the_host_have_programs(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _, ran, compiled = counted(lambda: run(torch.rand(5).to("tpu")))
     assert (ran, compiled) == (0, 1)
 
@@ -174,12 +176,12 @@ def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor
         lambda x: x.to(torch.int32),
     ],
 )
-def test_what_devices_do_in_other_ways_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_ops_with_other_results_on_the_host_have_programs(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _, ran, compiled = counted(lambda: run(torch.tensor([0.1, 1e30, -3.0]).to("tpu")))
     assert (ran, compiled) == (0, 1)
 
 
-def test_modes_of_the_user_see_nothing_of_it() -> None:
+def test_dispatch_modes_do_not_see_host_runs() -> None:
     seen = list[str]()
 
     class Seeing(TorchDispatchMode):
@@ -198,21 +200,21 @@ def test_modes_of_the_user_see_nothing_of_it() -> None:
     same_bits(y.cpu(), x.cpu() * 1.75)
 
 
-def append(grown: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-    return torch.cat([grown.to("tpu"), part.to("tpu")])
+def append(grown: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+    return torch.cat([grown.to("tpu"), row.to("tpu")])
 
 
-def test_results_that_grow_compile_nothing() -> None:
-    part = torch.rand(3, 2)
-    grown = expected = part
+def test_growing_results_compile_nothing() -> None:
+    rows = torch.rand(3, 2)
+    grown = expected = rows
     for _ in range(6):
-        grown, ran, compiled = counted(partial(append, grown, part))
-        expected = torch.cat([expected, part])
+        grown, ran, compiled = counted(partial(append, grown, rows))
+        expected = torch.cat([expected, rows])
         assert (ran, compiled) == (1, 0)
     same_bits(grown, expected)
 
 
-def test_what_ran_often_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_trace_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(13)
     monkeypatch.setattr(on_host, "RUNS", 1)
     first = counted(lambda: x.to("tpu") * 1.25)
@@ -223,7 +225,7 @@ def test_what_ran_often_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -
     same_bits(first[0], third[0])
 
 
-def test_it_is_explained_and_a_setting_compiles_it() -> None:
+def test_host_run_is_explained_and_can_be_disabled() -> None:
     x = torch.rand(15)
     with lazytpu.options(on_host=False):
         assert counted(lambda: x.to("tpu") * 1.25)[1:] == (0, 1)
@@ -242,13 +244,13 @@ def test_other_modes_always_have_programs(mode: str) -> None:
     assert ran == 0
 
 
-def test_a_process_of_short_traces_always_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_of_only_short_traces_uses_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_host, "BESIDE", float("inf"))
     _, ran, compiled = counted(lambda: torch.ones(17).to("tpu") * 5)
     assert (ran, compiled) == (0, 1)
 
 
-def test_a_value_that_failed_is_not_computed_with() -> None:
+def test_failed_value_does_not_run_on_the_host() -> None:
     table, index = torch.rand(5, 3).to("tpu"), torch.tensor([1, 9]).to("tpu")
     rows = torch.nn.functional.embedding(index, table)
     lazytpu.mark_step()
@@ -257,7 +259,7 @@ def test_a_value_that_failed_is_not_computed_with() -> None:
     same_bits((table * 2).cpu(), table.cpu() * 2)
 
 
-def test_another_default_dtype_has_results_of_its_own() -> None:
+def test_result_follows_the_default_dtype() -> None:
     x = torch.arange(4)
     same_bits((x.to("tpu") / 3).cpu(), x / 3)
     torch.set_default_dtype(torch.float64)
@@ -269,7 +271,7 @@ def test_another_default_dtype_has_results_of_its_own() -> None:
 
 
 def masked(host: torch.Tensor, lengths: list[int], begin: int) -> None:
-    """Blocks on the diagonal of a mask, as for requests of these lengths."""
+    """Write the causal blocks of requests of these lengths onto the diagonal of a mask."""
     host[:, : sum(lengths)].fill_(-1)
     for length in lengths:
         block = host[begin : begin + length, begin : begin + length]
@@ -278,8 +280,8 @@ def masked(host: torch.Tensor, lengths: list[int], begin: int) -> None:
         begin += length
 
 
-def test_large_masks_that_vary_are_written_on_the_host() -> None:
-    """Four have programs; then none more is compiled, however the lengths differ."""
+def test_varying_large_masks_are_written_on_the_host() -> None:
+    """Four masks get programs; no further program is compiled, whatever the lengths."""
     device, host = torch.zeros(600, 600).to("tpu"), torch.zeros(600, 600)
     kinds = [[3, 5], [4, 4, 2], [7, 1], [2, 9, 4], [6, 3, 8], [1, 1, 1, 1], [11], [5, 2]]
     ran = list[tuple[int, int]]()

@@ -1,4 +1,4 @@
-"""Steps that run op by op give what their program gives, and leave no more behind."""
+"""Op-by-op execution computes the values of the program, and keeps no more memory alive."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def stepwise() -> int:
 
 
 class Model(nn.Module):
-    """Embedding, attention by hand, dropout, a normalisation with running statistics."""
+    """Embedding, explicit attention, dropout, and a normalisation with running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(11, 8)
-        self.heads = nn.Linear(8, 24, bias=False)  # that of k would have a gradient of rounding errors alone
+        self.heads = nn.Linear(8, 24, bias=False)  # the gradient of the bias of k is rounding error
         self.norm = nn.BatchNorm1d(5)
         self.out = nn.Linear(8, 11)
 
@@ -38,7 +38,7 @@ class Model(nn.Module):
 
 
 def train(steps: int, between: Callable[[int], None] = lambda step: None) -> list[torch.Tensor]:
-    """The losses of a few steps, then the parameters and buffers."""
+    """Train and return the losses of the steps, then the parameters and buffers."""
     torch.manual_seed(3)
     model = Model().to("tpu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -56,7 +56,7 @@ def train(steps: int, between: Callable[[int], None] = lambda step: None) -> lis
     return [t.detach().cpu() for t in (*losses, *model.parameters(), *model.buffers())]
 
 
-def test_training_runs_op_by_op_until_its_program_is_ready(gate: Gate) -> None:
+def test_training_runs_op_by_op_until_its_program_is_compiled(gate: Gate) -> None:
     before = stepwise()
 
     def between(step: int) -> None:
@@ -67,7 +67,7 @@ def test_training_runs_op_by_op_until_its_program_is_ready(gate: Gate) -> None:
     assert stepwise() >= before + 2
     now = stepwise()
     again = train(5)
-    assert stepwise() == now, "the programs are there"
+    assert stepwise() == now, "the programs are compiled"
     with lazytpu.options(background_compile=0):
         expected = train(5)
     for a, b, c in zip(got, again, expected, strict=True):
@@ -75,7 +75,7 @@ def test_training_runs_op_by_op_until_its_program_is_ready(gate: Gate) -> None:
         torch.testing.assert_close(b, c, rtol=0, atol=0)
 
 
-def test_random_numbers_are_those_of_the_program(gate: Gate) -> None:
+def test_random_numbers_equal_the_numbers_of_the_program(gate: Gate) -> None:
     def draw() -> list[torch.Tensor]:
         torch.manual_seed(7)
         x = torch.randn(6, 5, device="tpu")
@@ -93,7 +93,7 @@ def test_random_numbers_are_those_of_the_program(gate: Gate) -> None:
     assert stepwise() == before + 1
 
 
-def test_writes_through_views_and_memory_that_nothing_wrote(gate: Gate) -> None:
+def test_writes_through_views_and_to_uninitialized_memory(gate: Gate) -> None:
     def write() -> list[torch.Tensor]:
         x = torch.arange(12.0).to("tpu").view(3, 4)
         kept = x.clone()
@@ -115,8 +115,8 @@ def test_writes_through_views_and_memory_that_nothing_wrote(gate: Gate) -> None:
         assert torch.equal(a, b)
 
 
-def test_memory_is_freed_as_soon_as_nothing_needs_it(gate: Gate) -> None:
-    """A chain of 20 results of 4 MB has two of them at a time; so it is with operands that are overwritten."""
+def test_memory_is_freed_after_its_last_use(gate: Gate) -> None:
+    """A chain of 20 results of 4 MB keeps only two alive at a time, and overwritten operands are donated."""
     x = torch.ones(1024, 1024).to("tpu")
     lazytpu.sync()
     lazytpu.reset_metrics()
@@ -141,7 +141,7 @@ def test_memory_is_freed_as_soon_as_nothing_needs_it(gate: Gate) -> None:
     assert float(x[0, 0]) == 4.0
 
 
-def test_values_that_live_elsewhere_are_not_overwritten(gate: Gate) -> None:
+def test_shared_values_are_not_overwritten(gate: Gate) -> None:
     x = torch.full((64,), 3.0).to("tpu")
     shared = x.detach()
     copy = x.clone()
@@ -151,20 +151,20 @@ def test_values_that_live_elsewhere_are_not_overwritten(gate: Gate) -> None:
     assert [float(t[0]) for t in (shared, x, copy)] == [3.0, 6.0, 4.0]
 
 
-def test_a_failed_check_names_the_line_of_its_own_op(gate: Gate) -> None:
-    """Both lookups are one program, which remembers one line."""
+def test_failed_check_names_the_line_of_its_op(gate: Gate) -> None:
+    """Both lookups share a program, which stores the line of one."""
     table = torch.ones(4, 2).to("tpu")
     good, bad = torch.tensor([1, 2]).to("tpu"), torch.tensor([1, 9]).to("tpu")
     a = nn.functional.embedding(good, table) + 1
-    b = nn.functional.embedding(bad, table) * 2  # the line that is named
-    line = test_a_failed_check_names_the_line_of_its_own_op.__code__.co_firstlineno + 5
+    b = nn.functional.embedding(bad, table) * 2  # the failing line
+    line = test_failed_check_names_the_line_of_its_op.__code__.co_firstlineno + 5
     lazytpu.mark_step()
     with pytest.raises(IndexError, match=rf"embedding.*test_stepwise.py:{line}"):
         b.cpu()
     assert a.tolist() == [[2.0, 2.0]] * 2
 
 
-def test_a_check_runs_for_a_result_that_nobody_needs(gate: Gate) -> None:
+def test_check_of_a_dead_result_runs(gate: Gate) -> None:
     table, bad = torch.ones(4, 2).to("tpu"), torch.tensor([1, 9]).to("tpu")
     kept = table + 1
     nn.functional.embedding(bad, table)
@@ -174,7 +174,7 @@ def test_a_check_runs_for_a_result_that_nobody_needs(gate: Gate) -> None:
         lazytpu.sync()
 
 
-def test_recomputation(gate: Gate) -> None:
+def test_checkpointed_layers_are_recomputed(gate: Gate) -> None:
     def run(device: str) -> list[torch.Tensor]:
         torch.manual_seed(1)
         layer = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)).to(device)
@@ -202,7 +202,7 @@ def test_equal_ops_are_compiled_once(gate: Gate) -> None:
     assert lazytpu.metrics()["compiles"] <= before + 4, "two ops, each with and without an operand that dies"
 
 
-def test_a_repeated_step_is_not_analysed_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_step_is_analysed_once(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.engine.cutting import stepwise as module
 
     x = torch.rand(5, 3).to("tpu")
@@ -217,8 +217,8 @@ def test_a_repeated_step_is_not_analysed_again(gate: Gate, monkeypatch: pytest.M
     torch.testing.assert_close(y.cpu(), x.cpu().exp().sum(0))
 
 
-def test_an_op_that_fails_loses_no_more_than_it_must(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before it has its values; what it was to overwrite is as before the step."""
+def test_failed_op_keeps_earlier_results_and_old_contents(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier ops keep their values, and the operand of the failed write has its old contents."""
     x, w = torch.rand(5).to("tpu"), torch.ones(5).to("tpu")
     lazytpu.sync()
     run = Program.run
@@ -244,18 +244,22 @@ def test_an_op_that_fails_loses_no_more_than_it_must(gate: Gate, monkeypatch: py
     torch.testing.assert_close(w.cpu(), 1 + second.cpu())
 
 
-def test_ops_run_one_by_one_as_they_were_recorded(gate: Gate) -> None:
+def test_ops_keep_the_default_dtype_of_their_recording(gate: Gate) -> None:
     x = torch.tensor([16777217, 3], device="tpu")
     lazytpu.mark_step()
     before = stepwise()
-    single, same = x * 0.1, x == 16777216.0
+    single, single_equal = x * 0.1, x == 16777216.0
     torch.set_default_dtype(torch.float64)
     try:
-        double, other = x * 0.1, x == 16777216.0
+        double, double_equal = x * 0.1, x == 16777216.0
         torch.set_default_dtype(torch.bfloat16)
         lazytpu.mark_step()
     finally:
         torch.set_default_dtype(torch.float32)
     assert stepwise() == before + 1
-    assert (single.dtype, single[0].item(), same.tolist()) == (torch.float32, 1677721.625, [True, False])
-    assert (double.dtype, double[0].item(), other.tolist()) == (torch.float64, 1677721.7000000002, [False, False])
+    assert (single.dtype, single[0].item(), single_equal.tolist()) == (torch.float32, 1677721.625, [True, False])
+    assert (double.dtype, double[0].item(), double_equal.tolist()) == (
+        torch.float64,
+        1677721.7000000002,
+        [False, False],
+    )

@@ -1,6 +1,6 @@
-"""Faults while a step runs: what need not be lost is not, the message says what happened, and the device stays usable.
+"""Faults while a step runs: only dependent values are lost, the error names the fault, and the device stays usable.
 
-After each fault the same thing is done that was to be done without it, and the tensors are compared with the CPU's.
+After each fault the script repeats the failed work, and the tensors are compared with the CPU's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.runtime.failed_arrays import failed_array
 
 
 class Failing:
-    """Lets the next run of a program fail: at its launch, or, `later`, while the device computes."""
+    """Make the next run of a program fail: at its launch or, with `later`, while the device computes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, later: bool = False):
         self.armed, self.later, self.real = True, later, Program.run
@@ -42,7 +42,7 @@ class Failing:
         return [failed_array(r, "INTERNAL: the device is on fire") for r in results] if armed else results
 
 
-def test_a_run_that_fails_at_its_launch_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_launch_keeps_the_old_values(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = torch.arange(4.0).to("tpu"), torch.ones(4).to("tpu")
     lazytpu.sync()
     Failing(monkeypatch)
@@ -58,8 +58,8 @@ def test_a_run_that_fails_at_its_launch_leaves_what_was_there(monkeypatch: pytes
     torch.testing.assert_close(w.cpu(), 1 + torch.arange(4.0).exp())
 
 
-def test_a_failure_of_an_earlier_run_is_not_that_of_a_later_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host is ahead of the device by so many runs that a cut meets the failed one."""
+def test_later_cut_does_not_raise_the_failure_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host runs ahead of the device, so that a later cut waits for the failed run."""
     x = torch.ones(5).to("tpu")
     lazytpu.sync()
     Failing(monkeypatch, later=True)
@@ -79,7 +79,7 @@ def test_a_failure_of_an_earlier_run_is_not_that_of_a_later_cut(monkeypatch: pyt
     assert (x + 1).tolist() == [2.0] * 5
 
 
-def test_what_is_computed_from_a_failed_run_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_values_computed_from_a_failed_run_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(5).to("tpu")
     lazytpu.sync()
     Failing(monkeypatch, later=True)
@@ -98,7 +98,7 @@ class Stop(Exception):
 
 
 class Refuses(torch.autograd.Function):
-    """The identity; its gradient raises while `armed`."""
+    """The identity function, whose gradient raises while `armed`."""
 
     armed = True
 
@@ -114,7 +114,7 @@ class Refuses(torch.autograd.Function):
 
 
 class StopsHalfway(torch.optim.SGD):
-    """Raises between two parameters while `armed`."""
+    """An optimizer that raises between two parameters while `armed`."""
 
     armed = True
 
@@ -145,7 +145,7 @@ def in_a_hook(model: nn.Module, armed: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("where", ["forward", "hook", "backward", "optimizer"])
 @pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
-def test_an_exception_in_the_users_step(where: str, mode: str) -> None:
+def test_exception_in_a_training_step_loses_no_values(where: str, mode: str) -> None:
     def train(device: str) -> list[torch.Tensor]:
         torch.manual_seed(0)
         Refuses.armed = StopsHalfway.armed = armed = False
@@ -175,7 +175,7 @@ def test_an_exception_in_the_users_step(where: str, mode: str) -> None:
 # -- interrupts
 
 
-def test_an_interrupt_while_an_op_is_recorded_undoes_that_op_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_undoes_only_the_op_in_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(3.0).to("tpu")
     before = x * 2
     infer = miss.infer
@@ -191,8 +191,8 @@ def test_an_interrupt_while_an_op_is_recorded_undoes_that_op_alone(monkeypatch: 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_interrupts_anywhere_while_recording() -> None:
-    """Alarms at random moments of a loop: a tensor that an op did not finish writing is as before the op."""
+def test_interrupted_writes_leave_their_tensors_unchanged() -> None:
+    """Raise at random moments of a loop: an interrupted write leaves its tensor as before the op."""
     chance, armed = random.Random(0), threading.Event()
 
     def ring(*_: Any) -> None:
@@ -225,22 +225,22 @@ def test_interrupts_anywhere_while_recording() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, as it does not in a process that a shell started in the background."""
+    """Let SIGINT raise KeyboardInterrupt, which a process started in the background by a shell ignores."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_while_waiting_for_a_program(gate: Gate) -> None:
-    """The step is pending again; the program is compiled all the same, and used."""
+def test_interrupted_wait_for_a_program_leaves_the_step_pending(gate: Gate) -> None:
+    """The step is pending again; its compilation continues, and the next cut uses the program."""
     x, w = torch.full((7,), 2.0).to("tpu"), torch.zeros(7).to("tpu")
     lazytpu.sync()
     lazytpu.options.background_compile = 120
     real = gate.build
 
     def interrupting(prepared: Any) -> Any:
-        time.sleep(0.5)  # by then the main thread waits
+        time.sleep(0.5)  # the main thread waits by now
         _thread.interrupt_main()
         return real(prepared)
 
@@ -259,11 +259,11 @@ def test_an_interrupt_while_waiting_for_a_program(gate: Gate) -> None:
     assert w.tolist() == [28.0] * 7
     step()
     assert w.tolist() == [56.0] * 7
-    assert len(gate.asked) == 1, "the program that was being compiled"
+    assert len(gate.asked) == 1, "the compilation in progress is used"
 
 
-def test_an_interrupt_while_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host is so far ahead that the cut waits: its own results are launched, and stay."""
+def test_interrupted_wait_for_the_device_keeps_launched_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is far ahead of the device, so that the cut waits; its launched results remain valid."""
     x = torch.ones(5).to("tpu")
     lazytpu.sync()
     wait, rung = client.wait, []
@@ -295,37 +295,37 @@ def in_thread(function: Callable[[], Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
-def test_a_thread_that_dies_in_the_middle_of_an_op(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
-    x, left = torch.arange(3.0).to("tpu"), []
+def test_results_of_a_thread_survive_its_death_inside_an_op(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+    x, results = torch.arange(3.0).to("tpu"), []
     infer = miss.infer
 
     def dies() -> None:
-        left.append(x * 5)
+        results.append(x * 5)
         monkeypatch.setattr(miss, "infer", fails)
-        torch.digamma(left[0])
+        torch.digamma(results[0])
 
     def fails(*args: Any) -> Any:
         raise error
 
     in_thread(dies)
     monkeypatch.setattr(miss, "infer", infer)
-    assert (left[0] + x).tolist() == [0.0, 6.0, 12.0]
+    assert (results[0] + x).tolist() == [0.0, 6.0, 12.0]
 
 
-def test_a_thread_that_died_left_its_results_and_its_failures() -> None:
-    x, left = torch.arange(3.0).to("tpu"), {}
+def test_results_and_failures_outlive_their_thread() -> None:
+    x, results = torch.arange(3.0).to("tpu"), {}
 
     def records() -> None:
-        left["good"] = x + 1
-        left["bad"] = nn.functional.embedding(torch.tensor([9]).to("tpu"), torch.ones(2, 2).to("tpu"))
+        results["good"] = x + 1
+        results["bad"] = nn.functional.embedding(torch.tensor([9]).to("tpu"), torch.ones(2, 2).to("tpu"))
 
     in_thread(records)
     with pytest.raises(IndexError, match=r"test_faults\.py"):
-        left["bad"].cpu()
-    assert left["good"].tolist() == [1.0, 2.0, 3.0]
+        results["bad"].cpu()
+    assert results["good"].tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_failure_in_one_thread_leaves_what_another_has_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_in_one_thread_keeps_pending_values_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     x, failures = torch.ones(3).to("tpu"), []
     lazytpu.sync()
     mine = x * 7

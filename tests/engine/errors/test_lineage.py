@@ -1,4 +1,4 @@
-"""A failed check of values is told once: in debug mode at the call, else by a read of what depends on it, or sync."""
+"""A failed check is raised once: in debug mode by the call, otherwise by a read of a dependent value, or by sync."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LATE = ("fused", "lazy", "strict")
 
 @pytest.fixture(params=LATE)
 def late(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A mode that does not wait for its ops."""
+    """A mode in which calls do not wait for their ops."""
     lazytpu.sync()
     with lazytpu.mode(request.param):
         yield request.param
-        lazytpu.sync()  # nothing is left to be told
+        lazytpu.sync()  # no failure remains unreported
 
 
 def row(index: int) -> torch.Tensor:
@@ -45,7 +45,7 @@ def singular() -> torch.Tensor:
     return torch.ones(2, 2, device="tpu")
 
 
-def test_a_read_raises_only_failures_that_its_value_depends_on(late: str) -> None:
+def test_read_raises_only_failures_of_its_value(late: str) -> None:
     x = torch.ones(2, device="tpu")
     bad, good = row(7), x * 2
     lazytpu.mark_step()
@@ -56,10 +56,10 @@ def test_a_read_raises_only_failures_that_its_value_depends_on(late: str) -> Non
     with pytest.raises(IndexError, match=r"out of bounds .*\(aten.index.Tensor at "):
         (worse * 2).tolist()
     assert bad.shape == (1,)
-    assert worse.tolist() == [3.0]  # told already: what was computed, of the last row there is
+    assert worse.tolist() == [3.0]  # already reported: the value computed from the clamped index
 
 
-def test_each_failure_is_raised_by_the_read_that_needs_it(late: str) -> None:
+def test_failure_is_raised_by_the_read_that_depends_on_it(late: str) -> None:
     index, factor = row(7), torch.linalg.cholesky(-torch.eye(2, device="tpu"))
     lazytpu.mark_step()
     with pytest.raises(LinAlgError, match="cholesky"):
@@ -68,7 +68,7 @@ def test_each_failure_is_raised_by_the_read_that_needs_it(late: str) -> None:
         index.tolist()
 
 
-def test_one_read_raises_all_failures_that_it_needs(late: str) -> None:
+def test_read_raises_all_failures_it_depends_on(late: str) -> None:
     index, factor = row(7), torch.linalg.cholesky(-torch.eye(2, device="tpu"))
     lazytpu.mark_step()
     with pytest.raises(IndexError) as error:
@@ -76,7 +76,7 @@ def test_one_read_raises_all_failures_that_it_needs(late: str) -> None:
     assert "LinAlgError" in error.value.__notes__[0]
 
 
-def test_a_sync_raises_failures_of_values_that_nobody_reads(late: str) -> None:
+def test_sync_raises_failures_of_unread_values(late: str) -> None:
     row(7)
     kept = row(-9)
     lazytpu.mark_step()
@@ -96,11 +96,11 @@ def test_a_sync_raises_failures_of_values_that_nobody_reads(late: str) -> None:
     ids=["inv", "solve", "cholesky"],
 )
 def test_factorizations_fail_in_every_mode(call: Callable[[], torch.Tensor]) -> None:
-    """What is not read is checked, too, and so is the second call, whatever modes came between."""
+    """Results nobody reads are checked, too, and so is a second call after any sequence of modes."""
 
     def call_and_read() -> None:
         result = call()
-        assert mode != "debug"  # at the call
+        assert mode != "debug"  # debug mode raises at the call
         result.tolist()
 
     for mode in ("debug", "strict", "fused", "debug", "lazy", "debug"):
@@ -114,7 +114,7 @@ def test_factorizations_fail_in_every_mode(call: Callable[[], torch.Tensor]) -> 
             lazytpu.sync()
 
 
-def test_debug_mode_names_its_own_line_and_leaves_older_failures() -> None:
+def test_debug_mode_names_its_line_and_keeps_older_failures() -> None:
     lazytpu.sync()
     older = row(7)
     lazytpu.mark_step()
@@ -130,20 +130,20 @@ def test_debug_mode_names_its_own_line_and_leaves_older_failures() -> None:
 def test_reading_a_parameter_raises_the_failure_of_its_step() -> None:
     lazytpu.sync()
     table = torch.nn.Embedding(4, 2, device="tpu")
-    other = torch.nn.Parameter(torch.ones(2, device="tpu"))
+    independent = torch.nn.Parameter(torch.ones(2, device="tpu"))
     optimizer = torch.optim.SGD([*table.parameters()], lr=0.1)
     for index in (1, 9, 2):
         optimizer.zero_grad()
         table(torch.tensor([index], device="tpu")).sum().backward()
         optimizer.step()
-    assert (other * 2).tolist() == [2.0, 2.0]
+    assert (independent * 2).tolist() == [2.0, 2.0]
     with pytest.raises(IndexError):
         table.weight.detach().cpu()
     table.weight.detach().cpu()
     lazytpu.sync()
 
 
-def test_a_reported_failure_keeps_nothing_alive() -> None:
+def test_reported_failure_keeps_nothing_alive() -> None:
     lazytpu.sync()
 
     class Big:
@@ -158,25 +158,25 @@ def test_a_reported_failure_keeps_nothing_alive() -> None:
     assert gone() is None
 
 
-# -- of a trace, without a device
+# -- the lineage of a trace, without a device
 
 
-def test_groups_of_a_trace() -> None:
+def test_results_are_grouped_by_inputs_and_checks() -> None:
     lazytpu.sync()
     x = torch.ones(2).to("tpu")
     y = torch.ones(2).to("tpu")
     results = [x + 1, y * 2]
     results.append(results[0] + y)
     records = recorder().state.records()
-    known = Slots(records)
+    slots = Slots(records)
     live = [record.out_slots[0] for record in records]
-    graph = lineage(records, known, live, [Check("message", "IndexError", "op", None, 0)])
+    graph = lineage(records, slots, live, [Check("message", "IndexError", "op", None, 0)])
     groups = [graph.groups[i] for i in graph.of]
     assert groups == [ResultGroup((0,), (0,)), ResultGroup((), (1,)), ResultGroup((0,), (0, 1))]
     lazytpu.sync()
 
 
-def test_many_groups_become_few() -> None:
+def test_many_groups_are_merged() -> None:
     lazytpu.sync()
     many = [torch.ones(2).to("tpu") for _ in range(2 * FINE)]
     results = [x + 1 for x in many]
@@ -187,17 +187,17 @@ def test_many_groups_become_few() -> None:
     lazytpu.sync()
 
 
-def test_errors_go_from_inputs_to_results_and_from_checks_to_inputs() -> None:
+def test_errors_propagate_from_inputs_and_checks_to_results() -> None:
     early, late = DeviceError(IndexError("early"), 1), DeviceError(RuntimeError("late"), 2)
-    given, result, apart = (
+    operand, result, independent = (
         RunOutcome(ResultGroup((), ())),
         RunOutcome(ResultGroup((3,), (0,))),
         RunOutcome(ResultGroup((), ())),
     )
-    note_guarded({0: early}, [given], [(0, (0,))])
-    note({3: late}, [result, apart], [given])
-    assert given.errors == (early,)
-    assert result.errors == (early, late) and apart.errors == ()
+    note_guarded({0: early}, [operand], [(0, (0,))])
+    note({3: late}, [result, independent], [operand])
+    assert operand.errors == (early,)
+    assert result.errors == (early, late) and independent.errors == ()
     error = to_raise(result.errors)
     assert isinstance(error, IndexError) and "late" in error.__notes__[0]
     assert to_raise(result.errors) is None

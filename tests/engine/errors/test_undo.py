@@ -1,4 +1,4 @@
-"""A cut that fails did not happen: what it overwrote has its old contents, what it made raises the error."""
+"""A failed cut is undone: overwritten tensors have their old contents, and new results raise the error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.aten import registry
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call to record an op whose import fails, and to cut: the whole trace is undone."""
+    """A function that records an op whose import fails and cuts, which undoes the whole trace."""
 
     def broken(b: object, self: object) -> object:
         raise ValueError("no such thing")
@@ -22,10 +22,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     lazytpu.sync()
     rule = registry.RULES["aten.acosh.default"]
     monkeypatch.setitem(registry.RULES, "aten.acosh.default", replace(rule, function=broken))
-    one = torch.ones(2).to("tpu")
+    operand = torch.ones(2).to("tpu")
 
     def fail() -> None:
-        lost = one.acosh()
+        lost = operand.acosh()
         with pytest.raises(RuntimeError, match="no such thing"):
             lazytpu.mark_step()
         with pytest.raises(RuntimeError, match="no such thing"):
@@ -45,32 +45,32 @@ def test_every_write_is_undone(failing: Callable[[], None]) -> None:
     assert row.tolist() == [3.0, 4.0, 5.0]
 
 
-def test_copies_that_shared_memory_share_it_again_and_stay_apart(failing: Callable[[], None]) -> None:
+def test_copies_share_memory_again_and_stay_independent(failing: Callable[[], None]) -> None:
     x = torch.ones(3).to("tpu")
-    copy, other = x.clone(), x.clone()
+    first, second = x.clone(), x.clone()
     x.add_(1)
-    copy.add_(2)
+    first.add_(2)
     failing()
-    assert (x.tolist(), copy.tolist(), other.tolist()) == ([1.0] * 3,) * 3
+    assert (x.tolist(), first.tolist(), second.tolist()) == ([1.0] * 3,) * 3
     x.mul_(5)
     lazytpu.mark_step()
-    copy.mul_(7)
+    first.mul_(7)
     lazytpu.mark_step()
-    assert (x.tolist(), copy.tolist(), other.tolist()) == ([5.0] * 3, [7.0] * 3, [1.0] * 3)
+    assert (x.tolist(), first.tolist(), second.tolist()) == ([5.0] * 3, [7.0] * 3, [1.0] * 3)
 
 
-def test_lists_that_are_written_at_once(failing: Callable[[], None]) -> None:
-    whole = torch.zeros(2, 2).to("tpu")
-    apart = torch.full((3,), 4.0).to("tpu")
-    torch._foreach_add_([whole[0], apart, whole[1]], 1.0)
+def test_foreach_write_is_undone(failing: Callable[[], None]) -> None:
+    rows = torch.zeros(2, 2).to("tpu")
+    vector = torch.full((3,), 4.0).to("tpu")
+    torch._foreach_add_([rows[0], vector, rows[1]], 1.0)
     failing()
-    assert whole.tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert apart.tolist() == [4.0] * 3
-    torch._foreach_add_([whole[0], apart, whole[1]], 1.0)
-    assert (whole.tolist(), apart.tolist()) == ([[1.0, 1.0], [1.0, 1.0]], [5.0] * 3)
+    assert rows.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert vector.tolist() == [4.0] * 3
+    torch._foreach_add_([rows[0], vector, rows[1]], 1.0)
+    assert (rows.tolist(), vector.tolist()) == ([[1.0, 1.0], [1.0, 1.0]], [5.0] * 3)
 
 
-def test_what_was_made_and_written_in_the_trace_is_lost(failing: Callable[[], None]) -> None:
+def test_value_created_in_the_failed_trace_raises_its_error(failing: Callable[[], None]) -> None:
     new = torch.ones(3).to("tpu") * 2
     new.add_(1)
     failing()
@@ -79,7 +79,7 @@ def test_what_was_made_and_written_in_the_trace_is_lost(failing: Callable[[], No
     assert new.shape == (3,)
 
 
-def test_memory_is_donated_again_afterwards(failing: Callable[[], None]) -> None:
+def test_memory_is_donated_after_an_undo(failing: Callable[[], None]) -> None:
     x = torch.ones(64, 64).to("tpu")
     x.add_(1)
     failing()
@@ -89,7 +89,7 @@ def test_memory_is_donated_again_afterwards(failing: Callable[[], None]) -> None
     assert x[0, 0].item() == 2.0
 
 
-def test_an_interrupt_while_compiling_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_compilation_keeps_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.runtime.xla import client
 
     def interrupt(*args: object, **more: object) -> object:

@@ -1,4 +1,4 @@
-"""The end of the process while things are under way: it comes soon, quietly, and with the status it should have."""
+"""A process with work in progress exits soon, without messages, and with its exit status."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import textwrap
 
 from tests import zygote
 
-# What every script begins with. `hang` makes compilations take minutes, in XLA; a script that hangs is ended with the
-# stacks of all its threads.
+# The beginning of every script. `hang` makes compilations in XLA take minutes. A script that hangs is killed after
+# 150 seconds, and prints the stacks of all threads.
 PRELUDE = """
 import faulthandler, os, sys, threading, time
 faulthandler.dump_traceback_later(150, exit=True)
@@ -43,7 +43,7 @@ def hang():
 
 
 def run(script: str, status: int = 0) -> tuple[str, str]:
-    """Standard output and error of a script, which ends with `status` and has nothing to say about its threads."""
+    """Run a script, check its exit status and that it reports no thread, and return its standard output and error."""
     code = PRELUDE + textwrap.dedent(script)
     done = zygote.run(["-c", code], timeout=240)
     assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -52,7 +52,7 @@ def run(script: str, status: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_a_compilation_is_left_behind() -> None:
+def test_exit_abandons_a_long_compilation() -> None:
     out, err = run(
         """
         hang()
@@ -67,7 +67,7 @@ def test_a_compilation_is_left_behind() -> None:
     assert (float(out), err) == (64.0**3, "")
 
 
-def test_a_compilation_that_is_nearly_done_is_waited_for() -> None:
+def test_exit_waits_for_a_short_compilation() -> None:
     out, err = run(
         """
         real, build = engine.background.build, lambda prepared: (time.sleep(2), real(prepared), print("compiled"))[1]
@@ -80,7 +80,7 @@ def test_a_compilation_that_is_nearly_done_is_waited_for() -> None:
     assert (out.split("\n")[:2], err) == (["the end", "compiled"], "")
 
 
-def test_work_that_is_pending_is_not_run() -> None:
+def test_exit_does_not_run_pending_ops() -> None:
     out, err = run(
         """
         y = x @ x
@@ -93,8 +93,8 @@ def test_work_that_is_pending_is_not_run() -> None:
     assert (out, err) == ("the end\n", "")
 
 
-def test_the_device_is_left_behind_at_its_work() -> None:
-    """A thread that waits for the device, too, as it does when it measures how long a run takes."""
+def test_exit_does_not_wait_for_the_device() -> None:
+    """The exit waits neither for the device nor for the thread that measures runs."""
     out, err = run(
         """
         big = torch.ones(2000, 2000).to("tpu")
@@ -110,8 +110,8 @@ def test_the_device_is_left_behind_at_its_work() -> None:
     assert (out, err) == ("True\n", "")
 
 
-def test_who_asks_again_that_it_ends_does_not_wait() -> None:
-    """The handler of a signal raises in the wait at the end: a second Ctrl-C, or that of SIGTERM."""
+def test_second_signal_ends_the_wait_at_exit() -> None:
+    """A signal handler raises during the wait at exit: a second Ctrl-C, or the handler of SIGTERM."""
     for error in ("KeyboardInterrupt", "SystemExit(3)"):
         out, err = run(
             f"""
@@ -131,8 +131,8 @@ def test_who_asks_again_that_it_ends_does_not_wait() -> None:
         assert (out, err) == ("the end\n", "")
 
 
-def test_what_a_thread_compiles_with_is_there_until_it_ends() -> None:
-    """The end of Python destroys what belongs to modules, as the pool of threads of all contexts does to jax's."""
+def test_compiling_thread_survives_the_loss_of_module_globals() -> None:
+    """Python destroys module globals at exit, such as the thread pool that all of jax's MLIR contexts share."""
     out, err = run(
         """
         from jax._src.interpreters import mlir
@@ -149,14 +149,14 @@ def test_what_a_thread_compiles_with_is_there_until_it_ends() -> None:
     assert (out, err) == ("True\n", "")
 
 
-def test_a_forked_child_does_not_wait_for_its_parents_compilations() -> None:
+def test_forked_child_does_not_wait_for_compilations_of_its_parent() -> None:
     out, err = run(
         """
         hang()
         y = x @ x
         lazytpu.mark_step()
         pending = y + 1
-        faulthandler.cancel_dump_traceback_later()  # its thread, too, is the parent's
+        faulthandler.cancel_dump_traceback_later()  # its thread exists only in the parent
         if os.fork() == 0:
             engine.background.progress.close = lambda: print("waits", flush=True)
             try:

@@ -1,4 +1,4 @@
-"""Parameters that lie as their step's program wants them: nobody sees it, and each is as valid as any other tensor."""
+"""Parameters in the memory layout preferred by their program, which no read or other program can observe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHAPE = (3, 5)
 
 
 class ColumnsFirstPass(ModulePass):
-    """What `assign-layout` does for convolutions, for all matrices that a program updates in place."""
+    """Give each matrix updated in place a column-major layout, as `assign-layout` does for convolution kernels."""
 
     name = "columns-first"
 
@@ -64,7 +64,7 @@ pytestmark = pytest.mark.usefixtures("laid")
 
 
 class Training:
-    """A layer with momentum; its weight and that of the momentum are matrices."""
+    """A linear layer trained with momentum, which has two matrices: the weight and its momentum."""
 
     loss: torch.Tensor
     kept: torch.Tensor
@@ -85,7 +85,7 @@ class Training:
         return loss
 
     def steps(self, count: int) -> torch.Tensor:
-        """The weight after so many steps more."""
+        """Run `count` steps and return the weight."""
         for _ in range(count):
             self.step()
             lazytpu.mark_step()
@@ -93,20 +93,20 @@ class Training:
 
     @property
     def buffer(self) -> Buffer:
-        """That of the weight."""
+        """The buffer of the weight."""
         buffer = value_of(self.layer.weight).buffer
         assert isinstance(buffer, Buffer)
         return buffer
 
     @property
     def laid(self) -> CustomLayoutBuffer:
-        """The same, which lies as the step wants it."""
+        """The buffer of the weight, checked to be in the custom layout."""
         buffer = self.buffer
         assert isinstance(buffer, CustomLayoutBuffer) and buffer.kept is not None and buffer.layout == ORDER
         return buffer
 
 
-def test_steps_give_what_they_give_on_the_cpu_and_the_array_stays_where_it_is() -> None:
+def test_steps_equal_the_cpu_and_update_the_array_in_place() -> None:
     training = Training()
     lazytpu.sync()
     compiles, places = [lazytpu.metrics()["compiles"]], list[int]()
@@ -124,41 +124,41 @@ def test_steps_give_what_they_give_on_the_cpu_and_the_array_stays_where_it_is() 
     assert training.laid.array.shape == SHAPE and client.to_host(training.laid.array).strides == (20, 4)
 
 
-def test_tensors_look_as_they_did() -> None:
-    training, other = Training(), Training("cpu")
-    assert_close(training.steps(2), other.steps(2))
+def test_layout_is_invisible_to_tensors() -> None:
+    training, reference = Training(), Training("cpu")
+    assert_close(training.steps(2), reference.steps(2))
     weight = training.layer.weight
     assert (weight.stride(), weight.is_contiguous()) == ((5, 1), True)
     file = io.BytesIO()
     torch.save(training.layer.state_dict(), file)
     file.seek(0)
-    assert_close(torch.load(file)["weight"].cpu(), other.layer.weight.detach())
-    assert_close(weight.detach().t()[1:, ::2].cpu(), other.layer.weight.detach().t()[1:, ::2])
-    assert weight[1, 2].item() == pytest.approx(other.layer.weight[1, 2].item())
+    assert_close(torch.load(file)["weight"].cpu(), reference.layer.weight.detach())
+    assert_close(weight.detach().t()[1:, ::2].cpu(), reference.layer.weight.detach().t()[1:, ::2])
+    assert weight[1, 2].item() == pytest.approx(reference.layer.weight[1, 2].item())
 
 
-def test_other_programs_read_and_write_it() -> None:
-    training, other = Training(), Training("cpu")
-    for run in (training, other):
+def test_other_programs_read_and_write_the_parameter() -> None:
+    training, reference = Training(), Training("cpu")
+    for run in (training, reference):
         run.steps(2)
         with torch.no_grad():
             run.loss = run.layer(run.x).sum()
             run.kept = run.layer.weight.clone()
         lazytpu.mark_step()
     assert training.laid.copied
-    for run in (training, other):
+    for run in (training, reference):
         run.steps(1)
         with torch.no_grad():
             run.layer.weight.view(-1)[3] = 5.0
             run.layer.weight[2].mul_(2.0)
         lazytpu.mark_step()
-    assert_close(training.loss.cpu(), other.loss)
-    assert_close(training.kept.cpu(), other.kept)
-    assert_close(training.steps(2), other.steps(2))
-    assert not training.laid.copied  # until somebody asks again
+    assert_close(training.loss.cpu(), reference.loss)
+    assert_close(training.kept.cpu(), reference.kept)
+    assert_close(training.steps(2), reference.steps(2))
+    assert not training.laid.copied  # until another program reads it
 
 
-def test_memory_counts_both_arrays_while_there_are_two() -> None:
+def test_memory_counts_both_arrays() -> None:
     training = Training()
     training.steps(2)
     lazytpu.sync()
@@ -171,16 +171,16 @@ def test_memory_counts_both_arrays_while_there_are_two() -> None:
         assert value.shape == SHAPE
         return report.allocated, value.nbytes
 
-    before, one = counted()
-    assert one == 60
+    before, nbytes = counted()
+    assert nbytes == 60
     assert training.laid.array is not None
-    assert counted() == (before + one, 2 * one)
+    assert counted() == (before + nbytes, 2 * nbytes)
     training.steps(1)
-    assert counted() == (before, one)
+    assert counted() == (before, nbytes)
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_step_that_fails_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
+def test_failed_step_leaves_the_parameter_unchanged(monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
     training = Training()
     before = training.steps(3)
     assert not copied or training.laid.array is not None
@@ -193,12 +193,12 @@ def test_a_step_that_fails_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     assert_close(training.steps(1), Training("cpu").steps(4))
 
 
-def test_an_array_that_a_failed_run_took_is_released() -> None:
+def test_array_donated_to_a_failed_run_is_released() -> None:
     plain = client.to_device(np.arange(6.0).reshape(2, 3))
-    other = relayout(plain, None, ORDER)
-    buffer = CustomLayoutBuffer(other, 48, None, ORDER)
+    custom = relayout(plain, None, ORDER)
+    buffer = CustomLayoutBuffer(custom, 48, None, ORDER)
     assert buffer.array.shape == (2, 3) and buffer.nbytes == 96
-    other.delete()
+    custom.delete()
     assert not buffer.taken() and buffer.nbytes == 48
     assert buffer.fetch().tolist() == [[0, 1, 2], [3, 4, 5]]
     buffer.array.delete()
@@ -207,30 +207,30 @@ def test_an_array_that_a_failed_run_took_is_released() -> None:
     assert buffer.gone() and buffer.nbytes == 0
 
 
-def test_op_by_op_while_the_program_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    training, other = Training(), Training("cpu")
-    assert_close(training.steps(2), other.steps(2))
+def test_parameter_is_valid_op_by_op_during_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, reference = Training(), Training("cpu")
+    assert_close(training.steps(2), reference.steps(2))
     assert training.laid
-    training.x, other.x = training.x[:1].clone(), other.x[:1].clone()
+    training.x, reference.x = training.x[:1].clone(), reference.x[:1].clone()
     background = wiring.start().background
     with lazytpu.options(background_compile=0.001):
         training.step()
         training.optimizer.zero_grad()
         lazytpu.mark_step()
-        other.steps(1)
-    assert_close(training.layer.weight.detach().cpu(), other.layer.weight.detach())
+        reference.steps(1)
+    assert_close(training.layer.weight.detach().cpu(), reference.layer.weight.detach())
     for job in background.unfinished():
         job.done.wait(60)
-    assert_close(training.steps(2), other.steps(2))
+    assert_close(training.steps(2), reference.steps(2))
 
 
-def test_in_parts() -> None:
+def test_parameter_is_valid_in_clusters() -> None:
     with lazytpu.options(clusters="only"):
         training = Training()
         assert_close(training.steps(3), Training("cpu").steps(3))
 
 
-def test_a_program_from_disk_knows_how_its_arguments_lie() -> None:
+def test_program_from_disk_has_its_layouts() -> None:
     text = """module @m { func.func public @main(
       %x: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}", tf.aliasing_output = 1 : i32}, %y: tensor<2xf32>)
       -> (tensor<2xf32>, tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"}) {

@@ -1,4 +1,4 @@
-"""A device that is full: torch's exception, what it reports, and what stays valid."""
+"""Exhausted device memory: torch's exception, its report, and the tensors that stay valid."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def quiet() -> None:
 
 
 def no_memory(*args: Any) -> Any:
-    """In place of an executable's launch: what one on a TPU raises."""
+    """Raise as the launch of an executable on a TPU does; takes the place of a launch."""
     raise client.XlaError("RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 5.00G.")
 
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Call with True, and every program finds no memory; with False, and they do again."""
+    """A switch: with True, every launch runs out of memory; with False, launches succeed."""
     run, switch = Program.run, {"full": False}
 
     def run_or_not(program: Program, arrays: Any) -> Any:
@@ -60,11 +60,11 @@ def impossible(x: torch.Tensor) -> torch.Tensor:
 
 
 def without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets an op be recorded that is refused at the call: what runs may need more than the sizes of tensors say."""
+    """Disable the limit on tensor sizes at the call, so that only the run of the program exceeds memory."""
     monkeypatch.setattr("lazytpu.engine.launching.out_of_memory.ROOM", float("inf"))
 
 
-def test_a_program_that_cannot_fit_is_refused_before_it_takes_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_too_large_is_refused_before_donation(monkeypatch: pytest.MonkeyPatch) -> None:
     without_bound(monkeypatch)
     x, p = torch.ones(8).to("tpu"), torch.ones(4).to("tpu")
     counted = torch.accelerator.memory_stats()["num_ooms"]
@@ -79,9 +79,15 @@ def test_a_program_that_cannot_fit_is_refused_before_it_takes_anything(monkeypat
     largest = error.results[0]
     assert largest.nbytes == 4 * TOO_MANY and largest.line is not None and "test_out_of_memory.py" in largest.line
     text = str(error)
-    for part in ("too small to run impossible", "It needs 2.00 TiB", "Alive before", "Alive after", "aten.mul.Tensor"):
-        assert part in text
-    assert p.tolist() == [1.0] * 4, "as before the trace"
+    for phrase in (
+        "too small to run impossible",
+        "It needs 2.00 TiB",
+        "Alive before",
+        "Alive after",
+        "aten.mul.Tensor",
+    ):
+        assert phrase in text
+    assert p.tolist() == [1.0] * 4, "undone"
     assert x.tolist() == [1.0] * 8
     with pytest.raises(torch.OutOfMemoryError, match="too small to run impossible"):
         big.sum()
@@ -91,8 +97,8 @@ def test_a_program_that_cannot_fit_is_refused_before_it_takes_anything(monkeypat
     assert torch.accelerator.memory_stats()["num_ooms"] == 0
 
 
-def test_xla_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then what was overwritten may be lost, with the memory it had given; everything else is valid."""
+def test_xla_out_of_memory_keeps_all_but_overwritten_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Overwritten tensors may be lost, since their memory was donated; all other tensors stay valid."""
     monkeypatch.setattr(MEMORY, "limit", float("inf"))
     monkeypatch.setattr(MEMORY, "available", lambda: float("inf"))
     monkeypatch.setattr(MEMORY, "peak", MEMORY.peak)
@@ -140,14 +146,14 @@ def train(batches: list[torch.Tensor], full: Callable[[bool], None] | None) -> l
     return [p.detach().cpu() for p in model.parameters()]
 
 
-def test_a_failed_step_has_no_effect(full: Callable[[bool], None]) -> None:
-    """The parameters are those from before it: a smaller batch goes on from there."""
+def test_step_out_of_memory_has_no_effect(full: Callable[[bool], None]) -> None:
+    """Training continues with a smaller batch from the parameters before the failed step."""
     batches = [torch.linspace(-1, i, 18).reshape(3, 6).to("tpu") for i in range(3)]
     for got, expected in zip(train(batches, full), train(batches, None), strict=True):
         assert torch.equal(got, expected)
 
 
-def test_contents_that_two_tensors_share_again_are_not_donated(full: Callable[[bool], None]) -> None:
+def test_contents_shared_again_after_an_undo_are_not_donated(full: Callable[[bool], None]) -> None:
     x = torch.ones(5).to("tpu")
     copy = x.clone()
     x.add_(1)
@@ -160,7 +166,7 @@ def test_contents_that_two_tensors_share_again_are_not_donated(full: Callable[[b
     assert (x.tolist(), copy.tolist()) == ([3.0] * 5, [1.0] * 5)
 
 
-def test_memory_that_nothing_wrote_is_empty_again(full: Callable[[bool], None]) -> None:
+def test_uninitialized_memory_is_restored(full: Callable[[bool], None]) -> None:
     x = torch.empty(3, device="tpu")
     x.fill_(2)
     full(True)
@@ -172,7 +178,7 @@ def test_memory_that_nothing_wrote_is_empty_again(full: Callable[[bool], None]) 
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_a_program_that_xla_cannot_fit_is_reported_when_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_time_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, name: str, **kwargs: Any) -> Any:
         raise CompileError(name, TPU_SAYS)
 
@@ -189,7 +195,7 @@ def test_a_program_that_xla_cannot_fit_is_reported_when_it_compiles(monkeypatch:
     assert kept.shape == (7, 31)
 
 
-def test_an_upload_that_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_out_of_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
         raise client.XlaError("RESOURCE_EXHAUSTED: Attempting to allocate 1.00G. That was not possible.")
 
@@ -202,7 +208,7 @@ def test_an_upload_that_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert kept.tolist() == [1.0] * 4
 
 
-def test_the_exception_keeps_no_memory_alive(full: Callable[[bool], None]) -> None:
+def test_exception_keeps_no_memory_alive(full: Callable[[bool], None]) -> None:
     before = MEMORY.live
     tensors = [torch.ones(1 << 14).to("tpu")]
     full(True)
@@ -220,7 +226,7 @@ def test_the_exception_keeps_no_memory_alive(full: Callable[[bool], None]) -> No
     assert caught.value.__traceback__ is not None
 
 
-def test_advice_names_what_could_be_freed(full: Callable[[bool], None]) -> None:
+def test_advice_names_memory_that_could_be_freed(full: Callable[[bool], None]) -> None:
     model = nn.Linear(256, 256).to("tpu")
     x = torch.ones(2, 256).to("tpu")
     model(x).sum().backward()
@@ -248,5 +254,5 @@ def test_advice_names_what_could_be_freed(full: Callable[[bool], None]) -> None:
         ("INTERNAL: something else", False),
     ],
 )
-def test_errors_of_xla_on_a_full_device(reason: str, full: bool) -> None:
+def test_exhausted_device_memory_is_recognized(reason: str, full: bool) -> None:
     assert is_full(reason) == full

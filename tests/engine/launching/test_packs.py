@@ -1,4 +1,4 @@
-"""Small packs are sent once, and told apart by their bits."""
+"""Small packs are uploaded once and distinguished by their bits."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ def f32(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)
 
 
-def test_equal_bits_share_an_array_and_other_bits_do_not() -> None:
+def test_only_equal_bits_share_an_array() -> None:
     uploads = Packs()
     half = uploads.upload(f32(0.5))
     assert uploads.upload(f32(0.5)) is half
-    others = [f32(0.0), f32(-0.0), f32(np.nan), np.array([0], np.int64), np.array([0], np.float64), f32(0.5, 0.5)]
-    arrays = [uploads.upload(pack) for pack in others]
+    distinct = [f32(0.0), f32(-0.0), f32(np.nan), np.array([0], np.int64), np.array([0], np.float64), f32(0.5, 0.5)]
+    arrays = [uploads.upload(pack) for pack in distinct]
     assert len({id(a) for a in [half, *arrays]}) == 7
-    for given, array in zip(others, arrays, strict=True):
-        held = client.to_host(array)
-        assert held.dtype == given.dtype
-        assert held.tobytes() == given.tobytes()
+    for expected, array in zip(distinct, arrays, strict=True):
+        uploaded = client.to_host(array)
+        assert uploaded.dtype == expected.dtype
+        assert uploaded.tobytes() == expected.tobytes()
 
 
-def test_numbers_that_never_recur_do_not_accumulate() -> None:
+def test_unrepeated_packs_do_not_accumulate() -> None:
     uploads = Packs()
     for i in range(packs.MOST + 10):
         uploads.upload(f32(i))

@@ -1,4 +1,4 @@
-"""Padded values: every way out of the device gives the true elements, and no padding."""
+"""Padded values: every read returns the true elements without padding."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def nothing_is_known_of_uploads() -> Iterator[None]:
 
 
 def pair(rows: int = 3, columns: int = 5, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix on the CPU, and the same on the device in an array of 4 rows and 8 columns."""
+    """A matrix on the CPU, and an upload of it that is padded to 4 rows and 8 columns."""
     x = torch.arange(rows * columns).reshape(rows, columns).to(dtype)
     return x, pad(x.to("tpu"), {0: 4, 1: 8})
 
 
 def computed(x: torch.Tensor) -> torch.Tensor:
-    """The same on the device, made by a program and not uploaded, in an array of 4 rows and 8 columns."""
+    """The same values on the device, computed by a program and padded to 4 rows and 8 columns."""
     return pad(x.to("tpu").add(0), {0: 4, 1: 8})
 
 
@@ -72,7 +72,7 @@ def overwritten(write: Callable[[torch.Tensor], object]) -> Callable[[torch.Tens
     return written
 
 
-WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+READS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cpu": torch.Tensor.cpu,
     "tolist": lambda x: torch.tensor(x.tolist()).reshape(x.shape),
     "item": lambda x: torch.tensor(x.sum().item()),
@@ -107,10 +107,10 @@ WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 8), (1, 1), (3, 1)])
-def test_every_way_out_gives_the_true_elements(way: str, rows: int, columns: int) -> None:
-    ours, (x, uploaded) = WAYS[way], pair(rows, columns)
+def test_every_read_returns_the_true_elements(read: str, rows: int, columns: int) -> None:
+    ours, (x, uploaded) = READS[read], pair(rows, columns)
     for y in (uploaded, computed(x)):
         expected, got = ours(x.clone()), ours(y)
         assert tuple(got.stride()) == tuple(expected.stride()) and got.shape == expected.shape
@@ -118,7 +118,7 @@ def test_every_way_out_gives_the_true_elements(way: str, rows: int, columns: int
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
-def test_nothing_stays_nothing(shape: tuple[int, int]) -> None:
+def test_empty_values_stay_empty(shape: tuple[int, int]) -> None:
     x, y = pair(*shape)
     assert_close(y.cpu(), x)
     assert_close(y.sum().cpu(), x.sum())
@@ -145,7 +145,7 @@ def test_all_dtypes_are_padded_and_poisoned(dtype: torch.dtype) -> None:
         assert beyond.all() if kind == "b" else np.isnan(beyond.astype(np.complex128)).all()
 
 
-def test_other_orders_of_memory() -> None:
+def test_permuted_memory_is_padded() -> None:
     x = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
     y = pad(x.to("tpu"), {1: 5, 2: 8})
     assert y.stride() == x.stride()
@@ -153,7 +153,7 @@ def test_other_orders_of_memory() -> None:
     assert_close((y * 2).cpu(), x * 2)
 
 
-def test_a_merged_dimension() -> None:
+def test_merged_dimension_is_padded() -> None:
     x = torch.arange(12.0 * 5).reshape(12, 5)
     y = pad(x.to("tpu"), (((4, 4), (8, 3)), 7))
     assert client.to_host(buffer_of(y).kept).shape == (32, 7)
@@ -161,13 +161,13 @@ def test_a_merged_dimension() -> None:
     assert_close((y + 1).cpu(), x + 1)
 
 
-def test_printed() -> None:
+def test_printed_value_has_no_padding() -> None:
     x, y = pair()
     assert str(y.cpu()) == str(x)
     assert str(y).replace(", device='tpu:0'", "") == str(x)
 
 
-def test_a_jax_array_has_the_true_sizes_and_keeps_its_memory() -> None:
+def test_jax_array_has_the_true_sizes_and_keeps_its_memory() -> None:
     x, y = pair()
     array = lazytpu.interop.to_jax(y)
     y.add_(1)
@@ -176,13 +176,13 @@ def test_a_jax_array_has_the_true_sizes_and_keeps_its_memory() -> None:
     assert_close(y.cpu(), x + 1)
 
 
-def test_data_ptr_and_nbytes_are_those_of_the_tensor() -> None:
+def test_data_ptr_and_nbytes_ignore_padding() -> None:
     x, y = pair()
     assert y.data_ptr() == y.view(-1).data_ptr() and y[1:].data_ptr() - y.data_ptr() == y.stride(0) * 4
     assert y.nbytes == x.nbytes and y.untyped_storage().nbytes() == x.untyped_storage().nbytes()
 
 
-def test_threads_that_ask_at_once() -> None:
+def test_concurrent_reads_return_the_true_elements() -> None:
     x, _ = pair()
     y = computed(x)
     start, seen = threading.Barrier(4), list[torch.Tensor]()
@@ -197,23 +197,23 @@ def test_threads_that_ask_at_once() -> None:
     for thread in threads:
         thread.join()
     assert len(seen) == 4
-    for each in seen:
-        assert_close(each, x * 2)
+    for result in seen:
+        assert_close(result, x * 2)
 
 
-def test_memory_counts_what_is_there() -> None:
+def test_memory_counts_padded_and_exact_arrays() -> None:
     before = MEMORY.live
     _, y = pair()
     buffer = buffer_of(y)
     assert buffer.nbytes == MEMORY.live - before == 4 * 4 * 8
-    buffer.outcome = object()  # as of a program
+    buffer.outcome = object()  # as if a program had computed it
     assert buffer.array.shape == (3, 5)
     assert buffer.copied and buffer.nbytes == MEMORY.live - before == 4 * (4 * 8 + 3 * 5)
     buffer.release()
     assert buffer.gone() and buffer.nbytes == 0 and MEMORY.live == before
 
 
-def test_the_memory_report_says_what_is_padding() -> None:
+def test_memory_report_has_the_padding() -> None:
     _, y = pair()
     report = lazytpu.memory()
     mine = [value for value in report.values if value.padding]
@@ -223,7 +223,7 @@ def test_the_memory_report_says_what_is_padding() -> None:
     assert y is not None
 
 
-def test_a_full_device_says_how_much_is_padding() -> None:
+def test_out_of_memory_error_has_the_padding() -> None:
     alive = LiveValue(4000, "inputs", None, "float32", (10, 10), "upload", None, None, 3600)
     report = MemoryReport((alive,), 4000, 96, 4096, {})
     error = OutOfMemoryError(OutOfMemory("the copy", "RESOURCE_EXHAUSTED"), "upload", report)
@@ -231,7 +231,7 @@ def test_a_full_device_says_how_much_is_padding() -> None:
     assert any(advice.startswith("padding takes 3.52 KiB") for advice in error.advice)
 
 
-def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
+def test_donated_array_of_two_is_dropped() -> None:
     x, y = pair()
     for name in ("plain", "kept"):
         buffer = buffer_of(pad(y.clone().add_(0), {0: 4, 1: 8}))
@@ -242,17 +242,17 @@ def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
         assert buffer.nbytes == buffer.existing.nbytes
 
 
-def test_an_overwritten_value_is_donated_and_a_view_keeps_what_it_reads() -> None:
+def test_overwritten_value_is_donated_and_its_copy_kept() -> None:
     x, y = pair()
-    view, held = y[:2], y.detach().clone()
+    view, before = y[:2], y.detach().clone()
     y.mul_(2)
     lazytpu.mark_step()
-    assert_close(held.cpu(), x)
+    assert_close(before.cpu(), x)
     assert_close(view.cpu(), x[:2] * 2)
     assert not isinstance(value_of(y).buffer, PaddedBuffer)
 
 
-def test_fitted_gives_the_array_that_is_there() -> None:
+def test_fitted_returns_an_array_of_these_sizes() -> None:
     buffer = buffer_of(pair()[1])
     assert fitted(buffer, (4, 8)) is buffer.kept
     plain = value_of(torch.ones(2, 2).to("tpu")).buffer
@@ -272,7 +272,7 @@ def test_fitted_moves_between_buckets() -> None:
     assert np.array_equal(cut(client.to_host(array), (4, 8), (3, 5)), x.numpy())
 
 
-def test_a_value_that_grows_needs_a_program_for_each_bucket_and_not_for_each_size() -> None:
+def test_growing_value_compiles_once_for_each_bucket() -> None:
     x = torch.zeros(1, 32).to("tpu")
     array = fitted(value_of(x).buffer, (1, 32))
     lazytpu.reset_metrics()
@@ -283,19 +283,19 @@ def test_a_value_that_grows_needs_a_program_for_each_bucket_and_not_for_each_siz
     assert lazytpu.metrics()["cache_misses"] + lazytpu.metrics()["cache_hits"] == before
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_too_small_sizes_in_memory_are_refused() -> None:
     with pytest.raises(ValueError, match=r"an array of sizes \(2, 8\) cannot hold a value of sizes \(3, 5\)"):
         fitted(buffer_of(pair()[1]), (2, 8))
 
 
-def test_sizes_in_memory() -> None:
+def test_memory_shape_multiplies_merged_dimensions() -> None:
     assert memory_shape((3, ((4, 4), (8, 3)), 7)) == (3, 32, 7)
 
 
-def test_a_process_that_joins_others_takes_padded_values_along() -> None:
+def test_joining_a_job_keeps_padded_values() -> None:
     x, y = pair()
     buffer = buffer_of(y)
-    mine = [(name, values) for held, name, values in multiprocess._held() if held is buffer]
+    mine = [(name, values) for owner, name, values in multiprocess._held() if owner is buffer]
     assert [name for name, _ in mine] == ["kept"]
     assert np.array_equal(cut(mine[0][1], buffer.memory, buffer.shape), x.numpy())
 
@@ -313,7 +313,7 @@ def test_all_modes_see_the_true_elements(mode: str) -> None:
     assert_close(y.cpu(), x)
 
 
-def test_a_program_that_fails_leaves_a_padded_value_as_it_was() -> None:
+def test_failed_program_leaves_a_padded_value_unchanged() -> None:
     x, _ = pair()
     y = computed(x)
     index = torch.tensor([7]).to("tpu")
@@ -324,18 +324,18 @@ def test_a_program_that_fails_leaves_a_padded_value_as_it_was() -> None:
     assert_close((y + 1).cpu(), x + 1)
 
 
-def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_zero_without_poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(padded, "POISON", False)
     _, y = pair()
     assert not np.array(client.to_host(buffer_of(y).kept))[3:].any()
 
 
-def test_uploads_come_as_they_are_once_a_program_wanted_that() -> None:
+def test_uploads_are_exact_at_sizes_of_exact_programs() -> None:
     def upload(*shape: int) -> Buffer:
         return value_of(torch.ones(shape).to("tpu")).buffer
 
     with lazytpu.options(buckets="auto"):
-        full, last = upload(100, 3), upload(17, 3)  # batches of the first epoch
+        full, last = upload(100, 3), upload(17, 3)  # batches of a first epoch
         assert (type(full), type(last)) == (Buffer, Buffer)
         fitted(last, (20, 3))
         assert isinstance(upload(17, 3), PaddedBuffer)
@@ -348,7 +348,7 @@ def test_uploads_come_as_they_are_once_a_program_wanted_that() -> None:
         assert isinstance(upload(101, 3), PaddedBuffer)
 
 
-def test_uploads_are_padded_once_a_program_wanted_it() -> None:
+def test_uploads_are_padded_after_a_padded_use() -> None:
     with lazytpu.options(buckets="auto"):
         first = torch.ones(4, 13).to("tpu")
         assert type(value_of(first).buffer) is Buffer
@@ -356,7 +356,7 @@ def test_uploads_are_padded_once_a_program_wanted_it() -> None:
         second = torch.arange(36.0).reshape(4, 9).to("tpu")
         assert client.to_host(buffer_of(second).kept).shape == (4, 10)
         assert_close(second.cpu(), torch.arange(36.0).reshape(4, 9))
-        fitted(value_of(second).buffer, (4, 64))  # a program of few bounds
+        fitted(value_of(second).buffer, (4, 64))  # as by a program with few bounds
         again = torch.zeros(4, 11)
         assert client.to_host(buffer_of(again.to("tpu")).kept).shape == (4, 64)
         lazytpu.mark_dynamic(again, 1, max=50)

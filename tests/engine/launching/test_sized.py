@@ -1,4 +1,4 @@
-"""A cut by a program for many sizes costs the host what one by an exact program does."""
+"""A cut by a program for many sizes has the host cost of a cut by an exact program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN, LATER, PLAIN = (70, 80, 90), 100, 20
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(padded, "POISON", False)  # which is a run of its own
+    monkeypatch.setattr(padded, "POISON", False)  # poisoning is another run
     lazytpu.sync()
     with lazytpu.options(background_compile=0.0, on_host=False):
         yield
@@ -25,7 +25,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def calls_of(run: Callable[[], object]) -> int:
-    """How many Python functions are called."""
+    """Count the Python function calls of `run`."""
     count = 0
 
     def note(frame: Any, event: str, argument: object) -> None:
@@ -41,7 +41,7 @@ def calls_of(run: Callable[[], object]) -> int:
 
 
 def cut(length: int, weights: list[torch.Tensor]) -> int:
-    """The calls of a cut of a step that updates weights and computes with a batch of this length, once it is known."""
+    """Count the calls of a repeated cut, whose step updates weights and reads a batch of this length."""
     for _ in range(3):
         batch = torch.ones(4, length).to("tpu")
         for weight in weights:
@@ -52,7 +52,7 @@ def cut(length: int, weights: list[torch.Tensor]) -> int:
     return calls
 
 
-def test_what_is_not_padded_costs_no_call_more_than_in_an_exact_program() -> None:
+def test_unpadded_values_cost_no_extra_calls() -> None:
     weights = [torch.zeros(3, 3).to("tpu") for _ in range(PLAIN)]
     with lazytpu.options(buckets="auto"):
         for length in SHOWN:
@@ -61,5 +61,5 @@ def test_what_is_not_padded_costs_no_call_more_than_in_an_exact_program() -> Non
     assert "one program for sizes" in "\n".join(lazytpu.explain()[-1].notes)
     with lazytpu.options(buckets="off"):
         exact = cut(LATER, weights)
-    assert exact < 10 * PLAIN, "nothing is made"
-    assert sized <= exact + PLAIN, "some for the batch and its double, none for a weight"
+    assert exact < 10 * PLAIN, "a repeated cut prepares no program"
+    assert sized <= exact + PLAIN, "more calls for the batch and its double, no more for a weight"

@@ -1,4 +1,4 @@
-"""lazytpu.memory(): what is alive, what for, and which line made it."""
+"""lazytpu.memory(): live values, their categories, and the source lines that created them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(report: MemoryReport) -> dict[str, str]:
     return {value.name: value.category for value in report.values if value.name is not None}
 
 
-def test_a_training_step_by_category() -> None:
+def test_training_step_is_reported_by_category() -> None:
     before = lazytpu.memory()
     model = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.BatchNorm1d(40), nn.Linear(40, 7)).to("tpu")
     optimizer = torch.optim.AdamW(model.parameters())
@@ -60,7 +60,7 @@ def test_a_training_step_by_category() -> None:
     assert [(value.category, value.nbytes, value.shape) for value in inputs] == [("inputs", 4 * 5 * 24, (5, 24))]
 
 
-def test_it_agrees_with_the_counters() -> None:
+def test_report_agrees_with_the_counters() -> None:
     kept = [torch.ones(100).to("tpu") * 2, torch.ones(3, 3, device="tpu") + 1]
     lazytpu.sync()
     report = lazytpu.memory()
@@ -73,7 +73,7 @@ def test_it_agrees_with_the_counters() -> None:
     assert len(kept) == 2
 
 
-def test_activations_belong_to_the_graph_of_autograd() -> None:
+def test_values_of_the_autograd_graph_are_activations() -> None:
     w = torch.ones(16, 16, device="tpu", requires_grad=True)
     x = torch.ones(4, 16, device="tpu")
     hidden = (x @ w).exp()  # hidden
@@ -82,14 +82,14 @@ def test_activations_belong_to_the_graph_of_autograd() -> None:
     aside = x * 3  # aside
     lazytpu.mark_step()
     values = {value.line: value for value in lazytpu.memory().values}
-    assert values[line_of("hidden")].category == "activations", "no tensor is left, but the backward pass needs it"
+    assert values[line_of("hidden")].category == "activations", "no tensor holds it, but the backward pass needs it"
     assert values[line_of("loss")].category == "activations"
     assert values[line_of("aside")].category == "other tensors"
-    assert values[line_of("aside")].program == "test_activations_belong_to_the_graph_of_autograd"
+    assert values[line_of("aside")].program == "test_values_of_the_autograd_graph_are_activations"
     assert (loss.shape, aside.shape) == ((), (4, 16))
 
 
-def test_a_shared_value_is_counted_once() -> None:
+def test_shared_value_is_counted_once() -> None:
     x = torch.ones(50).to("tpu")  # shared
     copies = [x.clone(), x.detach(), x.view(5, 10)]
     values = [value for value in lazytpu.memory().values if value.line == line_of("shared")]
@@ -97,7 +97,7 @@ def test_a_shared_value_is_counted_once() -> None:
     assert all(copy.untyped_storage().nbytes() == 200 for copy in copies)
 
 
-def test_inputs_that_only_recorded_ops_keep_are_pending() -> None:
+def test_inputs_held_only_by_recorded_ops_are_pending() -> None:
     x = torch.ones(33).to("tpu")  # overwritten
     x.add_(1)
     assert [value.category for value in lazytpu.memory().values if value.line == line_of("overwritten")] == [
@@ -107,7 +107,7 @@ def test_inputs_that_only_recorded_ops_keep_are_pending() -> None:
     assert [value for value in lazytpu.memory().values if value.line == line_of("overwritten")] == []
 
 
-def test_a_backward_pass_gives_the_line_of_the_forward_op() -> None:
+def test_backward_op_has_the_line_of_its_forward_op() -> None:
     w = torch.ones(9, 9, device="tpu", requires_grad=True)
     (gradient,) = torch.autograd.grad(w.exp().sum(), w)  # forward
     lazytpu.mark_step()
@@ -118,7 +118,7 @@ def test_a_backward_pass_gives_the_line_of_the_forward_op() -> None:
     assert gradient.shape == (9, 9)
 
 
-def test_it_shows_as_a_table_and_as_plain_data() -> None:
+def test_report_prints_as_table_and_converts_to_json() -> None:
     model = nn.Linear(512, 512).to("tpu")
     report = lazytpu.memory()
     text = str(report)
@@ -131,7 +131,7 @@ def test_it_shows_as_a_table_and_as_plain_data() -> None:
     assert model.weight.shape == (512, 512)
 
 
-def test_asking_keeps_nothing_alive() -> None:
+def test_report_keeps_nothing_alive() -> None:
     x = torch.ones(1 << 16).to("tpu")
     report = lazytpu.memory()
     before = MEMORY.live
@@ -140,7 +140,7 @@ def test_asking_keeps_nothing_alive() -> None:
     assert report.values[0].nbytes >= 4 * (1 << 16)
 
 
-def test_what_is_hidden_from_the_garbage_collector_counts() -> None:
+def test_frozen_objects_are_counted() -> None:
     x = torch.ones(1 << 12).to("tpu")
     gc.freeze()
     try:
@@ -148,19 +148,19 @@ def test_what_is_hidden_from_the_garbage_collector_counts() -> None:
     finally:
         gc.unfreeze()
         gc.collect()
-        gc.freeze()  # as it was (tests/conftest.py)
+        gc.freeze()  # as after collection (tests/conftest.py)
     assert report.allocated == MEMORY.live
     assert any(value.name == "hidden by gc.freeze()" and value.nbytes >= 4 << 12 for value in report.values)
     assert x.shape == (1 << 12,)
 
 
-def test_what_no_tensor_holds_is_other() -> None:
+def test_buffer_without_a_tensor_is_other() -> None:
     class Array:
         dtype, shape = "float32", (2,)
 
-    held = Buffer(Array(), 8)
+    buffer = Buffer(Array(), 8)
     assert any(value.category == "other" and value.nbytes == 8 for value in lazytpu.memory().values)
-    assert held.nbytes == 8
+    assert buffer.nbytes == 8
 
 
 @pytest.mark.parametrize(
@@ -174,5 +174,5 @@ def test_what_no_tensor_holds_is_other() -> None:
         (1 << 50, "1024.0 TiB"),
     ],
 )
-def test_sizes_for_people(nbytes: int, text: str) -> None:
+def test_size_has_binary_units(nbytes: int, text: str) -> None:
     assert size(nbytes) == text

@@ -1,4 +1,4 @@
-"""These tests tell why traces have programs of their own, those that differ in sizes alone included."""
+"""These tests explain new programs, including programs for traces that differ only in sizes."""
 
 from __future__ import annotations
 

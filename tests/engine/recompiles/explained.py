@@ -1,4 +1,4 @@
-"""Making a program in a test, and what is said of it."""
+"""Run a step that compiles one program, and return the explanation of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def on_tpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def explanation_of(step: object, *args: object) -> Made:
-    """What the last program made by `step(*args)` and a cut is; a step that made none is an error."""
+    """Run `step(*args)` and a cut, check that this added one program, and return its explanation."""
     before = len(lazytpu.explain()) + lazytpu.explain().forgotten
     kept = step(*args)  # type: ignore[operator]
     lazytpu.mark_step()

@@ -1,4 +1,4 @@
-"""Why a program was made: the reason codes of what a script changes."""
+"""Explanations of new programs: the reason code of each kind of change in a script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_the_first_of_its_kind_and_the_last_batch() -> None:
+def test_first_program_and_last_batch() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(x, weight).relu()
 
@@ -47,20 +47,20 @@ def test_growing_and_varying_sizes_have_different_hints() -> None:
     assert [m.nearest for m in explanations[1:]] == [m.number for m in explanations[:-1]]
 
 
-def test_a_dtype_and_the_type_of_a_number() -> None:
+def test_changed_dtype_and_number_type() -> None:
     def step(x: torch.Tensor, number: float) -> torch.Tensor:
         return (x * number).exp()
 
     explanation_of(step, on_tpu(5), 2.0)
-    other = explanation_of(step, on_tpu(5), 2)
-    assert (other.code, other.hint) == ("dtype", "number-type")
-    assert "was <float>, is <int>" in other.text
+    integer = explanation_of(step, on_tpu(5), 2)
+    assert (integer.code, integer.hint) == ("dtype", "number-type")
+    assert "was <float>, is <int>" in integer.text
     half = explanation_of(step, on_tpu(5, dtype=torch.float16), 2.0)
     assert (half.code, half.hint) == ("dtype", "")
     assert "was f32[5], is f16[5]" in half.text
 
 
-def test_strides_and_an_index_that_changes() -> None:
+def test_changed_strides_and_changing_index() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.cos() + 1
 
@@ -83,7 +83,7 @@ def test_strides_and_an_index_that_changes() -> None:
     assert "strides [1, 4]" in strides.text and ".contiguous()" in strides.fix
 
 
-def test_a_static_argument() -> None:
+def test_changed_static_argument() -> None:
     def step(x: torch.Tensor, dim: int) -> torch.Tensor:
         return torch.cumsum(x, dim)
 
@@ -101,7 +101,7 @@ def test_a_static_argument() -> None:
     assert "was False, is True" in flag.text
 
 
-def test_precision() -> None:
+def test_changed_matmul_precision() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x @ x
 
@@ -116,7 +116,7 @@ def test_precision() -> None:
     assert "was 'highest', is 'medium'" in explanation.text
 
 
-def test_another_path_and_an_op_that_is_new() -> None:
+def test_new_branch_and_new_op() -> None:
     def step(x: torch.Tensor, branch: int) -> torch.Tensor:
         x = x.sin().cos().sin()
         if branch == 1:
@@ -134,7 +134,7 @@ def test_another_path_and_an_op_that_is_new() -> None:
     assert f"`special_bessel_j0` at {new.line} is an op that no earlier program has" in new.text
 
 
-def test_a_trace_that_ends_elsewhere() -> None:
+def test_earlier_and_later_cut() -> None:
     def step(x: torch.Tensor, read: bool) -> torch.Tensor:
         x = x.sin().cos().sin()
         if read:
@@ -142,22 +142,22 @@ def test_a_trace_that_ends_elsewhere() -> None:
             return x
         return x.exp().exp()
 
-    whole = explanation_of(step, on_tpu(3), False)
+    uncut = explanation_of(step, on_tpu(3), False)
     cut = explanation_of(step, on_tpu(3), True)
     assert (cut.code, cut.hint) == ("new-trace-path", "earlier-cut")
-    assert f"where program #{whole.number} goes on with `exp`" in cut.text
+    assert f"where program #{uncut.number} goes on with `exp`" in cut.text
 
-    def other(x: torch.Tensor, more: bool) -> torch.Tensor:
+    def extend(x: torch.Tensor, more: bool) -> torch.Tensor:
         x = x.sin().cos()
         return x.sin() if more else x
 
-    short = explanation_of(other, on_tpu(3, 1), False)
-    longer = explanation_of(other, on_tpu(3, 1), True)
+    short = explanation_of(extend, on_tpu(3, 1), False)
+    longer = explanation_of(extend, on_tpu(3, 1), True)
     assert (longer.code, longer.hint) == ("new-trace-path", "later-cut")
     assert f"goes on with `sin` at {longer.line}, where program #{short.number} ends" in longer.text
 
 
-def test_a_tensor_that_is_kept_is_named_with_its_line() -> None:
+def test_tensor_kept_alive_is_named_with_its_line() -> None:
     def step(x: torch.Tensor, keep: bool) -> tuple[torch.Tensor, ...]:
         middle = x.exp()
         end = middle.sum()
@@ -171,7 +171,7 @@ def test_a_tensor_that_is_kept_is_named_with_its_line() -> None:
     assert kept.text.startswith(f"f32[9], the result of `exp` at {kept.line}, is still alive where the trace ends")
 
 
-def test_gradients_that_are_kept_across_the_step() -> None:
+def test_gradients_kept_across_steps() -> None:
     model = torch.nn.Linear(3, 2).to("tpu")
 
     def step(x: torch.Tensor, drop: bool) -> torch.Tensor:
@@ -189,15 +189,15 @@ def test_gradients_that_are_kept_across_the_step() -> None:
     model.zero_grad()
 
 
-def test_memory_that_is_still_needed() -> None:
+def test_memory_still_needed_after_the_trace() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         x.mul_(2).add_(1)
         return x
 
     x = on_tpu(16)
-    taking = explanation_of(step, x)
-    held = x.clone()
+    donating = explanation_of(step, x)
+    copy = x.clone()
     explanation = explanation_of(step, x)
-    assert (explanation.code, explanation.nearest) == ("donation", taking.number)
+    assert (explanation.code, explanation.nearest) == ("donation", donating.number)
     assert "is still needed after the trace" in explanation.text and "clone()" in explanation.fix
-    assert held.tolist() == [3.0] * 16 and x.tolist() == [7.0] * 16
+    assert copy.tolist() == [3.0] * 16 and x.tolist() == [7.0] * 16

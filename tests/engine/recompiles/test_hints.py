@@ -1,4 +1,4 @@
-"""Why a program was made: settings and modes, the hints at what lies behind a reason, and how it is told."""
+"""Explanations of new programs: settings, modes, hints at the cause, and their printed form."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 @pytest.fixture
 def explained() -> Iterator[Callable[..., Made]]:
-    """What a history of its own says of the trace that an expression records; nothing is compiled."""
+    """A function that explains the trace of an expression with a separate history, without compiling it."""
     history, states = Recompiles(lambda epoch: {}), []
 
     def explained(expression: Callable[[], object], mode: str = "fused", source: str = "compiled") -> Made:
         lazytpu.mark_step()
         kept = expression()
         state = recorder().state
-        states.append(state)  # as the trie does, in which the next cut leaves it
+        states.append(state)  # keep it alive, as the trie does
         trace = Trace(state, 1, [], [], [], 0.0, mode)
         number = len(history.explanation())
         with history.making(number, "step", trace, state.records(), (state.slots - 1,), ()) as making:
@@ -42,13 +42,13 @@ def explained() -> Iterator[Callable[..., Made]]:
     lazytpu.mark_step()
 
 
-def test_one_that_was_refused_was_not_dropped(explained: Callable[..., Made]) -> None:
+def test_refused_program_is_not_explained_as_dropped(explained: Callable[..., Made]) -> None:
     x = on_tpu(4, 3)
     for source, code in (("refused", "first"), ("compiled", "refused"), ("compiled", "dropped")):
         assert explained(lambda: x.tanh().sinh().sum(), source=source).code == code
 
 
-def test_settings_modes_and_dropped_programs(explained: Callable[..., Made]) -> None:
+def test_changed_settings_and_modes_and_dropped_programs(explained: Callable[..., Made]) -> None:
     x = on_tpu(4, 3)
 
     def step() -> torch.Tensor:
@@ -64,17 +64,17 @@ def test_settings_modes_and_dropped_programs(explained: Callable[..., Made]) -> 
     explanation = explained(step, "lazy")
     assert explanation.code == "mode"
     assert "the mode was fused, is lazy" in explanation.text
-    assert explanation.recompile == 0, "a setting that is changed does not count"
+    assert explanation.recompile == 0, "a changed setting is no recompilation"
 
 
-def test_a_mode_that_cuts_differently(explained: Callable[..., Made]) -> None:
+def test_mode_with_other_cuts(explained: Callable[..., Made]) -> None:
     x = on_tpu(4, 3)
 
-    def step(whole: bool) -> torch.Tensor:
+    def step(uncut: bool) -> torch.Tensor:
         y = x
-        for _ in range(9 if whole else 1):
+        for _ in range(9 if uncut else 1):
             y = y.sinh()
-        return y.cos() if whole else y
+        return y.cos() if uncut else y
 
     explained(lambda: step(True))
     explanation = explained(lambda: step(False), "lazy")
@@ -98,7 +98,7 @@ def test_strict_mode_after_fused() -> None:
     assert {m.recompile for m in explanations} == {0}
 
 
-def test_what_only_the_first_time_makes() -> None:
+def test_ops_of_the_first_step_only() -> None:
     masks: dict[str, torch.Tensor] = {}
 
     def step(x: torch.Tensor) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_what_only_the_first_time_makes() -> None:
     assert (explanation.hint, explanation.recompile) == ("first-time", 0)
 
 
-def test_train_and_eval_and_a_step_without_backward() -> None:
+def test_train_eval_and_step_without_backward() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.ReLU(), torch.nn.Tanh()).to(
         "tpu"
     )
@@ -134,10 +134,10 @@ def test_train_and_eval_and_a_step_without_backward() -> None:
     explanation_of(learn, on_tpu(5, 3), True)
     explanation = explanation_of(learn, on_tpu(5, 3), False)
     assert (explanation.code, explanation.hint) == ("new-trace-path", "evaluation")
-    assert explanation.recompile == 0, "each of the two is compiled once"
+    assert explanation.recompile == 0, "both steps are compiled once"
 
 
-def test_the_first_step_of_an_optimizer() -> None:
+def test_first_step_of_an_optimizer() -> None:
     weight = torch.nn.Parameter(on_tpu(4, 3))
     optimizer = torch.optim.SGD([weight], momentum=0.9, dampening=0.5)  # its first momentum is a copy of the gradient
 
@@ -152,14 +152,14 @@ def test_the_first_step_of_an_optimizer() -> None:
     second = explanation_of(step)
     assert second.hint == "optimizer-states"
     assert second.fix == "none needed: happens once"
-    assert second.recompile == 0, "warming up does not count"
+    assert second.recompile == 0, "an optimizer's first steps are no recompilation"
     before = len(lazytpu.explain())
     step()
     lazytpu.mark_step()
     assert len(lazytpu.explain()) == before
 
 
-def test_an_optimizer_that_warms_up() -> None:
+def test_optimizer_with_a_warm_up() -> None:
     weight = torch.nn.Parameter(on_tpu(4, 5))
     optimizer = torch.optim.RAdam([weight], foreach=False)
 
@@ -177,30 +177,30 @@ def test_an_optimizer_that_warms_up() -> None:
     assert hints == ["", None, None, None, None, "optimizer-branch", None, None]
 
 
-def test_inputs_that_differ_in_the_same_size() -> None:
+def test_inputs_with_the_same_changed_size() -> None:
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.erf().mul(2).sub(y).sum()
 
     explanation_of(step, on_tpu(32, 3), on_tpu(32, 3))
-    both = explanation_of(step, on_tpu(8, 3), on_tpu(8, 3))
-    assert (both.code, both.hint) == ("shape", "last-batch")
-    assert f"nearest program #{both.nearest} differs only in that size" in both.text
-    other = explanation_of(step, on_tpu(16, 3), on_tpu(1, 3))
-    assert (other.code, f"nearest program is #{other.nearest}" in other.text) == ("shape", True)
+    smaller = explanation_of(step, on_tpu(8, 3), on_tpu(8, 3))
+    assert (smaller.code, smaller.hint) == ("shape", "last-batch")
+    assert f"nearest program #{smaller.nearest} differs only in that size" in smaller.text
+    broadcast = explanation_of(step, on_tpu(16, 3), on_tpu(1, 3))
+    assert (broadcast.code, f"nearest program is #{broadcast.nearest}" in broadcast.text) == ("shape", True)
 
 
-def test_the_same_ops_as_part_of_another_trace() -> None:
+def test_same_ops_within_another_trace() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.erfc().mul(3).cos()
 
-    whole = explanation_of(step, on_tpu(6, 3))
+    full = explanation_of(step, on_tpu(6, 3))
     x = on_tpu(6, 3)
     unread = x.sin()
-    step(x).cpu()  # takes what it needs out of the trace
+    step(x).cpu()  # computes its part of the trace
     explanation = lazytpu.explain()[-1]
     lazytpu.mark_step()
     assert unread.tolist() == x.cpu().sin().tolist()
-    assert (explanation.hint, explanation.nearest) == ("same-program", whole.number)
+    assert (explanation.hint, explanation.nearest) == ("same-program", full.number)
     assert explanation.source in ("shared", "index")
 
 
@@ -222,23 +222,28 @@ def test_programs_from_the_cache_are_marked(tmp_path: Path) -> None:
 
     assert run().split() == ["compiled", "first", "1", "1"]
     assert run().split() == ["index", "first", "0", "0"]
-    assert run(LAZYTPU_DUMP=str(tmp_path / "dump")).split() == ["disk", "first", "0", "0"]  # does without the index
+    assert run(LAZYTPU_DUMP=str(tmp_path / "dump")).split() == [
+        "disk",
+        "first",
+        "0",
+        "0",
+    ]  # a dump does not use the index
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_a_program_shared_with_another_line_is_not_a_compilation() -> None:
+def test_shared_program_is_not_counted_as_a_compilation() -> None:
     def step(x: torch.Tensor, number: float) -> torch.Tensor:
         return x.asinh() * number
 
     assert explanation_of(step, on_tpu(7), 3.0).source == "compiled"
     before = lazytpu.metrics()["compiles"]
-    # An int takes part in type promotion differently, and gives the same code here.
+    # An int has another type promotion, but the same code here.
     explanation = explanation_of(step, on_tpu(7), 3)
     assert (explanation.code, explanation.source) == ("dtype", "shared")
     assert lazytpu.metrics()["compiles"] == before
 
 
-def test_what_is_returned_counts_and_prints() -> None:
+def test_explanations_are_counted_and_printed() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.sinh().cosh()
 

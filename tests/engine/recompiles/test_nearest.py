@@ -1,4 +1,4 @@
-"""Which earlier program is nearest to a new trace."""
+"""The search for the earlier program nearest to a new trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = {n: Layout(torch.float32, (n,), (1,)) for n in range(100)}
 
 
 def sketch(ops: str, sizes: Sequence[int] | int = 1, line: int = 1) -> TraceSketch:
-    """A trace of unary ops, with the sizes of their results."""
+    """A sketch of a trace of unary ops with results of these sizes."""
     sizes = [sizes] * len(ops) if isinstance(sizes, int) else sizes
     return TraceSketch.of(
         [
@@ -27,7 +27,7 @@ def sketch(ops: str, sizes: Sequence[int] | int = 1, line: int = 1) -> TraceSket
     )
 
 
-def test_edges() -> None:
+def test_edges_count_the_common_beginning_and_end() -> None:
     assert edges(sketch("esct"), sketch("esct")) == (4, 0)
     assert edges(sketch("esct"), sketch("ect")) == (1, 2)
     assert edges(sketch("ec"), sketch("ecs")) == (2, 0)
@@ -35,28 +35,32 @@ def test_edges() -> None:
     assert edges(sketch("eee"), sketch("ee")) == (2, 0)
 
 
-def test_the_longest_common_beginning_and_end_wins() -> None:
-    known = [("short", sketch("escc")), ("long", sketch("esctttte")), ("other", sketch("tttt"))]
-    neighbor = nearest(sketch("esctttse"), known)
+def test_longest_common_beginning_and_end_wins() -> None:
+    sketches = [("short", sketch("escc")), ("long", sketch("esctttte")), ("other", sketch("tttt"))]
+    neighbor = nearest(sketch("esctttse"), sketches)
     assert neighbor is not None
     assert (neighbor[0], neighbor[1].before, neighbor[1].after) == ("long", 6, 1)
     assert neighbor[1].share == 7 / 8
 
 
-def test_of_equals_the_one_with_more_layouts_in_common_wins_and_then_the_first_given() -> None:
-    known = [("one", sketch("esc", [1, 1, 9])), ("two", sketch("esc", [1, 2, 3])), ("three", sketch("esc", [1, 2, 3]))]
-    neighbor = nearest(sketch("esc", [1, 2, 4]), known)
+def test_ties_are_broken_by_common_layouts_then_by_order() -> None:
+    sketches = [
+        ("one", sketch("esc", [1, 1, 9])),
+        ("two", sketch("esc", [1, 2, 3])),
+        ("three", sketch("esc", [1, 2, 3])),
+    ]
+    neighbor = nearest(sketch("esc", [1, 2, 4]), sketches)
     assert neighbor is not None
     assert (neighbor[0], neighbor[1].share, neighbor[1].layouts) == ("two", 1.0, 2)
 
 
-def test_nothing_is_near_when_neither_end_is_the_same() -> None:
+def test_no_program_is_near_without_a_common_end() -> None:
     assert nearest(sketch("esc"), [("other", sketch("tes"))]) is None
     assert nearest(sketch("esc"), [("elsewhere", sketch("esc", line=2))]) is None
     assert nearest(sketch("esc"), []) is None
 
 
-def test_only_the_newest_of_many_that_differ_in_sizes_are_compared() -> None:
+def test_only_the_newest_of_many_sizes_are_compared() -> None:
     same = [(i, sketch("esc", i)) for i in range(1, 2 * ALIKE)]
     neighbor = nearest(sketch("esc", 2 * ALIKE - 1), same)
     assert neighbor is not None

@@ -1,4 +1,4 @@
-"""`options.on_recompile`: what happens when a step is compiled anew too often, and that nothing is lost by it."""
+"""`options.on_recompile`: warnings and errors for a step that recompiles too often; neither loses a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def on_tpu(*shape: int) -> torch.Tensor:
 
 
 def growing(total: torch.Tensor) -> Callable[[int], torch.Tensor]:
-    """A step that is compiled anew for each size; it adds to `total`, whose memory its program takes."""
+    """A step that compiles for each size and adds to `total`, whose memory its program donates."""
 
     def step(size: int) -> torch.Tensor:
         y = (-on_tpu(size) * -2).sum()
@@ -29,21 +29,21 @@ def growing(total: torch.Tensor) -> Callable[[int], torch.Tensor]:
     return step
 
 
-def test_within_the_budget_nothing_happens_and_beyond_it_warns_at_the_users_line() -> None:
+def test_recompilation_beyond_the_budget_warns_at_the_users_line() -> None:
     step = growing(on_tpu())
     with lazytpu.options(on_recompile="warn", recompile_budget=2):
-        for size in (2, 3, 4, 3, 2):  # the first program and two more, and none for the sizes that come back
+        for size in (2, 3, 4, 3, 2):  # three programs: the last two sizes repeat
             step(size)
         with pytest.warns(
             RecompileWarning, match=r"compiled anew for the 3. time, where .*budget allows 2, because: .*f32\[5\]"
         ) as warned:
             assert step(5).item() == 10.0
-    (warning,) = [w for w in warned if w.category is RecompileWarning]  # garbage of other tests may warn, too
+    (warning,) = [w for w in warned if w.category is RecompileWarning]  # garbage of other tests may also warn
     assert warning.filename == __file__
     assert warning.lineno == growing.__code__.co_firstlineno + 4
 
 
-def test_an_error_beyond_the_budget_names_reason_and_fix_and_leaves_every_tensor_as_it_was() -> None:
+def test_recompile_error_names_reason_and_fix_and_undoes_the_step() -> None:
     total = on_tpu()
     step = growing(total)
     with lazytpu.options(on_recompile="raise", recompile_budget=1):
@@ -54,13 +54,13 @@ def test_an_error_beyond_the_budget_names_reason_and_fix_and_leaves_every_tensor
                 step(14)
             assert lazytpu.explain()[-1].source == "refused"
         assert lazytpu.metrics()["compiles"] == compiles
-        assert total.item() == 1 + 24 + 26, "what the refused steps overwrote is there as before"
+        assert total.item() == 1 + 24 + 26, "writes of the refused steps are undone"
         assert step(13).item() == 26.0
     assert step(14).item() == 28.0
     assert total.item() == 1 + 24 + 26 + 26 + 28
 
 
-def test_warnings_that_are_errors_leave_every_tensor_as_it_was() -> None:
+def test_warning_as_error_undoes_the_step() -> None:
     total = on_tpu()
     step = growing(total)
     step(7)
@@ -69,7 +69,7 @@ def test_warnings_that_are_errors_leave_every_tensor_as_it_was() -> None:
     assert total.item() == 1 + 14
 
 
-def test_an_error_in_a_cut_that_a_read_makes() -> None:
+def test_recompile_error_is_raised_by_the_read_that_cuts() -> None:
     def step(size: int) -> torch.Tensor:
         return on_tpu(size).cos().sum()
 
@@ -83,13 +83,13 @@ def test_an_error_in_a_cut_that_a_read_makes() -> None:
     torch.testing.assert_close(step(3).item(), torch.ones(3).cos().sum().item())
 
 
-def test_first_programs_and_other_steps_are_not_counted() -> None:
+def test_first_programs_of_steps_are_not_counted() -> None:
     weight = torch.nn.Parameter(on_tpu(3))
     optimizer = torch.optim.SGD([weight], momentum=0.9)
     with lazytpu.options(on_recompile="raise", recompile_budget=0):
         for _ in range(4):
             (weight * 3).sum().backward()
-            optimizer.step()  # its first step makes the momentum
+            optimizer.step()  # its first step creates the momentum
             optimizer.zero_grad()
             lazytpu.mark_step()
         assert on_tpu(3).atan().sum().item() == pytest.approx(3 * torch.ones(1).atan().item())

@@ -1,4 +1,4 @@
-"""Tests of sizes whose programs are compiled at once."""
+"""A fixture that compiles programs for many sizes without the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import lazytpu
 
 @pytest.fixture
 def bucketed() -> Iterator[None]:
-    """Programs for many sizes, without the background."""
+    """Use programs for many sizes, and compile them on the thread that cuts."""
     lazytpu.sync()
     with lazytpu.options(buckets="auto", background_compile=0.0):
         yield

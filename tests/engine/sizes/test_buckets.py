@@ -1,4 +1,4 @@
-"""The bounds of sizes."""
+"""The bounds of the buckets of sizes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import lazytpu
 from lazytpu.engine.sizes.buckets import SPREADS, active, bound, bound_within, spreads
 
 
-def test_off_has_none():
+def test_off_disables_buckets():
     with lazytpu.options(buckets="off"):
         assert not active()
         assert [bound(n) for n in (0, 1, 5, 129)] == [0, 1, 5, 129]
 
 
-def test_the_same_bits_in_each_run_need_exact_sizes():
+def test_deterministic_algorithms_disable_buckets():
     torch.use_deterministic_algorithms(True)
     try:
         with lazytpu.options(buckets="auto"):
@@ -26,7 +26,7 @@ def test_the_same_bits_in_each_run_need_exact_sizes():
         torch.use_deterministic_algorithms(False)
 
 
-def test_auto_has_four_to_each_power_of_two():
+def test_auto_has_four_bounds_for_each_power_of_two():
     with lazytpu.options(buckets="auto"):
         assert active()
         bounds = [bound(n) for n in range(1025)]
@@ -37,7 +37,7 @@ def test_auto_has_four_to_each_power_of_two():
         assert len({bound(n) for n in range(16, 513)}) <= 24
 
 
-def test_fewer_bounds_are_among_the_others():
+def test_coarser_bounds_are_a_subset_of_finer_bounds():
     with lazytpu.options(buckets="auto"):
         assert spreads(1) == spreads(2) == SPREADS
         assert spreads(3) == SPREADS[:-1]
@@ -50,12 +50,12 @@ def test_fewer_bounds_are_among_the_others():
         assert spreads(1) == spreads(3) == (1,)
 
 
-def test_on_a_tpu_a_multiple_of_the_lanes_where_that_is_closer():
+def test_tpu_bounds_are_multiples_of_the_lanes_where_closer():
     with lazytpu.options(buckets="auto", target="v6e"):
         assert [bound(n) for n in (130, 600, 1025, 2100)] == [160, 640, 1152, 2176]
 
 
-def test_those_of_the_user():
+def test_bounds_can_be_set():
     with lazytpu.options(buckets=(256, 64)):
         assert [bound(n) for n in (0, 1, 2, 64, 65, 256, 257)] == [0, 1, 64, 64, 256, 256, 257]
     with lazytpu.options(buckets="64, 256"):
@@ -63,12 +63,12 @@ def test_those_of_the_user():
 
 
 @pytest.mark.parametrize("value", ["some", "", "1,2", (0,), (), 1.5, None])
-def test_others_are_refused(value: object):
+def test_invalid_bounds_are_refused(value: object):
     with pytest.raises(ValueError, match="off, auto, or sizes such as 64,128,256"):
         lazytpu.options(buckets=value)  # pyright: ignore[reportArgumentType]
 
 
-def test_bounds_within_a_range():
+def test_bound_is_clipped_to_a_range():
     with lazytpu.options(buckets="auto"):
         assert bound_within(9, 0, None) == 10
         assert bound_within(9, 16, None) == 16

@@ -1,4 +1,4 @@
-"""Layouts of results that states of other sizes have: derived from the operands', or torch's at each size."""
+"""Layouts of results in derived states: computed from the operands, or inferred by torch at each size."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHOWN, LATER = (9, 11, 13), (2, 3, 4, 7, 16, 17, 21, 40, 33, 100, 14)
 
 
 def shrunk(x: Tensor) -> object:
-    """0.7 of the size rounded down, which is no quotient that is looked for."""
+    """Interpolate to 0.7 of the size rounded down, a quotient that fitting does not consider."""
     return functional.interpolate(x.T.unsqueeze(0), scale_factor=0.7, mode="nearest")
 
 
-def test_sizes_that_torch_rounds_in_a_way_of_its_own() -> None:
+def test_sizes_with_floating_point_rounding_equal_torchs() -> None:
     for size in (10, 20, 30, *range(2, 60)):
         x = torch.ones(size, 4)
         assert recorded(shrunk, x)[0] == described_as(shrunk(x)), size
@@ -37,7 +37,7 @@ def attended(x: Tensor) -> object:
 
 
 def test_most_records_of_a_step_are_derived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All layouts are torch's, of which few are asked for."""
+    """All layouts equal torch's, although torch infers only a few."""
     from lazytpu.frontend.recording.growing import INFERENCE
 
     asked, agrees = list[int](), type(INFERENCE).agrees
@@ -50,34 +50,34 @@ def test_most_records_of_a_step_are_derived(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(options, "verify_sizes", False)
     for size in (*SHOWN, *LATER):
         x = torch.ones(size, 4)
-        given, state = recorded(attended, x.clone())
-        assert given == described_as(attended(x)), size
+        layouts, state = recorded(attended, x.clone())
+        assert layouts == described_as(attended(x)), size
         records = state.records()
         assert agrees(INFERENCE, records, range(len(records))), size
     assert state.sizes.grown and len(records) > 20
     assert asked and max(asked) < len(records) / 2
 
 
-def test_each_checked_op_is_one() -> None:
+def test_checked_ops_exist() -> None:
     assert all(hasattr(torch.ops.aten, name) for name in CHECKED)
 
 
-def test_where_torch_says_otherwise_the_record_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A form of a result that is wrong at some size is never seen."""
+def test_record_is_inferred_when_torch_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong size expression of a result never reaches a recorded layout."""
     from lazytpu.engine.sizes import growth
     from lazytpu.ir.forms import symbol
 
     fit, spoiled = growth.fit, list[bool]()
 
     def wrong(samples, kinds):  # type: ignore[no-untyped-def]
-        made = fit(samples, kinds)
-        if made is not None and len(samples) == growth.NEEDED:
-            size = next(iter(made.varying))
-            places = made.varying[size]
+        fitted = fit(samples, kinds)
+        if fitted is not None and len(samples) == growth.NEEDED:
+            size = next(iter(fitted.varying))
+            places = fitted.varying[size]
             spoiled.append(True)
-            made.varying[size] = places[:-1]  # the last integer is the size of the result
-            made.varying[symbol("n") // 8 * 8 + 5] = places[-1:]
-        return made
+            fitted.varying[size] = places[:-1]  # the last integer is the size of the result
+            fitted.varying[symbol("n") // 8 * 8 + 5] = places[-1:]
+        return fitted
 
     monkeypatch.setattr(growth, "fit", wrong)
     for size in (9, 11, 13, 12, 10, 14, 40, 21):

@@ -1,4 +1,4 @@
-"""Sizes of results are derived from those of what ops are given, which samples show."""
+"""Size expressions of results are derived from the observed sizes of the operands."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def layout(*shape: int) -> Layout:
 
 
 def joined(n: int, m: int) -> list[Record]:
-    """`torch.cat((x, y)) * 2` of n and m elements."""
-    both, out = [Operand(0, None), Operand(1, None)], layout(n + m)
+    """The records of `torch.cat((x, y)) * 2` for n and m elements."""
+    operands, out = [Operand(0, None), Operand(1, None)], layout(n + m)
     admitted = ((0, layout(n), False), (1, layout(m), False))
-    cat = Record(torch.ops.aten.cat.default, {"tensors": both, "dim": 0}, (out,), (2,), {}, admitted, None)
+    cat = Record(torch.ops.aten.cat.default, {"tensors": operands, "dim": 0}, (out,), (2,), {}, admitted, None)
     twice = {"self": Operand(2, None), "other": 2}
     return [cat, Record(torch.ops.aten.mul.Tensor, twice, (out,), (3,), {}, (), None)]
 
 
 def halved(n: int) -> list[Record]:
-    """Every fourth of n elements by two steps, and these rows of two."""
+    """The records of two steps that each keep every second of n elements."""
     half, quarter = (n + 1) // 2, ((n + 1) // 2 + 1) // 2
     first = {"self": Operand(0, None), "dim": 0, "index": Operand(1, None)}
     admitted = ((0, layout(n), False), (1, Layout(torch.int64, (half,), (1,)), False))
@@ -58,12 +58,12 @@ def started() -> None:
 
 def derived(*traces: list[Record], apart: bool = False) -> Varying:
     rows, kinds = samples(*traces)
-    found = fit_derived(rows, kinds, traces[-1], INFERENCE, apart)
-    assert found is not None
-    return found
+    varying = fit_derived(rows, kinds, traces[-1], INFERENCE, apart)
+    assert varying is not None
+    return varying
 
 
-def test_a_sum_that_samples_show_as_a_size_of_its_own() -> None:
+def test_sum_of_sizes_is_derived_when_samples_are_ambiguous() -> None:
     rows, kinds = samples(joined(2, 4), joined(3, 5))
     alone = fit(rows, kinds)
     assert alone is not None
@@ -73,22 +73,26 @@ def test_a_sum_that_samples_show_as_a_size_of_its_own() -> None:
 
 
 def test_sizes_of_results_are_not_fitted() -> None:
-    assert list(map(str, derived(joined(4, 8), joined(6, 6)).varying)) == ["n", "m", "m+n"]  # 12 in both
+    assert list(map(str, derived(joined(4, 8), joined(6, 6)).varying)) == [
+        "n",
+        "m",
+        "m+n",
+    ]  # the size of the result is 12 in both
 
 
-def test_quotients_of_quotients() -> None:
+def test_quotient_of_a_quotient_is_derived() -> None:
     rows, kinds = samples(halved(56), halved(40), halved(27))  # (n+1)/4, too
     alone = fit(rows, kinds)
     assert alone is not None and "(n+3)/4" not in map(str, alone.varying)
     assert list(map(str, derived(halved(56), halved(40), halved(27)).varying)) == ["n", "(n+1)/2", "(n+3)/4"]
 
 
-def test_what_does_not_vary_has_no_form() -> None:
+def test_constant_sizes_have_no_expression() -> None:
     assert not derived(joined(4, 8), joined(4, 8)).varying
 
 
-def test_a_symbol_that_follows_from_others_is_none() -> None:
-    """A view of a result, by the size that this has."""
+def test_dependent_size_is_no_symbol() -> None:
+    """The size of a view of a result follows from the size of the result."""
 
     def pooled(n: int) -> list[Record]:
         quarter = (n - 5) // 4 + 1
@@ -98,20 +102,22 @@ def test_a_symbol_that_follows_from_others_is_none() -> None:
         row = Operand(1, ((quarter,), (1,), 0, torch.float32))
         return [pool, Record(torch.ops.aten.exp.default, {"self": row}, (layout(quarter),), (2,), {}, (), None)]
 
-    found = derived(pooled(57), pooled(94))
-    assert list(map(str, found.varying)) == ["n", "(n+3)/4-1"]
+    family = derived(pooled(57), pooled(94))
+    assert list(map(str, family.varying)) == ["n", "(n+3)/4-1"]
     for n in range(5, 100):
         into = Integers([], [])
         trace_apart(pooled(n), into)
-        assert found.at({"n": n}) == into.values
+        assert family.at({"n": n}) == into.values
 
 
-def test_where_torch_needs_a_number_samples_decide() -> None:
+def test_samples_decide_where_torch_needs_an_integer() -> None:
     def resized(n: int) -> list[Record]:
-        given = {"self": Operand(0, None), "output_size": [2 * n], "scales": None}
+        arguments = {"self": Operand(0, None), "output_size": [2 * n], "scales": None}
         admitted = ((0, layout(1, 1, n), False),)
         return [
-            Record(torch.ops.aten.upsample_nearest1d.default, given, (layout(1, 1, 2 * n),), (1,), {}, admitted, None)
+            Record(
+                torch.ops.aten.upsample_nearest1d.default, arguments, (layout(1, 1, 2 * n),), (1,), {}, admitted, None
+            )
         ]
 
     class Refusing(type(INFERENCE)):
@@ -119,18 +125,18 @@ def test_where_torch_needs_a_number_samples_decide() -> None:
             raise LostSize("n")
 
     rows, kinds = samples(resized(5), resized(9))
-    found = fit_derived(rows, kinds, resized(9), Refusing())
-    assert found is not None and list(map(str, found.varying)) == ["n", "2*n"]
+    varying = fit_derived(rows, kinds, resized(9), Refusing())
+    assert varying is not None and list(map(str, varying.varying)) == ["n", "2*n"]
 
 
-def test_candidates_are_the_column_in_all_samples() -> None:
+def test_candidates_reproduce_all_samples() -> None:
     rng = np.random.default_rng(0)
     for samples_ in (3, 4, 6):
-        sizes, others = rng.integers(2, 60, samples_), rng.integers(2, 60, samples_)
-        columns = {"n": tuple(sizes.tolist()), "m": tuple(others.tolist())}
-        for made in (sizes // 2 + 1, 5 - (sizes + 1) // 3, (sizes - 1) // 4 * 3, sizes * others, sizes - others + 2):
-            column = tuple(made.tolist())
-            found = list(_candidates(column, columns, {}, SIZE))
+        sizes, counts = rng.integers(2, 60, samples_), rng.integers(2, 60, samples_)
+        columns = {"n": tuple(sizes.tolist()), "m": tuple(counts.tolist())}
+        for results in (sizes // 2 + 1, 5 - (sizes + 1) // 3, (sizes - 1) // 4 * 3, sizes * counts, sizes - counts + 2):
+            column = tuple(results.tolist())
+            candidates = list(_candidates(column, columns, {}, SIZE))
             rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-            assert all([each.at(row) for row in rows] == list(column) for each in found)
-            assert found or samples_ == 3  # of which a multiple of a quotient may be chance
+            assert all([candidate.at(row) for row in rows] == list(column) for candidate in candidates)
+            assert candidates or samples_ == 3  # three samples may be fewer than an expression needs

@@ -1,4 +1,4 @@
-"""Sizes that are made while other threads, interrupts and processes are about."""
+"""Derived states and buckets under concurrent threads, interrupts and other processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def two_buckets() -> Iterator[None]:
 
 
 def training(width: int) -> Iterator[None]:
-    """Steps of a model on batches of `LENGTHS`, whose parameters are then compared with those of the CPU."""
+    """Train a model on batches of `LENGTHS`, then compare its parameters with a model on the CPU."""
     torch.manual_seed(width)
     host, device = (nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 4)) for _ in range(2))
     device.load_state_dict(host.state_dict())
@@ -47,16 +47,16 @@ def training(width: int) -> Iterator[None]:
             optimizer.zero_grad()
         lazytpu.mark_step()
         yield
-    for one, other in zip(host.parameters(), device.parameters(), strict=True):
-        torch.testing.assert_close(other.detach().cpu(), one.detach())
+    for expected, actual in zip(host.parameters(), device.parameters(), strict=True):
+        torch.testing.assert_close(actual.detach().cpu(), expected.detach())
 
 
-def test_threads_share_buckets_and_sizes_that_are_made() -> None:
+def test_threads_share_buckets_and_derived_states() -> None:
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
-            for _ in training(6):  # all have the same skeletons
+            for _ in training(6):  # all threads record the same structures
                 pass
         except BaseException as error:
             failed.append(error)
@@ -69,31 +69,31 @@ def test_threads_share_buckets_and_sizes_that_are_made() -> None:
     for thread in threads:
         thread.join()
     assert not failed
-    made = len(lazytpu.explain()) - before
-    assert made <= 3 * 3, "at most those that each thread had missed at once"
+    programs = len(lazytpu.explain()) - before
+    assert programs <= 3 * 3, "at most three for each thread, all missed at once"
 
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "forms are found": (templates, "fit_derived"),
-    "forms of states are found": (growth, "fit"),
-    "a bucket is made": (Template, "_sized"),
+    "expressions are fitted": (templates, "fit_derived"),
+    "expressions of states are fitted": (growth, "fit"),
+    "a bucket is created": (Template, "_sized"),
     "records are put together": (templates, "trace_together"),
-    "torch is asked": (type(INFERENCE), "agrees"),
-    "states are made": (chains, "State"),
+    "torch is compared": (type(INFERENCE), "agrees"),
+    "states are created": (chains, "State"),
 }
 
 
-def computed(x: torch.Tensor, others: int) -> torch.Tensor:
-    """Ops on all rows; `others` are more of them."""
-    for _ in range(others):
+def computed(x: torch.Tensor, extra: int) -> torch.Tensor:
+    """Compute with all rows; `extra` is the number of additional ops."""
+    for _ in range(extra):
         x = x + x.mean(0)
     return (x * 2 - x.mean(0)).tanh().cumsum(0)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_after_an_interrupt_the_size_is_made_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_is_derived_again_after_an_interrupt(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name = PLACES[place]
-    whole: Callable[..., Any] = getattr(owner, name)
+    original: Callable[..., Any] = getattr(owner, name)
     calls = 0
 
     def interrupted(*args: Any, **named: Any) -> Any:
@@ -101,23 +101,23 @@ def test_after_an_interrupt_the_size_is_made_again(place: str, monkeypatch: pyte
         calls += 1
         if calls == 1:
             raise KeyboardInterrupt
-        return whole(*args, **named)
+        return original(*args, **named)
 
     monkeypatch.setattr(owner, name, interrupted)
-    others = [*PLACES].index(place)  # than those that were made in the tests before
+    extra = [*PLACES].index(place)  # another trace than in the tests before
     x = torch.rand(32, 3)
-    met = 0
+    interrupts = 0
     for length in LENGTHS:
         for _ in range(2):
             try:
                 y = x[:length].clone().to("tpu")
-                z = computed(y, others)
+                z = computed(y, extra)
                 lazytpu.mark_step()
-                torch.testing.assert_close(z.cpu(), computed(x[:length], others))
+                torch.testing.assert_close(z.cpu(), computed(x[:length], extra))
                 break
             except KeyboardInterrupt:
-                met += 1
-    assert met == 1 and calls > 1
+                interrupts += 1
+    assert interrupts == 1 and calls > 1
 
 
 SCRIPT = """
@@ -131,14 +131,14 @@ print("compiled", lazytpu.metrics()["compiles"])
 """
 
 
-def test_two_processes_at_once_and_a_third(tmp_path: Path) -> None:
+def test_processes_share_buckets_on_disk(tmp_path: Path) -> None:
     environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path), "LAZYTPU_BUCKETS": "16,24"}
 
     def begin() -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", SCRIPT], env=environment, text=True, stdout=subprocess.PIPE)
 
-    both = [begin(), begin()]
-    compiled = [int(process.communicate(timeout=300)[0].split()[-1]) for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+    processes = [begin(), begin()]
+    compiled = [int(process.communicate(timeout=300)[0].split()[-1]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
     assert 3 <= sum(compiled) <= 6
     assert begin().communicate(timeout=300)[0].strip() == "compiled 0"

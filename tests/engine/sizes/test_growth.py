@@ -1,4 +1,4 @@
-"""States for sizes that are seen for the first time are made, and are those that torch infers."""
+"""States for new sizes are derived, and equal the states that torch infers."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ pytestmark = pytest.mark.usefixtures("bucketed")
 
 
 def recorded(run: Callable[[Tensor], object], x: Tensor) -> tuple[object, State]:
-    """What `run` gives, without a program, and the state at which its trace ends."""
+    """Record `run`; return the layouts of its results and the state that ends its trace, without running it."""
     device = x.to("tpu")
     lazytpu.mark_step()
-    given = run(device)
-    described = described_as(given)
+    results = run(device)
+    described = described_as(results)
     state = recorder().state
-    del given
-    lazytpu.mark_step()  # nothing is alive: nothing runs
+    del results
+    lazytpu.mark_step()  # no result is alive, so nothing runs
     return described, state
 
 
-def described_as(given: object) -> object:
-    if isinstance(given, Tensor):
-        return given.dtype, tuple(given.shape), given.stride()
-    return [described_as(each) for each in given] if isinstance(given, list | tuple) else given
+def described_as(results: object) -> object:
+    if isinstance(results, Tensor):
+        return results.dtype, tuple(results.shape), results.stride()
+    return [described_as(result) for result in results] if isinstance(results, list | tuple) else results
 
 
 def split_halves(x: Tensor) -> object:
-    one, other = x[: len(x) // 2], x[len(x) // 2 :]
-    return one * 2, other + 1
+    lower, upper = x[: len(x) // 2], x[len(x) // 2 :]
+    return lower * 2, upper + 1
 
 
 def gradient(x: Tensor) -> object:
@@ -75,17 +75,19 @@ PROGRAMS: dict[str, Callable[[Tensor], object]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_what_torch_infers(name: str) -> None:
-    run, made = PROGRAMS[name], 0
+def test_derived_states_equal_torchs(name: str) -> None:
+    run, derived = PROGRAMS[name], 0
     for size in (*SHOWN, *LATER):
-        given, state = recorded(run, torch.ones(size, 4))
-        assert given == described_as(run(torch.ones(size, 4))), size
+        layouts, state = recorded(run, torch.ones(size, 4))
+        assert layouts == described_as(run(torch.ones(size, 4))), size
         assert INFERENCE.agrees(state.records(), range(len(state.records()))), size
-        made += state.sizes.grown
-    assert made >= {"by modulus": 0, "at most 12": 0, "a spectrum": 0, "pairs": 0}.get(name, 4), "most are made"
+        derived += state.sizes.grown
+    assert derived >= {"by modulus": 0, "at most 12": 0, "a spectrum": 0, "pairs": 0}.get(name, 4), (
+        "most states are derived"
+    )
 
 
-def test_values_and_gradients_are_those_of_the_cpu() -> None:
+def test_values_and_gradients_equal_the_cpu() -> None:
     torch.manual_seed(0)
     host, device = (nn.Sequential(nn.Linear(4, 11), nn.GELU(), nn.Linear(11, 4)) for _ in range(2))
     device.load_state_dict(host.state_dict())
@@ -93,33 +95,33 @@ def test_values_and_gradients_are_those_of_the_cpu() -> None:
     with lazytpu.options(buckets=(16,)):
         for size in (9, 11, 10, 14, 12):
             x = torch.randn(size, 4)
-            one, other = host(x), device(x.to("tpu"))
+            expected, actual = host(x), device(x.to("tpu"))
             host.zero_grad()
             device.zero_grad()
-            (one - one.mean(0)).square().sum().backward()
-            (other - other.mean(0)).square().sum().backward()
-            torch.testing.assert_close(other.detach().cpu(), one.detach())
+            (expected - expected.mean(0)).square().sum().backward()
+            (actual - actual.mean(0)).square().sum().backward()
+            torch.testing.assert_close(actual.detach().cpu(), expected.detach())
             for parameter, same in zip(host.parameters(), device.parameters(), strict=True):
                 assert parameter.grad is not None and same.grad is not None
                 torch.testing.assert_close(same.grad.cpu(), parameter.grad)
 
 
-@pytest.mark.usefixtures("fresh_traces")  # states keep the lines of the first that came there, and so do kinds
-def test_a_size_that_comes_later_in_the_trace() -> None:
-    made = list[bool]()
+@pytest.mark.usefixtures("fresh_traces")  # states and families keep the source lines of their first trace
+def test_state_is_derived_for_a_second_size_later_in_the_trace() -> None:
+    derived = list[bool]()
     for n, m in ((9, 5), (11, 6), (13, 8), (12, 7), (16, 9), (10, 12)):
         x, y = torch.ones(n, 4).to("tpu"), torch.ones(4, m).to("tpu")
         lazytpu.mark_step()
         z = (x * 3) @ (y + 5)
-        made.append(recorder().state.sizes.grown)
+        derived.append(recorder().state.sizes.grown)
         assert tuple(z.shape) == (n, m)
         assert z.sum().item() == n * m * 4 * 18
-    assert made == [False, False, False, True, True, True]
+    assert derived == [False, False, False, True, True, True]
 
 
-def test_a_stride_that_is_another_one_by_chance() -> None:
-    """Heights after strides of 6 are (n+9)/6, which is (n)/8+2 in the samples, at three sizes beside them, and at the
-    end of the range, 24."""
+def test_ambiguous_stride_expressions_give_torchs_layout() -> None:
+    """The height after two strides is (n+9)/6, and equals (n)/8+2 in the samples, at three sizes beside them, and at
+    24, the end of the range."""
 
     def run(x: Tensor) -> object:
         ones = torch.ones(2, 2, 3, 3, device=x.device)
@@ -131,20 +133,20 @@ def test_a_stride_that_is_another_one_by_chance() -> None:
         assert recorded(run, x)[0] == described_as(run(x))
 
 
-def test_behind_what_a_read_left() -> None:
-    cache, made = torch.zeros(7, 1).to("tpu"), list[bool]()
+def test_state_is_derived_behind_a_partial_read() -> None:
+    cache, derived = torch.zeros(7, 1).to("tpu"), list[bool]()
     for step in range(9):
         cache = torch.cat([cache, torch.full((7, 1), float(step)).to("tpu")], 1)
         total, kept = cache.amax(), cache * 2
         assert total.item() == step
         cache = kept / 2
-        made.append(recorder().state.sizes.grown)
+        derived.append(recorder().state.sizes.grown)
     assert tuple(cache.shape) == (7, 10)
-    assert made[-3:] == [True] * 3
+    assert derived[-3:] == [True] * 3
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_what_a_read_left_has_forms_of_a_size_that_comes_later() -> None:
+def test_ops_left_by_a_read_depend_on_a_later_size() -> None:
     for n, m in ((5, 4), (7, 3), (6, 6), (8, 7), (9, 3), (4, 4), (11, 5), (13, 12)):
         x, y = torch.arange(n * 3.0).view(n, 3), torch.arange(m).to("tpu")
         halves = y.clone()
@@ -155,7 +157,7 @@ def test_what_a_read_left_has_forms_of_a_size_that_comes_later() -> None:
         assert inner.shape[0] == m - 2
 
 
-def test_a_table_that_ends_at_a_size() -> None:
+def test_view_that_fills_its_table_is_recorded() -> None:
     table = torch.arange(30.0).view(15, 2).to("tpu")
     for size in (9, 11, 10, 12, 13, 14, 15):
         x = torch.ones(size, 2).to("tpu")
@@ -163,7 +165,7 @@ def test_a_table_that_ends_at_a_size() -> None:
         assert torch.equal((x + table[:size]).cpu(), torch.arange(2.0 * size).view(size, 2) + 1)
 
 
-def test_errors_come_as_before() -> None:
+def test_errors_of_derived_states_equal_torchs() -> None:
     for size in (9, 11, 13, 12, 10):
         x = torch.ones(size).to("tpu")
         lazytpu.mark_step()
@@ -179,7 +181,7 @@ def test_errors_come_as_before() -> None:
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_errors_name_the_line_of_the_trace() -> None:
+def test_errors_name_the_line_of_their_trace() -> None:
     def looked_up(size: int, at: int) -> Tensor:
         table, index = torch.ones(size, 3).to("tpu"), torch.tensor([at, 0]).to("tpu")
         lazytpu.mark_step()
@@ -189,28 +191,30 @@ def test_errors_name_the_line_of_the_trace() -> None:
         assert looked_up(size, 2).sum().item() == 6.0
     table, index = torch.ones(10, 3).to("tpu"), torch.tensor([10, 0]).to("tpu")
     lazytpu.mark_step()
-    elsewhere = functional.embedding(index, table)
-    here = elsewhere_line()
+    failing = functional.embedding(index, table)
+    line = line_of_caller()
     assert not recorder().state.sizes.grown
-    with pytest.raises(IndexError, match=rf"test_growth\.py:{here - 1}\b"):
-        elsewhere.cpu()
+    with pytest.raises(IndexError, match=rf"test_growth\.py:{line - 1}\b"):
+        failing.cpu()
     with pytest.raises(IndexError, match=rf"test_growth\.py:{looked_up.__code__.co_firstlineno + 3}\b"):
         looked_up(14, 14).cpu()
 
 
-def elsewhere_line() -> int:
-    """The line that calls this."""
+def line_of_caller() -> int:
+    """Return the line number of the caller."""
     return sys._getframe(1).f_lineno
 
 
-def test_each_mode_has_its_own() -> None:
+def test_states_are_derived_in_each_mode() -> None:
     for mode in ("fused", "lazy"):
         with lazytpu.mode(mode):
-            made = [recorded(lambda x: x.cos() - x, torch.ones(size, 3))[1].sizes.grown for size in (9, 11, 13, 12, 10)]
-        assert made[-1], mode
+            derived = [
+                recorded(lambda x: x.cos() - x, torch.ones(size, 3))[1].sizes.grown for size in (9, 11, 13, 12, 10)
+            ]
+        assert derived[-1], mode
 
 
-def test_off_makes_none() -> None:
+def test_off_derives_no_states() -> None:
     with lazytpu.options(buckets="off"):
         states = [recorded(lambda x: x.erfinv(), torch.ones(size, 4))[1] for size in (9, 11, 13, 12)]
     assert not any(state.sizes.grown for state in states)

@@ -1,4 +1,4 @@
-"""Layers and ops of all kinds, forward and backward, at sizes of one bucket: one program, and the CPU's values."""
+"""Layers and ops, forward and backward, at the sizes of a bucket run by one program, with the values of the CPU."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def buckets() -> Iterator[None]:
 
 
 def normal(*shape: int | str) -> Callable[[int], list[torch.Tensor]]:
-    """Random floats whose dims "n" vary."""
+    """A function that draws random floats, with the size n for dims "n"."""
     return lambda n: [torch.randn(*[n if size == "n" else int(size) for size in shape])]
 
 
 def graded(layer: nn.Module | None, run: Callable[..., torch.Tensor]) -> Run:
-    """What a function of the layer and inputs gives, and all gradients of a loss."""
+    """A function that returns the result of `run` for a layer and its inputs, and all gradients of a loss."""
 
     def both(*inputs: torch.Tensor) -> list[torch.Tensor]:
         result = run(layer, *inputs)
@@ -52,17 +52,17 @@ def first(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return layer(x)[0]
 
 
-def called(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def apply_layer(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return layer(x)
 
 
-def listening() -> nn.Module:
-    """Strides, groups and positions, as models of speech have them."""
+def speech_layers() -> nn.Module:
+    """Strided, grouped and pointwise layers of a speech model."""
     strided, depthwise = nn.Conv1d(3, 4, 5, stride=2, padding=2), nn.Conv1d(4, 4, 3, padding=1, groups=4)
     return nn.ModuleList([strided, depthwise, nn.LayerNorm(4), nn.Linear(4, 5)])
 
 
-def heard(layers: Any, x: torch.Tensor) -> torch.Tensor:
+def speech_output(layers: Any, x: torch.Tensor) -> torch.Tensor:
     strided, depthwise, norm, linear = layers
     return linear(norm(depthwise(strided(x).relu()).transpose(1, 2)))
 
@@ -71,8 +71,8 @@ def strided_twice() -> nn.Module:
     return nn.Sequential(nn.Conv1d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv1d(4, 4, 3, stride=2, padding=1))
 
 
-def strided_by_others() -> nn.Module:
-    """The sizes after them are n/6, and images have counts of elements that are squares of quotients."""
+def strided_by_six() -> nn.Module:
+    """Layers with result sizes of n/6; their images have squares of quotients as element counts."""
     grouped = nn.Conv2d(4, 4, 3, stride=2, padding=1, groups=2)
     return nn.Sequential(nn.Conv2d(3, 4, 5, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), grouped)
 
@@ -84,18 +84,18 @@ def pooled_twice(_: Any, x: torch.Tensor) -> torch.Tensor:
 Inputs = Callable[[int], list[torch.Tensor]]
 GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tensor], Inputs]] = {
     "lstm": (lambda: nn.LSTM(4, 6, batch_first=True), first, normal(2, "n", 4)),
-    "gru of a batch that varies": (lambda: nn.GRU(4, 6, batch_first=True), first, normal("n", 3, 4)),
-    "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), called, normal(2, 3, "n")),
-    "strides and groups": (listening, heard, normal(2, 3, "n")),
+    "gru with a varying batch": (lambda: nn.GRU(4, 6, batch_first=True), first, normal("n", 3, 4)),
+    "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), apply_layer, normal(2, 3, "n")),
+    "strides and groups": (speech_layers, speech_output, normal(2, 3, "n")),
     "strides of strides": (strided_twice, lambda layers, x: layers(x).transpose(1, 2), normal(2, 3, "n")),
-    "strides of other strides": (strided_by_others, called, normal(2, 3, "n", "n")),
+    "strides of other strides": (strided_by_six, apply_layer, normal(2, 3, "n", "n")),
     "maxima of maxima": (lambda: None, pooled_twice, normal(2, 3, "n")),
     "attention with the gradient of a bias": (
         lambda: None, attention, lambda n: [torch.randn(2, 2, n, 4), torch.randn(n, n)]
     ),
-    "rows of a batch in one": (lambda: nn.Linear(6, 3), lambda f, x: f(x.reshape(-1, 6)), normal(4, "n", 6)),
+    "merged rows of a batch": (lambda: nn.Linear(6, 3), lambda f, x: f(x.reshape(-1, 6)), normal(4, "n", 6)),
     "maxima of windows": (lambda: None, lambda _, x: functional.max_pool1d(x, 3, 1, 1), normal(2, 3, "n")),
-    "windows that leave a rest": (lambda: None, lambda _, x: functional.avg_pool1d(x, 2), normal(2, 3, "n")),
+    "windows with a remainder": (lambda: None, lambda _, x: functional.avg_pool1d(x, 2), normal(2, 3, "n")),
     "mean of squares": (lambda: None, lambda _, x: functional.mse_loss(x, torch.ones_like(x)), normal("n", 3)),
     "diagonal": (lambda: None, lambda _, x: (x @ x.T).diagonal(), normal("n", 3)),
     "cholesky": (
@@ -106,25 +106,25 @@ GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tens
 
 
 def agree(run: Run, on_device: Run, inputs: Inputs) -> None:
-    """The values at all sizes, the last of which need no new program."""
+    """Compare values at all sizes, and check that the last size needs no new program."""
     torch.manual_seed(0)
     for n in SIZES:
         before = len(lazytpu.explain())
-        given = inputs(n)
-        want = run(*[x.clone().requires_grad_(x.is_floating_point()) for x in given])
-        got = on_device(*[x.to("tpu").requires_grad_(x.is_floating_point()) for x in given])
+        arguments = inputs(n)
+        want = run(*[x.clone().requires_grad_(x.is_floating_point()) for x in arguments])
+        got = on_device(*[x.to("tpu").requires_grad_(x.is_floating_point()) for x in arguments])
         lazytpu.sync()
         for g, w in zip(got, want, strict=True):
             torch.testing.assert_close(g.detach().cpu(), w.detach(), rtol=1e-4, atol=1e-4)
         if n == SIZES[-1]:  # counts may be in another bucket
-            assert all("one program for sizes" in str(made) for made in list(lazytpu.explain())[before:])
+            assert all("one program for sizes" in str(program) for program in list(lazytpu.explain())[before:])
 
 
-LONG = ("windows that leave a rest", "gru of a batch that varies", "maxima of windows", "diagonal", "cholesky")
+LONG = ("windows with a remainder", "gru with a varying batch", "maxima of windows", "diagonal", "cholesky")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in GRADED])
-def test_layers(name: str) -> None:
+def test_layers_equal_the_cpu_by_one_program(name: str) -> None:
     make, run, inputs = GRADED[name]
     torch.manual_seed(1)
     host, device = make(), make()
@@ -143,7 +143,7 @@ COUNTED: dict[str, tuple[Run, Inputs]] = {
     "repeat_interleave": (
         lambda x, r: [x.repeat_interleave(r, 0)], lambda n: [torch.randn(n, 3), torch.randint(0, 3, (n,))]
     ),
-    "repeat_interleave to a size that is known": (
+    "repeat_interleave to a known size": (
         lambda x, r: [x.repeat_interleave(r, 0, output_size=2 * len(x))],
         lambda n: [torch.randn(n, 3), torch.tensor([3, 1, *[2] * (n - 2)])],
     ),
@@ -156,7 +156,7 @@ def test_counts_have_programs_for_buckets(name: str) -> None:
     agree(run, run, inputs)
 
 
-def test_random_numbers_are_those_of_the_size() -> None:
+def test_random_numbers_equal_the_exact_program() -> None:
     def drawn(x: torch.Tensor) -> list[torch.Tensor]:
         torch.get_device_module("tpu").manual_seed(3)
         hidden = functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
@@ -170,7 +170,7 @@ def test_random_numbers_are_those_of_the_size() -> None:
         torch.testing.assert_close(g, w)
 
 
-def test_an_index_is_checked_at_the_true_size() -> None:
+def test_index_is_checked_at_the_true_size() -> None:
     table = torch.arange(60.0)
     for n in SIZES:
         rows = table[:n].to("tpu")
@@ -180,8 +180,8 @@ def test_an_index_is_checked_at_the_true_size() -> None:
             rows[torch.tensor([n]).to("tpu")].cpu()
 
 
-def test_a_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded, "POISON", False)  # which copies it
+def test_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded, "POISON", False)  # poisoning copies the array
     cache, updated = torch.zeros(2, 20).to("tpu"), torch.zeros(2, 20)
     before = None
     for n in SIZES:
@@ -189,28 +189,28 @@ def test_a_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
         cache, updated = torch.cat([cache, new.to("tpu")], 1), torch.cat([updated, new], 1)
         lazytpu.mark_step()
         before = value_of(cache).buffer
-        held = getattr(before, "kept", None)
+        array = getattr(before, "kept", None)
         cache.mul_(2)
         updated.mul_(2)
         lazytpu.mark_step()
     assert isinstance(before, PaddedBuffer) and before.gone()
-    assert client.is_deleted(held)
+    assert client.is_deleted(array)
     assert torch.equal(cache.cpu(), updated)
 
 
-def test_what_torch_refuses_at_other_sizes_has_a_program_of_its_own() -> None:
+def test_op_refused_at_other_sizes_has_an_exact_program() -> None:
     with lazytpu.options(buckets=(64,)):
         for n in (50, 60, 55):
             x = torch.randn(3, n)
             assert torch.equal(x.to("tpu").narrow_copy(1, 40, 8).cpu(), x.narrow_copy(1, 40, 8))
 
 
-def test_explain_says_what_padding_costs() -> None:
+def test_explanation_has_the_cost_of_padding() -> None:
     for n in SIZES[:3]:
         x = torch.randn(n, 3)
         y = (x.to("tpu") + 0.25).sum(0)
         lazytpu.mark_step()
         torch.testing.assert_close(y.cpu(), (x + 0.25).sum(0))
-    told = str(lazytpu.explain()[-1])
-    assert "one program for sizes n 20..48, now 40, 17 % padding" in told
-    assert "padding: 1 operands are masked, 0 moved into a row" in told
+    explanation = str(lazytpu.explain()[-1])
+    assert "one program for sizes n 20..48, now 40, 17 % padding" in explanation
+    assert "padding: 1 operands are masked, 0 moved into a row" in explanation

@@ -1,4 +1,4 @@
-"""A bucket ends where a tensor does, and many sizes at once have fewer bounds."""
+"""A bucket ends at the size of the tensor that is sliced, and several sizes in a trace have coarser bounds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.engine.sizes.test_templates import programs
 pytestmark = pytest.mark.usefixtures("bucketed")
 
 
-def test_parts_of_a_tensor_whose_size_is_no_bound() -> None:
-    """Columns of a table that has 110: the bound of the last ones would be 112."""
+def test_slices_of_a_tensor_whose_size_is_no_bound() -> None:
+    """Slices of a table of 110 columns, where the bound would otherwise be 112."""
     host = torch.randn(3, 110)
     table = host.to("tpu")
 
@@ -25,7 +25,7 @@ def test_parts_of_a_tensor_whose_size_is_no_bound() -> None:
     assert programs(steps) == 2
 
 
-def test_writes_end_at_the_tensor() -> None:
+def test_writes_end_at_the_end_of_the_tensor() -> None:
     host = torch.zeros(4, 55)
     device = host.to("tpu")
 
@@ -39,8 +39,8 @@ def test_writes_end_at_the_tensor() -> None:
     torch.testing.assert_close(device.cpu(), host)
 
 
-def test_parts_of_tensors_that_vary_too() -> None:
-    """As of a cache that is cut to some of its tokens: the tensor has room for the greatest part when it is large."""
+def test_slices_of_tensors_of_varying_size() -> None:
+    """Prefixes of a cache of varying length; the bound of the prefix fits into the padded tensor."""
 
     def steps() -> None:
         for n, of in ((9, 9), (40, 60), (35, 61), (33, 34), (62, 63), (64, 64)):
@@ -50,10 +50,10 @@ def test_parts_of_tensors_that_vary_too() -> None:
     assert programs(steps) == 2
 
 
-def test_three_sizes_at_once_have_fewer_bounds() -> None:
-    """Each power of two is one bucket: 64 ways to combine four bounds of each are one program."""
-    firsts = [(9, 17, 33), (10, 20, 37), (12, 18, 40), (13, 25, 48)]  # of which two show forms of fewer sizes
-    more = [(15, 31, 60), (16, 32, 64), (11, 29, 50), (14, 22, 44)]
+def test_three_varying_sizes_have_coarser_bounds() -> None:
+    """Each power of two is one bucket, so that one program covers 64 combinations of finer bounds."""
+    first = [(9, 17, 33), (10, 20, 37), (12, 18, 40), (13, 25, 48)]  # the first samples suggest fewer symbols
+    later = [(15, 31, 60), (16, 32, 64), (11, 29, 50), (14, 22, 44)]
 
     def steps(sizes: list[tuple[int, int, int]]) -> None:
         for n, m, k in sizes:
@@ -61,12 +61,12 @@ def test_three_sizes_at_once_have_fewer_bounds() -> None:
             got = ((x.to("tpu") @ y.to("tpu")).sigmoid() @ z.to("tpu")).cpu()
             torch.testing.assert_close(got, (x @ y).sigmoid() @ z, rtol=1e-4, atol=1e-4)
 
-    assert programs(partial(steps, firsts)) <= 4
-    assert programs(partial(steps, more)) == 0
+    assert programs(partial(steps, first)) <= 4
+    assert programs(partial(steps, later)) == 0
 
 
-def test_tables_of_texts_of_other_lengths() -> None:
-    """As of beam search: a table with room for the text and its new tokens, and one for these alone."""
+def test_beam_search_tables_of_varying_lengths() -> None:
+    """Beam search with a table for the text and its new tokens, and a table for the new tokens."""
     new = 6
 
     def write(length: int, device: str) -> torch.Tensor:
@@ -87,15 +87,15 @@ def test_tables_of_texts_of_other_lengths() -> None:
     assert programs(partial(steps, 9, 15)) == 0
 
 
-def test_parts_that_begin_anywhere() -> None:
-    """As of a cache of the last tokens, of which some are taken back: the tensor, how many are taken and where they
-    begin all vary, and the last part fills the tensor."""
+def test_slices_with_varying_offsets() -> None:
+    """Slices of a sliding cache: the size of the tensor, and the length and beginning of the slice all vary; one
+    slice ends at the end of its tensor."""
 
     def steps() -> None:
         for begin, n, of in ((2, 9, 13), (7, 12, 31), (3, 20, 25), (0, 11, 40), (30, 5, 44), (50, 14, 64), (1, 2, 3)):
             host = torch.randn(3, of, 4)
-            part = host.to("tpu")[:, begin : begin + n]
-            torch.testing.assert_close((part * 2.5).sum(1).cpu(), (host[:, begin : begin + n] * 2.5).sum(1))
+            view = host.to("tpu")[:, begin : begin + n]
+            torch.testing.assert_close((view * 2.5).sum(1).cpu(), (host[:, begin : begin + n] * 2.5).sum(1))
 
     assert programs(steps) <= 4
-    assert "where a view begins, now" in str([made.notes for made in lazytpu.explain()])
+    assert "where a view begins, now" in str([program.notes for program in lazytpu.explain()])

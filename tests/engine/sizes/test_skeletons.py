@@ -1,4 +1,4 @@
-"""A record is what its skeleton and its integers say, and forms give the integers of further sizes."""
+"""A record is rebuilt from its structure and integers, and size expressions compute the integers at new sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def layout(*shape: int) -> Layout:
 
 
 def shifted(n: int, **arguments: Any) -> Record:
-    """`x[:, :-1].sum(dim=-1)` of 4 rows of n elements."""
+    """The record of `x[:, :-1].sum(dim=-1)` for 4 rows of n elements."""
     view = (4, n - 1), (n, 1), 0, torch.float32
     return Record(
         torch.ops.aten.sum.dim_IntList,
@@ -49,64 +49,64 @@ def parts(record: Record) -> tuple[Any, Integers]:
     return take_apart(record, into), into
 
 
-def test_records_of_other_sizes_have_one_skeleton() -> None:
-    (small, few), (large, many) = parts(shifted(6)), parts(shifted(9))
+def test_records_of_different_sizes_share_a_structure() -> None:
+    (small, small_integers), (large, large_integers) = parts(shifted(6)), parts(shifted(9))
     assert small == large
-    assert few.kinds == many.kinds
-    assert few.values != many.values
-    assert put_together(shifted(6), iter(many.values)).arguments == shifted(9).arguments
-    made = put_together(shifted(6), iter(many.values))
-    assert [o.key for o in made.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
-    assert [entry[1].key for entry in made.admitted] == [entry[1].key for entry in shifted(9).admitted]
+    assert small_integers.kinds == large_integers.kinds
+    assert small_integers.values != large_integers.values
+    assert put_together(shifted(6), iter(large_integers.values)).arguments == shifted(9).arguments
+    rebuilt = put_together(shifted(6), iter(large_integers.values))
+    assert [o.key for o in rebuilt.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
+    assert [entry[1].key for entry in rebuilt.admitted] == [entry[1].key for entry in shifted(9).admitted]
 
 
 def read(n: int, of: int) -> Record:
-    """`x[:, :n].sum()` of 4 rows of some elements, or `x.sum()` of all."""
+    """The record of `x[:, :n].sum()` for 4 rows of `of` elements, or of `x.sum()` for n == of."""
     view = None if n == of else ((4, n), (of, 1), 0, torch.float32)
     admitted = ((0, layout(4, of), False),)
     return Record(torch.ops.aten.sum.default, {"self": Operand(0, view)}, (layout(),), (1,), {}, admitted, None)
 
 
-def test_a_whole_tensor_and_its_first_part_are_one_skeleton() -> None:
-    whole, part, other = Integers([], []), Integers([], []), Integers([], [])
-    assert trace_apart([read(9, 9)], whole) == trace_apart([read(7, 9)], part)
-    assert trace_apart([shifted(9)], other) != trace_apart([read(9, 9)], Integers([], []))
+def test_full_tensor_and_its_prefix_share_a_structure() -> None:
+    full_integers, part_integers, unrelated = Integers([], []), Integers([], []), Integers([], [])
+    assert trace_apart([read(9, 9)], full_integers) == trace_apart([read(7, 9)], part_integers)
+    assert trace_apart([shifted(9)], unrelated) != trace_apart([read(9, 9)], Integers([], []))
     assert with_parts([read(7, 9)], [read(9, 9)])[0].arguments == read(7, 9).arguments
-    (all_of_it,) = with_parts([read(9, 9)], [read(7, 8)])
-    assert all_of_it.arguments == {"self": Operand(0, ((4, 9), (9, 1), 0, torch.float32))}
-    assert trace_together([all_of_it], iter(part.values))[0].arguments == read(7, 9).arguments
+    (full_view,) = with_parts([read(9, 9)], [read(7, 8)])
+    assert full_view.arguments == {"self": Operand(0, ((4, 9), (9, 1), 0, torch.float32))}
+    assert trace_together([full_view], iter(part_integers.values))[0].arguments == read(7, 9).arguments
     assert trace_together([read(7, 9)], iter([4, 12, 4, 5, 0, 0]))[0].arguments == read(5, 12).arguments
-    assert trace_together([read(9, 9)], iter(whole.values))[0].arguments == read(9, 9).arguments
+    assert trace_together([read(9, 9)], iter(full_integers.values))[0].arguments == read(9, 9).arguments
 
 
-def test_operands_without_a_counterpart_stay() -> None:
-    """Records that pair by op, line and the kinds of their integers may have other operands."""
+def test_operands_without_a_counterpart_are_unchanged() -> None:
+    """Records matched by op, line and kinds of integers may have different operands."""
 
     def picked(arguments: dict[str, Any]) -> Record:
         admitted = tuple((slot, layout(4, 9), False) for slot in range(2))
         return Record(torch.ops.aten.sum.default, arguments, (layout(),), (2,), {}, admitted, None)
 
-    part = Operand(1, ((4, 7), (9, 1), 0, torch.float32))
+    view = Operand(1, ((4, 7), (9, 1), 0, torch.float32))
     for mine, theirs in (
         ({"weight": Operand(0, None)}, {"weight": None}),
         ({"weight": Operand(0, None)}, {}),
-        ({"self": [Operand(0, None), Operand(1, None)]}, {"self": [part]}),
+        ({"self": [Operand(0, None), Operand(1, None)]}, {"self": [view]}),
         ({"self": [Operand(0, None), None]}, {"self": None}),
     ):
         assert with_parts([picked(mine)], [picked(theirs)])[0].arguments == mine
 
 
 def begun(begin: int, of: int) -> Record:
-    """`x[:, begin : begin + 3].sum()` of 4 rows of some elements."""
+    """The record of `x[:, begin : begin + 3].sum()` for 4 rows of `of` elements."""
     admitted = ((0, layout(4, of), False),)
-    part = Operand(0, ((4, 3), (of, 1), begin, torch.float32))
-    return Record(torch.ops.aten.sum.default, {"self": part}, (layout(),), (1,), {}, admitted, None)
+    view = Operand(0, ((4, 3), (of, 1), begin, torch.float32))
+    return Record(torch.ops.aten.sum.default, {"self": view}, (layout(),), (1,), {}, admitted, None)
 
 
-def test_a_part_that_begins_anywhere_is_of_the_same_skeleton() -> None:
-    first, other = Integers([], []), Integers([], [])
-    assert trace_apart([begun(0, 9)], first) == trace_apart([begun(5, 12)], other)
-    assert trace_together([begun(0, 9)], iter(other.values))[0].arguments == begun(5, 12).arguments
+def test_slices_at_all_offsets_share_a_structure() -> None:
+    first, second = Integers([], []), Integers([], [])
+    assert trace_apart([begun(0, 9)], first) == trace_apart([begun(5, 12)], second)
+    assert trace_together([begun(0, 9)], iter(second.values))[0].arguments == begun(5, 12).arguments
     assert trace_apart([begun(5, 12)], Integers([], [])) == trace_apart([read(9, 9)], Integers([], []))
     rows = [(begin, of) for begin, of in ((0, 9), (5, 12), (2, 30))]
     samples = list[np.ndarray]()
@@ -120,24 +120,24 @@ def test_a_part_that_begins_anywhere_is_of_the_same_skeleton() -> None:
     assert varying.solved(samples[0]) == {"n": 9, "m": 0}
 
 
-def test_strides_of_one_element_are_no_integers() -> None:
-    def one(step: int, made: int) -> Record:
-        """`x[:1] * 2` of a transposed tensor, and a result of one row."""
+def test_strides_of_single_rows_are_ignored() -> None:
+    def doubled(step: int, out_step: int) -> Record:
+        """The record of `x[:1] * 2` for a transposed tensor, with a result of one row."""
         admitted = ((0, layout(5, 4), False),)
         row = Operand(0, ((1, 4), (step, 1), 8, torch.float32))
-        out = Layout(torch.float32, (1, 4), (made, 1))
+        out = Layout(torch.float32, (1, 4), (out_step, 1))
         return Record(torch.ops.aten.mul.Tensor, {"self": row, "other": 2}, (out,), (1,), {}, admitted, None)
 
-    first, other = Integers([], []), Integers([], [])
-    assert trace_apart([one(4, 4)], first) == trace_apart([one(20, 12)], other)
-    assert first == other
-    (made,) = trace_together([one(20, 12)], iter(first.values))
-    assert made.arguments == one(4, 4).arguments
-    assert [out.key for out in made.outs if out is not None] == [layout(1, 4).key]
-    assert parts(one(4, 4)) != parts(one(20, 12))  # states of the trie are made of all strides
+    first, second = Integers([], []), Integers([], [])
+    assert trace_apart([doubled(4, 4)], first) == trace_apart([doubled(20, 12)], second)
+    assert first == second
+    (rebuilt,) = trace_together([doubled(20, 12)], iter(first.values))
+    assert rebuilt.arguments == doubled(4, 4).arguments
+    assert [out.key for out in rebuilt.outs if out is not None] == [layout(1, 4).key]
+    assert parts(doubled(4, 4)) != parts(doubled(20, 12))  # keys of trie states contain all strides
 
 
-def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
+def test_full_tensor_may_be_a_slice_at_other_sizes() -> None:
     samples, records = list[np.ndarray](), [read(9, 9)]
     for table in (9, 12, 15):
         records = with_parts(records, [read(9, table)])
@@ -148,11 +148,11 @@ def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
     assert trace_together(records, iter(varying.at({"n": 14})))[0].arguments == read(9, 14).arguments
 
 
-def test_sizes_0_and_1_are_part_of_the_skeleton() -> None:
-    assert len({parts(shifted(n))[0] for n in (2, 3, 9)}) == 2  # one of n - 1 = 1 is another kind
+def test_sizes_0_and_1_are_part_of_the_structure() -> None:
+    assert len({parts(shifted(n))[0] for n in (2, 3, 9)}) == 2  # n - 1 == 1 has another structure
 
 
-def test_sums_come_before_differences() -> None:
+def test_sums_are_preferred_to_differences() -> None:
     samples = [np.array([m, m + k, k]) for m, k in ((7, 2), (9, 2), (12, 3), (16, 2))]
     varying = fit(samples, np.array([SIZE, SIZE, SIZE]))
     assert varying is not None
@@ -160,16 +160,16 @@ def test_sums_come_before_differences() -> None:
     assert not any("-" in str(size) for size in varying.varying)
 
 
-def test_what_is_no_integer_is_part_of_the_skeleton() -> None:
+def test_other_arguments_are_part_of_the_structure() -> None:
     skeleton, _ = parts(shifted(6))
-    for other in ({"keepdim": True}, {"scale": 1.0}, {"scale": -0.5}, {"dim": [-1]}, {"dim": (-1, 0)}):
-        assert parts(shifted(6, **other))[0] != skeleton, other
+    for change in ({"keepdim": True}, {"scale": 1.0}, {"scale": -0.5}, {"dim": [-1]}, {"dim": (-1, 0)}):
+        assert parts(shifted(6, **change))[0] != skeleton, change
     nan = float("nan")
     assert parts(shifted(6, scale=nan))[0] == parts(shifted(6, scale=float("nan")))[0]
     assert parts(shifted(6, scale=0.0))[0] != parts(shifted(6, scale=-0.0))[0]
 
 
-def test_strides_of_dense_tensors_follow_from_the_sizes() -> None:
+def test_dense_order_sorts_dims_by_stride() -> None:
     assert dense_order((2, 3, 4), (12, 4, 1)) == (0, 1, 2)
     assert dense_order((2, 3, 4), (1, 8, 2)) == (1, 2, 0)
     assert dense_order((2, 3), (6, 1)) is None
@@ -189,69 +189,69 @@ def forms(rows: list[np.ndarray], kinds: tuple[int, ...]) -> list[str] | None:
     return [named.get(i, "_") for i in range(len(rows[0]))]
 
 
-def test_forms_of_two_samples() -> None:
+def test_expressions_are_fitted_to_two_samples() -> None:
     rows = columns((5, 7, 20, 6, 25, 4, -3), (6, 7, 24, 7, 36, 5, -4))
     sizes = True, True, True, True, True, False, False
     assert forms(rows, sizes) == ["n", "_", "4*n", "n+1", "n*n", "n-1", "-n+2"]
 
 
-def test_two_sizes_that_vary_are_two_symbols() -> None:
+def test_independent_sizes_are_two_symbols() -> None:
     rows = columns((4, 10, 40), (3, 17, 51))
     assert forms(rows, (True, True, True)) == ["n", "m", "m*n"]
 
 
-def test_a_form_that_fitted_by_chance_is_found_out() -> None:
+def test_later_sample_rejects_a_coincidental_expression() -> None:
     first = fit(columns((5, 8), (6, 9)), np.array([SIZE, SIZE]))
     assert first is not None
     assert first.solved(np.array([7, 20])) is None
     assert forms(columns((5, 8), (6, 9), (7, 20)), (True, True)) == ["n", "m"]
 
 
-def test_what_is_flat_is_a_product_wherever_it_comes() -> None:
+def test_flattened_size_is_a_product_at_any_position() -> None:
     rows = columns((100, 10, 10), (400, 20, 20))
     assert forms(rows, (SIZE, SIZE, SIZE)) == ["n*n", "n", "n"]
 
 
-def test_half_of_a_size_is_a_form_of_it_wherever_it_comes() -> None:
+def test_half_of_a_size_is_a_quotient_at_any_position() -> None:
     rows = columns((5, 10), (13, 25), (15, 30))
     assert forms(rows, (SIZE, SIZE)) == ["(n+1)/2", "n"]
 
 
-def test_two_sizes_that_are_joined() -> None:
+def test_concatenated_size_is_a_sum() -> None:
     rows = columns((4, 10, 14), (3, 17, 20))
     assert forms(rows, (SIZE, SIZE, SIZE)) == ["n", "m", "m+n"]
 
 
-def test_what_is_joined_but_for_some_and_its_strides() -> None:
+def test_sum_with_a_constant_and_its_stride() -> None:
     rows = columns((12, 5, 16, 256), (15, 4, 18, 288))
     assert forms(rows, (SIZE, SIZE, SIZE, OTHER)) == ["n", "m", "m+n-1", "16*m+16*n-16"]
 
 
-def test_what_was_counted_is_a_symbol_even_where_it_looks_like_a_form() -> None:
+def test_count_is_a_symbol_even_if_an_expression_fits() -> None:
     rows = columns((5, 10, 5), (10, 20, 10))
     assert forms(rows, (COUNT, SIZE, SIZE)) == ["n", "2*n", "n"]
     rows = columns((5, 10, 5), (10, 20, 10), (14, 30, 14))
     assert forms(rows, (COUNT, SIZE, SIZE)) == ["n", "m", "n"]
 
 
-def test_sizes_of_zero_and_one_are_no_symbols() -> None:
+def test_sizes_zero_and_one_are_no_symbols() -> None:
     assert fit(columns((2, 4), (1, 4)), np.array([SIZE, SIZE])) is None
     assert fit(columns((9, 4), (0, 4)), np.array([SIZE, SIZE])) is None
 
 
-def test_a_trace_with_one_element_shows_what_varies_in_one_with_more() -> None:
+def test_single_element_sample_shows_varying_sizes() -> None:
     varying = fit(columns((1, 4), (2, 4)), np.array([SIZE, SIZE]))
     assert varying is not None and varying.symbols == {"n": 0}
 
 
-def test_what_is_made_of_nothing_is_apart_from_others() -> None:
+def test_size_not_derived_from_operands_is_a_symbol() -> None:
     table, kinds = np.stack(columns((4, 6, 10, 8), (5, 7, 12, 10))), np.array([SIZE] * 4)
-    together, apart = Fitting(table, kinds), Fitting(table, kinds, follows={(10, 12)})
-    assert [str(together.choose(at)) for at in range(4)] == ["n", "n+2", "m", "2*n"]
-    assert [str(apart.choose(at)) for at in (0, 1, 3)] == ["n", "m", "2*n"]  # products are no coincidence
+    unrelated, following = Fitting(table, kinds), Fitting(table, kinds, follows={(10, 12)})
+    assert [str(unrelated.choose(at)) for at in range(4)] == ["n", "n+2", "m", "2*n"]
+    assert [str(following.choose(at)) for at in (0, 1, 3)] == ["n", "m", "2*n"]  # a product is accepted
 
 
-def test_what_varies_but_is_no_size_is_no_symbol() -> None:
+def test_varying_integer_without_a_size_is_no_symbol() -> None:
     assert fit(columns((2, 4), (3, 4)), np.array([OTHER, SIZE])) is None
 
 
@@ -260,20 +260,20 @@ def test_quotients_need_three_samples() -> None:
     assert forms(rows, (True, True)) == ["n", "(n+1)/2"]
 
 
-def test_no_size_of_an_array_falls() -> None:
+def test_rising_fit_has_no_decreasing_size() -> None:
     rows = columns((4, 20), (6, 18))
     assert forms(rows, (SIZE, SIZE)) == ["n", "-n+24"]
     fitting = Fitting(np.stack(rows), np.array([SIZE, SIZE]), rising=True)
     assert [str(fitting.choose(at)) for at in range(2)] == ["n", "m"]
 
 
-def test_a_difference_but_for_some() -> None:
+def test_difference_with_a_constant() -> None:
     rows = columns((13, 8, 1), (13, 9, 2), (18, 13, 1))
     assert forms(rows, (SIZE, SIZE, OTHER)) == ["n", "m", "m-n+6"]
 
 
-def test_an_empty_whole_is_no_part() -> None:
-    """No element has a place in it, so that a view of all of it would have other integers."""
+def test_empty_tensor_is_not_rewritten_as_a_view() -> None:
+    """An empty tensor has no element to view, so a full view would have other integers."""
 
     def summed(operand: Operand, n: int) -> Record:
         admitted = ((0, layout(n, 4), False),)
@@ -281,6 +281,8 @@ def test_an_empty_whole_is_no_part() -> None:
 
     view = Operand(0, ((3, 4), (4, 1), 0, torch.float32))
     for n in (0, 1, 2):
-        own, made = [summed(Operand(0, None), n)], Integers([], [])
-        assert trace_apart(with_parts(own, [summed(view, 9)]), made) == trace_apart(own, whole := Integers([], []))
-        assert made.values == whole.values
+        records, integers = [summed(Operand(0, None), n)], Integers([], [])
+        assert trace_apart(with_parts(records, [summed(view, 9)]), integers) == trace_apart(
+            records, expected := Integers([], [])
+        )
+        assert integers.values == expected.values

@@ -1,4 +1,4 @@
-"""Traces that differ in sizes share a program for each bucket, and compute what they do on the CPU."""
+"""Traces that differ only in sizes share a program for each bucket, with the values of the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lazytpu.runtime.buffers import padded
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All padding holds NaN, or the largest integer."""
+    """Fill all padding with NaN or the largest integer."""
     monkeypatch.setattr(padded, "POISON", True)
     lazytpu.sync()
     with lazytpu.options(buckets=(16, 24), background_compile=0.0):
@@ -28,7 +28,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def programs(run: Callable[[], object]) -> int:
-    """How many programs a function makes."""
+    """Count the programs that a function adds."""
     before = len(lazytpu.explain())
     run()
     lazytpu.sync()
@@ -36,14 +36,14 @@ def programs(run: Callable[[], object]) -> int:
 
 
 def mlp(width: int) -> tuple[nn.Module, nn.Module]:
-    """A model on the CPU and on the device; no other test has one of this width, which shares its programs."""
+    """A model on the CPU and on the device. Tests use different widths, so that they share no programs."""
     host, device = (nn.Sequential(nn.Linear(4, width), nn.GELU(), nn.Linear(width, 4)) for _ in range(2))
     device.load_state_dict(host.state_dict())
     return host, device.to("tpu")
 
 
 @pytest.mark.parametrize("mode", ["lazy", "fused"])
-def test_one_program_for_a_bucket(mode: str) -> None:
+def test_sizes_of_a_bucket_share_a_program(mode: str) -> None:
     host, device = mlp(5 if mode == "lazy" else 6)
 
     def steps() -> None:
@@ -57,27 +57,27 @@ def test_one_program_for_a_bucket(mode: str) -> None:
             torch.testing.assert_close(loss.cpu(), (expected - expected.mean(0)).square().mean())
 
     with lazytpu.mode(mode):
-        made = programs(steps)
-    assert made == 3  # of 9 rows alone, of up to 16, of up to 24
+        compiled = programs(steps)
+    assert compiled == 3  # for 9 rows, up to 16 and up to 24
     assert "one program for sizes n 17..24, now 24, 0 % padding" in str(lazytpu.explain()[-1])
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_one_smaller_size_is_a_last_batch_and_several_vary() -> None:
-    def made(*lengths: int) -> list[tuple[str, str]]:
+def test_single_smaller_size_is_a_last_batch() -> None:
+    def hints(*lengths: int) -> list[tuple[str, str]]:
         before = len(lazytpu.explain())
         for length in lengths:
-            given = (torch.ones(length, 4).to("tpu") * 3).cumsum(0)
+            sums = (torch.ones(length, 4).to("tpu") * 3).cumsum(0)
             lazytpu.mark_step()
-            assert given[-1, 0].item() == 3 * length
-        return [(each.hint, each.fix) for each in list(lazytpu.explain())[before:] if each.records == 2]
+            assert sums[-1, 0].item() == 3 * length
+        return [(program.hint, program.fix) for program in list(lazytpu.explain())[before:] if program.records == 2]
 
-    first, last = made(23, 13)
+    first, last = hints(23, 13)
     assert first[0] == "" and last == ("last-batch", "none needed: it serves all sizes of its bucket")
-    assert [hint for hint, _ in made(20, 11)] == ["varying-size"]
+    assert [hint for hint, _ in hints(20, 11)] == ["varying-size"]
 
 
-def test_training_with_lengths_that_vary() -> None:
+def test_training_with_varying_lengths() -> None:
     host, device = mlp(7)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (host, device)]
 
@@ -92,11 +92,11 @@ def test_training_with_lengths_that_vary() -> None:
             lazytpu.mark_step()
 
     assert programs(steps) == 2
-    for one, other in zip(host.parameters(), device.parameters(), strict=True):
-        torch.testing.assert_close(other.detach().cpu(), one.detach())
+    for expected, actual in zip(host.parameters(), device.parameters(), strict=True):
+        torch.testing.assert_close(actual.detach().cpu(), expected.detach())
 
 
-def test_a_cache_grows_in_its_bucket() -> None:
+def test_growing_cache_shares_programs_of_buckets() -> None:
     host, device = torch.zeros(2, 8), torch.zeros(2, 8).to("tpu")
 
     def steps() -> None:
@@ -108,11 +108,11 @@ def test_a_cache_grows_in_its_bucket() -> None:
             lazytpu.mark_step()
             assert total.item() == host.sum().item()
 
-    assert programs(steps) == 3  # of 8 columns alone, of up to 15, of more
+    assert programs(steps) == 3  # for 8 columns, up to 15, and more
     assert torch.equal(device.cpu(), host)
 
 
-def test_sizes_0_and_1_are_programs_of_their_own() -> None:
+def test_sizes_0_and_1_equal_the_cpu() -> None:
     host, device = mlp(8)
     for length in (9, 11, 1, 0, 2, 10):
         x = torch.randn(length, 4)
@@ -121,22 +121,22 @@ def test_sizes_0_and_1_are_programs_of_their_own() -> None:
         torch.testing.assert_close(y.cpu(), host(x).sum(0))
 
 
-def test_what_is_refused_has_a_program_of_its_size() -> None:
+def test_unsupported_op_has_a_program_for_each_size() -> None:
     def steps() -> None:
         for length in (9, 11, 14):
             x = torch.randn(length, length) + 9 * torch.eye(length)
-            y = torch.linalg.pinv(x.to("tpu"))  # of a singular value decomposition
+            y = torch.linalg.pinv(x.to("tpu"))  # by a singular value decomposition
             lazytpu.mark_step()
             torch.testing.assert_close(y.cpu(), torch.linalg.pinv(x), rtol=1e-4, atol=1e-5)
 
     steps()
-    refused = [made for made in lazytpu.explain() if made.source == "refused"]
+    refused = [program for program in lazytpu.explain() if program.source == "refused"]
     assert refused
     assert "no program for many sizes" in str(refused[-1])
     assert "test_templates.py" in str(refused[-1])
 
 
-def test_off_makes_a_program_for_each_size() -> None:
+def test_off_compiles_a_program_for_each_size() -> None:
     _, device = mlp(9)
 
     def steps() -> None:
@@ -147,7 +147,7 @@ def test_off_makes_a_program_for_each_size() -> None:
 
     with lazytpu.options(buckets="off"):
         assert programs(steps) == 3
-    assert programs(steps) == 0  # what is there serves on
+    assert programs(steps) == 0  # existing programs are used
 
 
 SCRIPT = """
@@ -162,19 +162,19 @@ print("compiled", lazytpu.metrics()["compiles"])
 
 
 @pytest.mark.long
-def test_a_second_process_finds_them_on_disk(tmp_path: Path) -> None:
+def test_second_process_loads_programs_of_buckets(tmp_path: Path) -> None:
     environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path), "LAZYTPU_BUCKETS": "16"}
-    told = [
+    processes = [
         subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     ]
-    assert [t.stdout.strip() for t in told] == ["compiled 2", "compiled 0"]
+    assert [process.stdout.strip() for process in processes] == ["compiled 2", "compiled 0"]
 
 
 @pytest.mark.usefixtures("fresh_traces")
-def test_a_quotient_that_the_first_sizes_do_not_tell_from_others() -> None:
-    """Of rows 9 to 16 the program is looked at where there are 16, 15, 12 and 9: n/3 and (n+1)/3 are equal there, and
-    not at 11."""
+def test_ambiguous_quotient_has_exact_values() -> None:
+    """For 9 to 16 rows the program is checked at 16, 15, 12 and 9, where n/3 and (n+1)/3 are equal; they differ at
+    11."""
 
     def gradient(x: torch.Tensor, n: int) -> torch.Tensor:
         x = x.requires_grad_()

@@ -1,4 +1,4 @@
-"""An exception where programs to share are looked for means the exact program: it is counted, and changes nothing."""
+"""An exception in the search for a shared program is counted, and the exact program runs instead."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PLACES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.unexpected
 @pytest.mark.parametrize("place", PLACES)
-def test_values_are_those_of_the_exact_program(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sharing_runs_the_exact_program(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*given: Any, **named: Any) -> Any:
         raise AttributeError(f"in {place}")
 
@@ -71,28 +71,28 @@ def test_values_are_those_of_the_exact_program(place: str, monkeypatch: pytest.M
 
 
 @pytest.mark.unexpected
-def test_a_template_learns_when_it_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed has left nothing half done."""
-    whole, failing = templates.with_parts, [True]
+def test_shape_family_recovers_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure leaves no partial state behind."""
+    original, failing = templates.with_parts, [True]
 
     def sometimes(*given: Any) -> Any:
         if failing.pop():
             failing.append(False)
             raise KeyError("once")
         failing.append(False)
-        return whole(*given)
+        return original(*given)
 
     monkeypatch.setattr(templates, "with_parts", sometimes)
     before = len(lazytpu.explain())
     for n in LENGTHS:
         check(computed, torch.randn(n, 6))
-    made = [str(program) for program in list(lazytpu.explain())[before:]]
-    assert len(made) <= 4 and "one program for sizes" in made[-1]
+    programs = [str(program) for program in list(lazytpu.explain())[before:]]
+    assert len(programs) <= 4 and "one program for sizes" in programs[-1]
     assert len(UNEXPECTED.tracebacks) == 1
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_interrupts_and_exhausted_memory_pass(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_and_memory_errors_are_raised(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*given: Any, **named: Any) -> Any:
         raise error
 
@@ -106,20 +106,20 @@ def test_interrupts_and_exhausted_memory_pass(error: type[BaseException], monkey
     check(computed, x)
 
 
-def test_a_line_that_meets_a_number_and_then_a_tensor() -> None:
-    def run(x: Tensor, by: Any, more: bool) -> Tensor:
+def test_line_with_a_number_and_later_a_tensor() -> None:
+    def run(x: Tensor, by: Any, bounded: bool) -> Tensor:
         y = x[: x.shape[0] // 2].exp()
         z = (y * by).sum(0)
         w = z * 2 + y.mean(0)
-        return w.tanh() if more else w
+        return w.tanh() if bounded else w
 
     for by in (2.0, torch.tensor(2.0)):
-        for more in (False, True):
+        for bounded in (False, True):
             for n in LENGTHS:
-                check(run, torch.randn(n, 6), by, more)
+                check(run, torch.randn(n, 6), by, bounded)
 
 
-def test_a_slice_that_is_open_in_some_calls() -> None:
+def test_slice_with_an_open_end_in_some_calls() -> None:
     def run(x: Tensor, end: int) -> Tensor:
         return torch.ops.aten.slice_backward(x, [40, 6], 0, 0, end, 1) * 2
 
@@ -128,7 +128,7 @@ def test_a_slice_that_is_open_in_some_calls() -> None:
         check(run, x, end)
 
 
-def test_numbers_of_64_bits_are_no_forms() -> None:
+def test_integers_of_64_bits_are_not_fitted() -> None:
     kinds = np.array([SIZE, 0])
     for large in (2**63 - 1, -(2**63), 1 << 31):
         assert fit([np.array([9, 9]), np.array([11, large])], kinds) is None
@@ -137,14 +137,14 @@ def test_numbers_of_64_bits_are_no_forms() -> None:
 
 
 def test_diagonals_above_and_below() -> None:
-    """An offset of 3*n-13 is negative at 4, where the program writes another diagonal."""
+    """The fitted offset 3*n-13 is negative at n = 4, where the program writes another diagonal."""
     with lazytpu.options(buckets="auto"):
         for n, offset in ((10, 2), (10, 3), (9, -1), (8, 4), (5, 2), (6, 5), (4, -1), (5, -1), (7, 8 - 7)):
             grad = torch.randn(n - abs(offset))
             check(lambda x, n=n, o=offset: torch.ops.aten.diagonal_backward(x, [n, n], o, 0, 1) * 2, grad)
 
 
-def test_flips_along_other_dims_of_other_shapes() -> None:
+def test_flips_along_different_dims() -> None:
     with lazytpu.options(buckets="auto"):
         for shape, dim in (((10, 7, 9, 5), 2), ((10, 7, 9, 5), 3), ((5, 8, 6, 8), 0), ((6, 9, 5, 7), 1)):
             check(lambda x, d=dim: torch.flip(x, (d,)), torch.randn(shape))

@@ -1,4 +1,4 @@
-"""A program for many sizes serves the sizes at which its guards hold; `verify_sizes` compares it with their traces."""
+"""A program for many sizes runs where its guards hold; `verify_sizes` compares it with the import at each size."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def expressions(build: Callable[..., SSAValue]) -> Expressions:
 
 
 def wrong(build: Callable[..., SSAValue], size: int) -> str:
-    """Why a program differs from its trace at a size; "" if it does not."""
+    """Return why the program differs from the import at a size, or "" if they agree."""
     try:
         compare(expressions(build), {}, (), seen(build, {"n": size}))
     except Refusal as error:
@@ -61,17 +61,17 @@ def wrong(build: Callable[..., SSAValue], size: int) -> str:
     return ""
 
 
-def test_an_integer_that_has_another_expression() -> None:
+def test_integer_with_a_wrong_expression_is_refused() -> None:
     def build(b: Builder, x: SSAValue, n: int) -> SSAValue:
         return b.slice(x, [0, 0], [n - 2 if n != 11 else 8, 4])
 
     assert wrong(build, 10) == ""
-    found = wrong(build, 11)
-    assert "at n = 11 its `limits` has 8, where the program computes n-2 = 9" in found
-    assert "lazytpu.slice" in found
+    reason = wrong(build, 11)
+    assert "at n = 11 its `limits` has 8, where the program computes n-2 = 9" in reason
+    assert "lazytpu.slice" in reason
 
 
-def test_another_op_and_another_attribute() -> None:
+def test_different_op_or_attribute_is_refused() -> None:
     def build(b: Builder, x: SSAValue, n: int) -> SSAValue:
         return b.exp(x) if n != 11 else b.unary("tanh", x)
 
@@ -101,7 +101,7 @@ def test_floats_are_compared_by_bits(dtype: str, constant: Callable[[int], float
     assert "at n = 11" in wrong(build, 11), what
 
 
-def test_run_time_numbers_and_checks() -> None:
+def test_different_run_time_numbers_or_checks_are_refused() -> None:
     def build(b: Builder, x: SSAValue, n: int) -> SSAValue:
         return b.exp(x)
 
@@ -112,32 +112,32 @@ def test_run_time_numbers_and_checks() -> None:
         compare(expressions(build), {}, (check,), seen(build, {"n": 11}))
 
 
-def test_expressions_as_text() -> None:
+def test_expressions_round_trip_as_text() -> None:
     def build(b: Builder, x: SSAValue, n: int) -> SSAValue:
         return b.mul(b.slice(x, [0, 0], [(n + 1) // 2, 4]), b.constant(1 / n, "f32", ((n + 1) // 2, 4)))
 
-    own = replace(expressions(build), guards=(("n-2*(n)/2", "==", True),))
-    assert Expressions.decode(own.encode()) == own
+    original = replace(expressions(build), guards=(("n-2*(n)/2", "==", True),))
+    assert Expressions.decode(original.encode()) == original
     for text in (
         "",
         "AA==",
-        own.encode()[:-8],
-        replace(own, numbers=(99,)).encode(),
-        replace(own, forms=("n+",)).encode(),
-        replace(own, guards=(("n+", "==", True),)).encode(),
+        original.encode()[:-8],
+        replace(original, numbers=(99,)).encode(),
+        replace(original, forms=("n+",)).encode(),
+        replace(original, guards=(("n+", "==", True),)).encode(),
     ):
         with pytest.raises((ValueError, TypeError)):
             Expressions.decode(text)
 
 
 @pytest.mark.usefixtures("poisoned", "fresh_traces")
-def test_a_wrong_program_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The expressions say another number than n-3, which is equal at the first size that the program serves."""
+def test_wrong_program_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expressions have a wrong term in place of n-3, which is equal at the first size of the program."""
     derived = making.expressions_of
 
     def wrongly(*arguments: Any) -> Expressions:
-        own = derived(*arguments)
-        return replace(own, forms=tuple(["n-3-(n+3)/4+(n)/4" if form == "n-3" else form for form in own.forms]))
+        correct = derived(*arguments)
+        return replace(correct, forms=tuple(["n-3-(n+3)/4+(n)/4" if form == "n-3" else form for form in correct.forms]))
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x)[: len(x) - 3].mean(0) * 3
@@ -147,16 +147,15 @@ def test_a_wrong_program_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (33, 36, 37, 38):
         x = torch.randn(n, 7)
         torch.testing.assert_close(run(x.to("tpu")).cpu(), run(x))
-    made = "\n".join(map(str, list(lazytpu.explain())[before:]))
-    assert "was dropped, as it is not this program: at n = 37 its `limits` has 34" in made
-    assert "test_verification.py" in made
-    assert "lazytpu.slice" in made
+    explanations = "\n".join(map(str, list(lazytpu.explain())[before:]))
+    assert "was dropped, as it is not this program: at n = 37 its `limits` has 34" in explanations
+    assert "test_verification.py" in explanations
+    assert "lazytpu.slice" in explanations
 
 
 @pytest.mark.usefixtures("poisoned", "fresh_traces")
-def test_a_size_at_which_a_guard_fails_has_an_exact_program() -> None:
-    """A group norm of an even number of channels takes another path than one of an odd number would; here the rows are
-    padded to a multiple of 4 by a number that Python computes."""
+def test_size_with_a_failing_guard_has_an_exact_program() -> None:
+    """The program depends on a number that Python computes from the size, here the remainder of division by 4."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return torch.std(x, 0) + x.roll(len(x) % 4, 0)[0]
@@ -183,7 +182,7 @@ print(json.dumps({"seen": seen, "compiles": lazytpu.metrics()["compiles"]}))
 """
 
 
-def test_a_later_process_serves_new_sizes_without_an_import(tmp_path: Path) -> None:
+def test_later_process_runs_new_sizes_without_an_import(tmp_path: Path) -> None:
     def process(*sizes: int) -> dict[str, Any]:
         settings = {"CACHE_DIR": str(tmp_path / "cache"), "BUCKETS": "auto", "VERIFY_SIZES": "0"}
         environment = {**os.environ, **{f"LAZYTPU_{name}": value for name, value in settings.items()}}

@@ -1,4 +1,4 @@
-"""Buckets are as far apart as their padding costs little."""
+"""A bucket extends as far as its padding costs little work."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ pytestmark = pytest.mark.usefixtures("bucketed")
 
 
 def records(run: Callable[[], object]) -> list[Record]:
-    """What a function records; nothing runs."""
+    """Return the records of a function without running them."""
     lazytpu.mark_step()
-    given = run()
-    found = recorder().state.records()
-    del given
+    results = run()
+    trace = recorder().state.records()
+    del results
     lazytpu.mark_step()
-    return found
+    return trace
 
 
-def test_bytes_and_products_count() -> None:
+def test_work_counts_bytes_and_products() -> None:
     x, weight = torch.ones(2, 8).to("tpu"), torch.ones(16, 8).to("tpu")
     assert work(records(lambda: x + 1)) == 2 * 64
     assert work(records(lambda: x[:, :2] * 2)) == 2 * 16
@@ -37,7 +37,7 @@ def test_bytes_and_products_count() -> None:
     )
 
 
-def test_a_cache_beside_large_weights_costs_little() -> None:
+def test_padding_a_cache_beside_large_weights_costs_little() -> None:
     x, weight = torch.ones(1, 512).to("tpu"), torch.ones(512, 512).to("tpu")
 
     def step(length: int) -> list[Record]:
@@ -49,7 +49,7 @@ def test_a_cache_beside_large_weights_costs_little() -> None:
     assert not costs_little(step(4096), step(513))
 
 
-def test_rows_of_a_product_do_not() -> None:
+def test_padding_rows_of_a_product_costs_much() -> None:
     weight = torch.ones(256, 256).to("tpu")
 
     def step(rows: int) -> list[Record]:
@@ -61,8 +61,8 @@ def test_rows_of_a_product_do_not() -> None:
     assert costs_little(step(512), step(449))
 
 
-def test_ops_cost_the_host_time_too() -> None:
-    """Where a step of small values has many ops, the host is as long with these as the device with padding."""
+def test_work_includes_the_time_of_the_host() -> None:
+    """In a step of many small ops the time of the host exceeds the time of the device, even with padding."""
 
     def step(rows: int, ops: int, width: int) -> list[Record]:
         x = torch.ones(rows, width).to("tpu")
@@ -75,16 +75,16 @@ def test_ops_cost_the_host_time_too() -> None:
 
         return records(run)
 
-    many, few = step(64, 30, 64), step(64, 3, 640)
-    assert work(many) == work(few) > NOTHING
-    assert costs_little(many, step(5, 30, 64))
-    assert not costs_little(few, step(5, 3, 640))
+    many_ops, few_ops = step(64, 30, 64), step(64, 3, 640)
+    assert work(many_ops) == work(few_ops) > NOTHING
+    assert costs_little(many_ops, step(5, 30, 64))
+    assert not costs_little(few_ops, step(5, 3, 640))
 
 
-def test_of_what_is_not_known_nothing_is_said() -> None:
+def test_unknown_work_is_not_little() -> None:
     layer, x = torch.nn.LSTM(4, 8).to("tpu"), torch.ones(5, 2, 4).to("tpu")
-    found = records(lambda: layer(x))
-    assert not costs_little(found, found)
+    trace = records(lambda: layer(x))
+    assert not costs_little(trace, trace)
 
 
 def programs(run: Callable[[], object]) -> int:
@@ -94,32 +94,32 @@ def programs(run: Callable[[], object]) -> int:
     return len(lazytpu.explain()) - before
 
 
-def test_small_sizes_have_one_program() -> None:
+def test_small_sizes_share_one_program() -> None:
     def grow() -> None:
         x, host = torch.ones(3, 7).to("tpu"), torch.ones(3, 7)
         for _ in range(40):
-            x, host = (torch.cat([each, each[:, -1:] + 1], 1) for each in (x, host))
+            x, host = (torch.cat([tensor, tensor[:, -1:] + 1], 1) for tensor in (x, host))
             assert x.sum().item() == host.sum().item()
             lazytpu.mark_step()
 
-    assert programs(grow) == 2  # the first one, and one up to 64
+    assert programs(grow) == 2  # one for the first size, and one up to 64
 
 
-def test_a_table_of_the_script_ends_the_bucket() -> None:
-    """As of beam search, which writes the tokens into a table of the greatest length."""
+def test_bucket_ends_at_the_size_of_a_table() -> None:
+    """Beam search writes its tokens into a table of the maximum length."""
 
     def fill() -> None:
         table, host = torch.zeros(3, 20).to("tpu"), torch.zeros(3, 20)
         for n in range(7, 20):
-            for each in (table, host):
-                each[:, n] = each[:, :n].sum(1) + 1
+            for tensor in (table, host):
+                tensor[:, n] = tensor[:, :n].sum(1) + 1
             assert torch.equal(table.cpu(), host)
 
     assert programs(fill) == 2
 
 
-def test_blocks_of_a_script_without_a_model() -> None:
-    """Each call of a block begins a step; so it does at sizes whose states were made."""
+def test_blocks_called_without_a_model_share_programs() -> None:
+    """Each call of a block begins a step, also at derived states."""
 
     class Block(torch.nn.Module):
         def __init__(self) -> None:
@@ -138,18 +138,18 @@ def test_blocks_of_a_script_without_a_model() -> None:
 
     def write(mine: torch.nn.ModuleList, device: str) -> list[float]:
         caches = [torch.ones(5, 8).to(device) for _ in mine]
-        found = list[float]()
+        sums = list[float]()
         with torch.no_grad():
             x = torch.ones(1, 8).to(device)
             for _ in range(12):
                 for i, block in enumerate(mine):
                     x, caches[i] = block(x, caches[i])
                 lazytpu.mark_step()
-                found.append(x.sum().item())
-        return found
+                sums.append(x.sum().item())
+        return sums
 
-    found = list[float]()
+    results = list[float]()
     with lazytpu.mode("fused"):
-        made = programs(lambda: found.extend(write(device_blocks, "tpu")))
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(write(blocks, "cpu")), rtol=1e-4, atol=1e-4)
-    assert made <= 8
+        compiled = programs(lambda: results.extend(write(device_blocks, "tpu")))
+    torch.testing.assert_close(torch.tensor(results), torch.tensor(write(blocks, "cpu")), rtol=1e-4, atol=1e-4)
+    assert compiled <= 8

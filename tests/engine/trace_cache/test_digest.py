@@ -1,4 +1,4 @@
-"""The canonical text of a trace: equal for equal traces in all processes, and different for all others."""
+"""The canonical text of a trace is equal for equal traces in all processes, and differs for different traces."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CHANGES: dict[str, list[Any]] = {
 }
 
 
-def test_whatever_decides_about_a_program_is_in_the_text() -> None:
+def test_text_contains_all_inputs_of_compilation() -> None:
     about_the_script = {"line", "in_step", "in_graph", "call"}  # and not about the program
     assert set(CHANGES) | about_the_script == {field.name for field in fields(Record)}, "a new field of Record"
     changed = [replace(ADD, **{name: value}) for name, values in CHANGES.items() for value in values]
@@ -76,13 +76,13 @@ def test_whatever_decides_about_a_program_is_in_the_text() -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_lines_are_not_in_the_text() -> None:
+def test_text_does_not_contain_source_lines() -> None:
     assert canonical([replace(ADD, line="other.py:9")]) == canonical([ADD])
 
 
-def test_the_order_of_records_counts() -> None:
-    other = replace(ADD, op=torch.ops.aten.mul.Tensor)
-    assert canonical([ADD, other]) != canonical([other, ADD])
+def test_text_depends_on_the_order_of_records() -> None:
+    product = replace(ADD, op=torch.ops.aten.mul.Tensor)
+    assert canonical([ADD, product]) != canonical([product, ADD])
     assert canonical([ADD, ADD]) != canonical([ADD])
 
 
@@ -102,7 +102,7 @@ _STATIC = st.recursive(_PLAIN, lambda inner: st.lists(inner, max_size=3) | st.li
 
 
 def _meaning(value: Any) -> Any:
-    """What makes two static arguments the same: type, and bits."""
+    """The type and bits of a static argument, by which two arguments are equal."""
     if isinstance(value, list | tuple):
         return type(value), tuple(map(_meaning, value))
     if isinstance(value, float):
@@ -114,9 +114,9 @@ def _meaning(value: Any) -> Any:
 
 @given(_STATIC, _STATIC)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_two_arguments_have_one_text_exactly_if_they_are_the_same(one: Any, other: Any) -> None:
-    texts = [canonical([replace(ADD, arguments={"alpha": value})]) for value in (one, other)]
-    assert (texts[0] == texts[1]) == (_meaning(one) == _meaning(other))
+def test_texts_are_equal_exactly_for_equal_arguments(left: Any, right: Any) -> None:
+    texts = [canonical([replace(ADD, arguments={"alpha": value})]) for value in (left, right)]
+    assert (texts[0] == texts[1]) == (_meaning(left) == _meaning(right))
     assert "\n" not in texts[0], "one record is one line"
 
 
@@ -125,12 +125,12 @@ class Colour(enum.IntEnum):
 
 
 @pytest.mark.parametrize("value", [object(), Colour.RED, {1: 2}, torch.ones(2), [torch.Generator()], slice(2)])
-def test_an_unknown_kind_of_argument_is_refused(value: Any) -> None:
+def test_unknown_kind_of_argument_is_refused(value: Any) -> None:
     with pytest.raises(NotCanonical, match=r"argument 'alpha' of aten\.add\.Tensor: a .* has no canonical text"):
         canonical([replace(ADD, arguments={"alpha": value})])
 
 
-def test_a_number_of_an_unknown_type_is_refused() -> None:
+def test_number_of_unknown_type_is_refused() -> None:
     with pytest.raises(NotCanonical, match=r"argument 'alpha' of aten\.add\.Tensor"):
         canonical([replace(ADD, arguments={"alpha": Number(0, str)})])
 
@@ -153,7 +153,7 @@ print(canonical((state.parent if not state.recorded else state).records()))
 """
 
 
-def test_the_text_is_the_same_in_every_process() -> None:
+def test_text_is_equal_in_every_process() -> None:
     forked = zygote.run(["-c", RECORDING])  # with a hash seed that Python drew
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     fresh = subprocess.run([sys.executable, "-c", RECORDING], env=environment, capture_output=True, text=True)

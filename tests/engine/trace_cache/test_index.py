@@ -1,4 +1,4 @@
-"""The index of traces: what is kept of a program is what the cut needs, and nothing else is believed."""
+"""The index of traces: an entry has all that a cut needs of a program, and a malformed entry is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROGRAM = "ab" * 32
 
 @pytest.fixture
 def fresh_trie() -> Iterator[Callable[[], None]]:
-    """A function after whose call this process knows no trace and no program, as after its start."""
+    """A function that drops all traces and programs, as if the process had just started."""
     mine = recorder()
     before = mine.root
 
@@ -52,7 +52,7 @@ def translated(state: State, dead: tuple[int, ...] = ()) -> tuple[Translated, tu
 
 
 def recorded(function: Callable[[], Any]) -> State:
-    """The state of the trace in which the thread is after calling the function on nothing pending."""
+    """Sync, call `function`, and return the state of the trace that it recorded."""
     lazytpu.sync()
     kept = function()
     state = recorder().state
@@ -83,7 +83,7 @@ def _indices() -> Any:
 
 
 @pytest.mark.parametrize("function", [_views, _numbers, _dtypes, _indices])
-def test_an_entry_says_what_the_program_is(function: Callable[[], Any]) -> None:
+def test_entry_round_trips_program_and_binding(function: Callable[[], Any]) -> None:
     state = recorded(function)
     dead = tuple(range(state.inputs))
     result, live = translated(state, dead)
@@ -124,7 +124,7 @@ MALFORMED: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "value"), MALFORMED)
-def test_a_field_that_does_not_fit_the_trace_is_refused(field: str, value: Any) -> None:
+def test_field_inconsistent_with_the_trace_is_refused(field: str, value: Any) -> None:
     state = recorded(_numbers_and_indices)
     result, live = translated(state, (1,))
     fields = json.loads(index.encode(PROGRAM, result.binding))
@@ -140,13 +140,13 @@ def _numbers_and_indices() -> Any:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"program": '])
-def test_an_invalid_entry_is_refused(data: bytes) -> None:
+def test_invalid_entry_is_refused(data: bytes) -> None:
     state = recorded(_numbers_and_indices)
     with pytest.raises(Malformed):
         index.decode(data, state, (), ())
 
 
-def test_what_changes_the_code_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_depends_on_all_inputs_of_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
 
     def digest() -> str | None:
@@ -166,43 +166,43 @@ def test_what_changes_the_code_changes_the_digest(monkeypatch: pytest.MonkeyPatc
     assert len(digests) == 6 and None not in digests
 
 
-def test_another_environment_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = translation.trace_key("content")
-    assert translation.trace_key("another") != here
+def test_key_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = translation.trace_key("content")
+    assert translation.trace_key("another") != key
     monkeypatch.setattr(translation, "environment_digest", lambda: "another")
-    assert translation.trace_key("content") != here
+    assert translation.trace_key("content") != key
 
 
-def test_lazytpu_itself_has_no_rules_from_outside() -> None:
+def test_lazytpu_has_no_foreign_rules() -> None:
     registry.load()
     assert registry.foreign() == [] and not environment.extended()
 
 
-def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_with_foreign_rules_are_not_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
     rule = registry.Rule(frozenset(), False, frozenset(), "aten.frac.default", lambda b, self: self)
     monkeypatch.setitem(registry.RULES, "aten.frac.default", rule)
     assert lookup.content(records, (1,), ()) is None
 
 
-def test_traces_are_not_indexed_with_passes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_with_foreign_passes_are_not_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
     assert lookup.content(records, (1,), ()) is not None
-    with registered(Mine, phase="final", targets=["tpu"]):
+    with registered(ForeignPass, phase="final", targets=["tpu"]):
         assert lookup.content(records, (1,), ()) is not None
-    with registered(Mine):
+    with registered(ForeignPass):
         assert lookup.content(records, (1,), ()) is not None
-    with registered(Mine, phase="final"):
+    with registered(ForeignPass, phase="final"):
         assert lookup.content(records, (1,), ()) is None
 
 
-class Mine(CsePass):
+class ForeignPass(CsePass):
     """A pass from outside lazytpu."""
 
     name = "mine"
 
 
-def test_a_trace_without_canonical_text_is_not_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_without_canonical_text_is_not_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     state = recorded(_numbers_and_indices)
     records = state.records()
     monkeypatch.setitem(records[0].arguments, "other", slice(1))  # the record belongs to the trie
@@ -210,7 +210,7 @@ def test_a_trace_without_canonical_text_is_not_indexed(monkeypatch: pytest.Monke
 
 
 def _step() -> torch.Tensor:
-    x = torch.linspace(0, 1, 7).to("tpu")  # data: a constant would be known without a trace
+    x = torch.linspace(0, 1, 7).to("tpu")  # data, since a constant needs no trace
     return (x * 3).sin().cumsum(0)
 
 
@@ -218,7 +218,7 @@ def _entries() -> list[str]:
     return [entry.key for entry in store().entries("trace")]
 
 
-def test_a_known_trace_is_loaded(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
+def test_indexed_trace_is_loaded(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
     fresh_trie()
     expected = _step().cpu()
     (key,) = _entries()
@@ -232,7 +232,7 @@ def test_a_known_trace_is_loaded(empty_cache: Path, fresh_trie: Callable[..., No
 
 
 @pytest.mark.parametrize("payload", [b"no JSON", b'{"program": "x"}'])
-def test_a_malformed_entry_is_replaced_with_a_warning(
+def test_malformed_entry_is_replaced_with_a_warning(
     empty_cache: Path, fresh_trie: Callable[..., None], payload: bytes
 ) -> None:
     fresh_trie()
@@ -247,22 +247,22 @@ def test_a_malformed_entry_is_replaced_with_a_warning(
     assert replaced is not None and replaced.payload == good.payload
 
 
-def test_an_entry_of_another_program_is_refused(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
+def test_entry_of_another_program_is_refused(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
     fresh_trie()
     expected = _step().cpu()
     (key,) = _entries()
     good = store().get("trace", key)
     assert good is not None
     (torch.ones(3).to("tpu") + 1).cpu()
-    other = next(entry.key for entry in store().entries("program") if entry.key not in good.payload.decode())
-    fields = {**json.loads(good.payload), "program": other}
+    wrong = next(entry.key for entry in store().entries("program") if entry.key not in good.payload.decode())
+    fields = {**json.loads(good.payload), "program": wrong}
     assert store().put("trace", key, json.dumps(fields).encode(), {})
     fresh_trie()
     with pytest.warns(CacheWarning, match="its program takes or gives something else"):
         assert torch.equal(_step().cpu(), expected)
 
 
-def test_a_trace_whose_program_was_evicted_is_compiled(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
+def test_trace_with_evicted_program_is_compiled(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
     fresh_trie()
     expected = _step().cpu()
     (trace,) = store().entries("trace")
@@ -274,7 +274,7 @@ def test_a_trace_whose_program_was_evicted_is_compiled(empty_cache: Path, fresh_
     assert lazytpu.metrics()["compiles"] == 1 and store().has("program", program)
 
 
-def test_a_program_that_cannot_be_stored_is_not_indexed(
+def test_program_that_cannot_be_stored_is_not_indexed(
     empty_cache: Path, fresh_trie: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lazytpu.runtime.xla.client.serialize", lambda executable: None)
@@ -283,7 +283,9 @@ def test_a_program_that_cannot_be_stored_is_not_indexed(
     assert store().entries("program") == store().entries("trace") == []
 
 
-def test_a_dump_is_written_of_a_known_trace(empty_cache: Path, fresh_trie: Callable[..., None], tmp_path: Path) -> None:
+def test_dump_is_written_for_an_indexed_trace(
+    empty_cache: Path, fresh_trie: Callable[..., None], tmp_path: Path
+) -> None:
     fresh_trie()
     _step().cpu()
     fresh_trie()

@@ -1,4 +1,4 @@
-"""Lists that a process finds on disk instead of importing the rules."""
+"""Facts about rules that a process reads from disk instead of importing the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_remembered", {})
 
 
-def test_a_list_is_made_once(empty_cache: Path) -> None:
+def test_list_is_computed_once(empty_cache: Path) -> None:
     calls: list[int] = []
 
     def make() -> list[str]:
@@ -31,7 +31,7 @@ def test_a_list_is_made_once(empty_cache: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"{}", b"[1]", b"[", b"\xff"])
-def test_a_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: bytes) -> None:
+def test_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: bytes) -> None:
     remembered.remembered("test", lambda: ["a"])
     (entry,) = store().entries("list")
     store().put("list", entry.key, payload, {})
@@ -41,25 +41,23 @@ def test_a_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: b
     assert again is not None and again.payload == b'["a"]'
 
 
-def test_another_torch_or_lazytpu_has_lists_of_its_own(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_separate_for_each_torch_and_lazytpu(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered.remembered("test", lambda: ["ours"])
-    here = translators()
-    monkeypatch.setattr(remembered, "translators", lambda: {**here, "lazytpu source": "another"})
+    current = translators()
+    monkeypatch.setattr(remembered, "translators", lambda: {**current, "lazytpu source": "another"})
     assert remembered.remembered("test", lambda: ["theirs"]) == ["theirs"]
-    monkeypatch.setattr(remembered, "translators", lambda: {**here, "torch": "1.0"})
+    monkeypatch.setattr(remembered, "translators", lambda: {**current, "torch": "1.0"})
     assert remembered.remembered("test", lambda: ["old"]) == ["old"]
 
 
-def test_a_list_can_be_used_where_it_was_stored(empty_cache: Path) -> None:
-    """The versions of wheels from PyPI name no build, and `torch.__version__` does."""
+def test_list_is_compatible_with_its_own_environment(empty_cache: Path) -> None:
+    """`torch.__version__` names the build, which the versions of wheels on PyPI do not."""
     remembered.remembered("test", lambda: ["ours"])
     (entry,) = store().entries("list")
     assert entry.about["made_for"].items() <= environment().items()
 
 
-def test_rules_from_outside_are_neither_stored_nor_overlooked(
-    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_rules_disable_the_stored_list(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remembered.remembered("test", lambda: ["ours"])
     rule = registry.Rule(frozenset(), False, frozenset(), "shop.sale.default", lambda b, self: self)
     monkeypatch.setitem(registry.RULES, rule.name, rule)
@@ -67,10 +65,10 @@ def test_rules_from_outside_are_neither_stored_nor_overlooked(
     assert len(store().entries("list")) == 1
 
 
-def test_the_facts_of_rules_are_what_the_rules_say(
+def test_stored_facts_equal_the_facts_of_the_rules(
     empty_cache: Path, nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found on disk, with no family imported, they are those of the rules; and a script's own rule comes on top."""
+    """The facts on disk equal the facts of the rules without importing them; a rule of the script is added."""
     expected = {
         name: registry.Facts(rule.numbers, rule.random, rule.specialized) for name, rule in registry.RULES.items()
     }

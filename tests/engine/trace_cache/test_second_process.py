@@ -1,4 +1,4 @@
-"""A second process on the same work: it compiles nothing, imports no compiler of ours, and tells the same."""
+"""A second process of the same script compiles nothing, imports no compiler, and reports the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests import zygote
 
-pytestmark = pytest.mark.xdist_group("second process")  # they share two processes
+pytestmark = pytest.mark.xdist_group("second process")  # the tests share two processes
 
 SCRIPT = """
 import json, sys
@@ -69,9 +69,9 @@ def run(path: Path, script: str, fresh: bool) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What two processes told. In the second, all lines of the script are three further down; it is a fresh Python, so
-    that what it has loaded is what it needed."""
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The reports of two processes. The second runs the script three lines further down, and in a fresh Python, so
+    that it has loaded only modules that it needs."""
     folder = tmp_path_factory.mktemp("second process")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAZYTPU_CACHE_DIR", str(folder / "cache"))
@@ -79,35 +79,35 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict
         return run(folder / "train.py", SCRIPT, False), run(folder / "train.py", "\n\n\n" + SCRIPT, True)
 
 
-def test_nothing_is_compiled(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    first, second = both
+def test_second_process_compiles_nothing(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    first, second = reports
     assert first["compiles"] == first["misses"] > 0
     assert second["compiles"] == 0
     assert second["cache_hits"] == second["misses"] == first["compiles"]
     assert second["steps"] == first["steps"]
 
 
-def test_no_rule_pass_or_emission_is_loaded(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    first, second = both
+def test_second_process_imports_no_compiler(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    first, second = reports
     assert "xdsl" in first["heavy"]
     assert second["heavy"] == []
 
 
-def test_results_are_the_same_to_the_bit(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    first, second = both
+def test_results_are_bitwise_equal(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    first, second = reports
     assert len(set(first["losses"])) == 4
     assert second["losses"] == first["losses"]
 
 
-def test_errors_of_the_device_name_the_lines_of_now(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_device_errors_name_current_lines(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
     line = SCRIPT.splitlines().index("    model.table(tokens[:1] + 5).cpu()") + 1
-    for process, expected in zip(both, (line, line + 3), strict=True):
+    for process, expected in zip(reports, (line, line + 3), strict=True):
         assert "out of range" in process["message"]
         assert f"train.py:{expected})" in process["message"]
 
 
-def test_graphs_are_those_of_the_first(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    first, second = both
+def test_graphs_are_equal(reports: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    first, second = reports
     plain = [[(name, _without_lines(text), hlo) for name, text, hlo in process["texts"]] for process in (first, second)]
     assert len(plain[0]) > 1
     assert plain[0] == plain[1]

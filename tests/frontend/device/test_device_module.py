@@ -14,7 +14,7 @@ import lazytpu.frontend.device.device_module as tpu
 from lazytpu.engine.memory.alive import size
 
 
-def test_it_is_torch_tpu() -> None:
+def test_device_module_is_torch_tpu() -> None:
     assert torch.get_device_module("tpu") is tpu is sys.modules["torch.tpu"]
     assert all(hasattr(tpu, name) for name in tpu.__all__)
 

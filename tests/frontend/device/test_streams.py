@@ -31,7 +31,7 @@ WAITS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_waiting_runs_what_is_recorded(name: str) -> None:
+def test_waiting_runs_recorded_ops(name: str) -> None:
     _, is_pending = pending()
     assert is_pending()
     WAITS[name]()

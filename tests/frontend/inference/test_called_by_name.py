@@ -59,7 +59,7 @@ def test_multilabel_loss_of_a_row(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("counts", [False, True])
-def test_unique_gives_what_is_asked_for(inverse: bool, counts: bool) -> None:
+def test_unique_returns_the_requested_results(inverse: bool, counts: bool) -> None:
     x = torch.tensor([[1, 2], [1, 2], [3, 4], [1, 2]])
     for tensor in (x, x > 1, x.float(), x[:0], x[0, 0]):
         assert_same(A._unique, tensor, True, inverse)

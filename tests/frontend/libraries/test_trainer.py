@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Rows of token ids, each of which is its own labels."""
+    """Rows of token ids that are their own labels."""
 
     def __len__(self) -> int:
         return 16

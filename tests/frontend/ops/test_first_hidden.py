@@ -1,4 +1,4 @@
-"""A recurrent layer without a state runs the same program as one that continues with the last state."""
+"""A recurrent layer runs the same program without a state and with the last state."""
 
 from __future__ import annotations
 

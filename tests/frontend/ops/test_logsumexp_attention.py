@@ -85,7 +85,7 @@ def test_no_keys_and_no_queries(queries: int):
         lambda q, k, v: ((q, k, v), {"attn_mask": q[0, :, :, :5]}),
     ],
 )
-def test_errors_are_those_of_the_cpu(change: Any):
+def test_errors_equal_the_cpu(change: Any):
     messages: list[tuple[type[Exception], str]] = []
     for device in ("cpu", "tpu"):
         args, named = change(*[x.to(device) for x in operands()])

@@ -128,7 +128,7 @@ def test_lazy_module_that_is_never_called_disturbs_nothing() -> None:
     assert module.weight.device.type == "tpu"
 
 
-def test_lazy_module_refuses_what_torch_refuses() -> None:
+def test_lazy_module_raises_the_errors_of_torch() -> None:
     messages = []
     for device in ("cpu", "tpu"):
         weight: Any = nn.LazyLinear(3, device=device).weight

@@ -147,7 +147,7 @@ def test_strides_of_a_resized_out_tensor(function, how: str):
     "name",
     ["all", "amax", "amin", "any", "argmax", "argmin", "logsumexp", "norm", "std", "var", "softmax", "log_softmax"],
 )
-def test_reductions_write_to_a_part_of_what_they_read(name: str) -> None:
+def test_reductions_write_to_a_part_of_their_operand(name: str) -> None:
     function: Any = getattr(torch, name)
     written: list[torch.Tensor] = []
     for device in ("cpu", "tpu"):

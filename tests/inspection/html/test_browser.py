@@ -121,7 +121,7 @@ def model(text: str) -> Model:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The page of the sample, with a pass that removes an op and one that does nothing."""
+    """The page of the sample, with a pass that removes an op and a pass that changes nothing."""
     before = STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return")
     changes, text = history(before, "cse,dce,cse")
     return in_chromium(page(model(text), changes), tmp_path_factory.mktemp("browser"))

@@ -240,9 +240,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert [change["name"] for change in data["passes"]][-1] == "mark-donation"
 
 
-def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_belong_to_the_chip_of_the_shown_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
 
     def report_text(*_: object, passes: str | None = None, **__: object) -> TpuReport:
@@ -268,7 +266,7 @@ def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
     assert asked == [None, "cse,dce", ""]  # None: the generation's own
 
 
-def test_the_compiler_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_uses_the_compiler_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "installed", lambda: True)
     monkeypatch.setattr(compiling, "report_text", lambda *_, **__: TpuReport("v6e:2x2", (recorded("step"),)))
     path = tmp_path / "004-step.imported.mlir"

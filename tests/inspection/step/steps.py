@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Attention with heads of 64, `grouped` of which share a key."""
+    """Attention with heads of 64, where groups of `grouped` heads share a key."""
 
     def __init__(self, width: int, grouped: int = 1, causal: bool = False):
         super().__init__()

@@ -46,7 +46,7 @@ def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown(capsys, "lines", step, "-n", "2", "--generation", "v5e")) == 4
 
 
-def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
+def test_lines_use_the_compiler_where_it_is_installed(
     step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, str]] = []

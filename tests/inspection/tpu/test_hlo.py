@@ -95,7 +95,7 @@ def test_constants_keep_their_value():
 
 
 def test_attributes_of_a_kernel_may_span_lines():
-    """The text of a kernel call spans several lines, one of which begins with braces."""
+    """The text of a kernel call spans several lines, and one line begins with braces."""
     module = parsed(KERNEL)
     assert [op.name for op in module.entry.ops] == ["p", "k", "n"]
     assert module.entry.by_name["k"].target == "tpu_custom_call"

@@ -1,5 +1,5 @@
-"""All-reduces of which each device uses only its own part. tests/lowering/test_collectives.py compares the results of
-the devices before and after."""
+"""All-reduces with results that each device uses only in part. tests/lowering/test_collectives.py compares the results
+of the devices before and after."""
 
 from __future__ import annotations
 

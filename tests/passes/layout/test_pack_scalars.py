@@ -94,8 +94,8 @@ def test_chains_with_a_shared_value_keep_their_bits() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2 * DEEPEST])
 def test_packed_values_may_be_part_of_deeper_trees(depth: int) -> None:
-    """Half of the first values have uses outside of the trees, and so are packed. All are part of the last values, each
-    of which is used before the next is computed. Trees deeper than the limit of `vector_of` are packed up to it."""
+    """Half of the first values have uses outside of the trees, and so are packed. All are part of the last values, and
+    each of these is used before the next is computed. Trees deeper than the limit of `vector_of` are packed to it."""
 
     def build(b: Any, x: Any, *scalars: Any) -> Any:
         results: list[Any] = []

@@ -1,6 +1,7 @@
-"""Random programs that can be built at any size, drawn by hypothesis: what is drawn does not depend on the size.
+"""Random programs, drawn by hypothesis independently of the size, and built at any size.
 
-A value has a symbolic shape, a tuple of forms over n; a step is a function that builds it, and the shape it will have.
+A value has a symbolic shape, a tuple of size expressions over n. A step is a function that builds a value,
+and the shape of the value.
 """
 
 from __future__ import annotations
@@ -122,11 +123,11 @@ def merge(d, i, x):
 def split(d, i, x):
     k = d.dim(x)
     by = d.pick((2, 3))
-    rest = x.shape[k].divided(by)
-    if rest is None or not x.shape[k].terms:
+    quotient = x.shape[k].divided(by)
+    if quotient is None or not x.shape[k].terms:
         return None
-    parts = (form(by), rest) if d.pick((True, False)) else (rest, form(by))
-    shape = (*x.shape[:k], *parts, *x.shape[k + 1 :])
+    factors = (form(by), quotient) if d.pick((True, False)) else (quotient, form(by))
+    shape = (*x.shape[:k], *factors, *x.shape[k + 1 :])
     return Drawn(x.dtype, shape, lambda b, v, n: b.reshape(v[i], _at(shape, n)))
 
 
@@ -140,11 +141,11 @@ def repeat(d, i, x):
 def cut(d, i, x):
     k = d.dim(x)
     size = x.shape[k]
-    if size.range({"n": (LEAST, MOST)})[0] < 3:  # a slice of all is no op, and there would be one less at that size
+    if size.range({"n": (LEAST, MOST)})[0] < 3:  # a full slice is no op, so that size would have fewer ops
         return None
-    zero, one, two = form(0), form(1), form(2)
-    parts = ((zero, size - 1, 1), (one, size, 1), (size - 1, size, 1), (zero, two, 1), (zero, size, 2))
-    start, stop, step = d.pick(parts)
+    zero, unit, two = form(0), form(1), form(2)
+    slices = ((zero, size - 1, 1), (unit, size, 1), (size - 1, size, 1), (zero, two, 1), (zero, size, 2))
+    start, stop, step = d.pick(slices)
     shape = (*x.shape[:k], (stop - start + (step - 1)) // step, *x.shape[k + 1 :])
 
     def build(b, v, n):
@@ -167,9 +168,9 @@ def pad(d, i, x):
 
 def join(d, i, x):
     k = d.dim(x)
-    rest = (*x.shape[:k], *x.shape[k + 1 :])
+    dims = (*x.shape[:k], *x.shape[k + 1 :])
     j = d.index(
-        lambda y: y.dtype == x.dtype and len(y.shape) == len(x.shape) and (*y.shape[:k], *y.shape[k + 1 :]) == rest
+        lambda y: y.dtype == x.dtype and len(y.shape) == len(x.shape) and (*y.shape[:k], *y.shape[k + 1 :]) == dims
     )
     shape = (*x.shape[:k], x.shape[k] + d.values[j].shape[k], *x.shape[k + 1 :])
     return Drawn(x.dtype, shape, lambda b, v, n: b.concatenate([v[i], v[j]], k))
@@ -270,11 +271,11 @@ def recipes(draw) -> Recipe:
         step = drawing.pick(STEPS)
         chosen = drawing.index(lambda x: len(x.shape) > 0)
         assert chosen is not None
-        made = step(drawing, chosen, values[chosen])
-        most = 1 if made is None else int(np.prod(_at(made.shape, MOST), dtype=int))
-        least = 1 if made is None else min(_at(made.shape, LEAST), default=1)
-        if made is not None and most <= 300 and least > 0 and len(made.shape) <= 4:
-            values.append(made)
-            recipe.steps.append(made)
+        value = step(drawing, chosen, values[chosen])
+        most = 1 if value is None else int(np.prod(_at(value.shape, MOST), dtype=int))
+        least = 1 if value is None else min(_at(value.shape, LEAST), default=1)
+        if value is not None and most <= 300 and least > 0 and len(value.shape) <= 4:
+            values.append(value)
+            recipe.steps.append(value)
             recipe.names.append(f"{step.__name__}({chosen})")
     return recipe

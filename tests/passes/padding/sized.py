@@ -34,19 +34,19 @@ N = {"n": (0, 5)}
 
 
 def argument_forms(text: str) -> tuple[str, list[Form]]:
-    """The dtype and the sizes of a text such as "f32[2,n+1]"."""
-    dtype, _, rest = text.partition("[")
-    return dtype, [parse(size) for size in rest.rstrip("]").split(",") if size]
+    """Return the dtype and the sizes of a text such as "f32[2,n+1]"."""
+    dtype, _, dims = text.partition("[")
+    return dtype, [parse(size) for size in dims.rstrip("]").split(",") if size]
 
 
 def _size(of: Form, sizes: Mapping[str, Any]) -> Any:
-    """The size with this form, symbolic if the sizes of its symbols are."""
+    """Return the value of a size expression, symbolic during a derivation."""
     derivation = Derivation.active
     return of.at(sizes) if derivation is None else derivation.size(of)
 
 
 def module_at(build: Build, arguments: Sequence[str], sizes: Mapping[str, int]) -> ModuleOp:
-    """The module of these sizes."""
+    """Build the module at these sizes."""
     forms = [argument_forms(text) for text in arguments]
     block = Block(arg_types=[tensor_type(dtype, [_size(f, sizes) for f in shape]) for dtype, shape in forms])
     results = build(Builder(block), *block.args, **sizes)
@@ -57,7 +57,7 @@ def module_at(build: Build, arguments: Sequence[str], sizes: Mapping[str, int]) 
 
 
 def annotated(build: Build, arguments: Sequence[str], symbols: Mapping[str, Range] = N) -> ModuleOp:
-    """The module of the bound with its sizes, through text."""
+    """Build the module at the bound with annotated sizes, after a round trip through text."""
     with Derivation(symbols) as derivation:
         module = module_at(build, arguments, {name: derivation.size(symbol(name)) for name in symbols})
         reading = read(module)
@@ -69,15 +69,15 @@ def annotated(build: Build, arguments: Sequence[str], symbols: Mapping[str, Rang
 
 
 def true_of(array: np.ndarray, dims: Sequence[Dim], sizes: Mapping[str, int]) -> np.ndarray:
-    """The true elements of an array in memory."""
+    """Return the true elements of an array in memory."""
     factors = [factor for dim in dims for factor in dim.factors]
-    parts = array.reshape([factor.size for factor in factors])
-    parts = parts[tuple(slice(0, factor.true.at(sizes)) for factor in factors)]
-    return parts.reshape([dim.total.at(sizes) for dim in dims])
+    factored = array.reshape([factor.size for factor in factors])
+    factored = factored[tuple(slice(0, factor.true.at(sizes)) for factor in factors)]
+    return factored.reshape([dim.total.at(sizes) for dim in dims])
 
 
 def poison(dtype: np.dtype, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """What padding holds: NaN and infinities, extreme integers and small ones, which are indices, any truth value."""
+    """Return random padding: NaN and infinities, extreme integers, small integers that are valid indices, booleans."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return rng.choice(np.array([info.min, info.max, info.max // 2, 0, 1, 2], dtype), shape)
@@ -97,14 +97,14 @@ def drawn(dtype: np.dtype, shape: Sequence[int], rng: np.random.Generator) -> np
 
 
 def padded(array: np.ndarray, dims: Sequence[Dim], rng: np.random.Generator) -> np.ndarray:
-    """An array of true elements in memory, with poison around."""
+    """Return an array in memory with these true elements, surrounded by poison."""
     full = poison(array.dtype, [dim.size for dim in dims], rng)
     full[tuple(slice(0, size) for size in array.shape)] = array
     return full
 
 
 Run = Callable[[ModuleOp], Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]]
-"Makes the function that runs a module."
+"A function that compiles a module and returns a function that runs it."
 
 
 def interpreted(module: ModuleOp) -> Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]:
@@ -113,7 +113,7 @@ def interpreted(module: ModuleOp) -> Callable[[Sequence[np.ndarray]], Sequence[n
 
 
 def compiled(module: ModuleOp) -> Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]:
-    """By XLA, for what the interpreter does not do: convolutions, sums over nothing, and scatters."""
+    """Compile with XLA, for ops outside the interpreter: convolutions, sums over empty dims, and scatters."""
     program = Program.compile(emit(module), name="padded", options=QUICK)
     return lambda arrays: [client.to_host(x) for x in program.run([client.to_device(a) for a in arrays])]
 
@@ -128,9 +128,9 @@ def same_at_every_size(
     sizes: Iterable[Mapping[str, int]] | None = None,
     run: Run = interpreted,
 ) -> Sized:
-    """The padded program computes what the exact ones do, at all sizes, whatever the padding holds.
+    """Check that the padded program equals the exact programs at all sizes, whatever the padding holds.
 
-    `values(i, array, rng)` may give other values of argument i."""
+    `values(i, array, rng)` may replace the values of argument i."""
     module = annotated(build, arguments, symbols)
     sized = pad_sizes(module)
     assert sized is not None

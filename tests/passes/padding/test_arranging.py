@@ -51,7 +51,7 @@ def test_true_elements_keep_their_order(name: str) -> None:
     same_at_every_size(build, arguments, symbols, tolerance=1e-6 if name == "product" else 0.0, run=compiled)
 
 
-def test_a_value_is_moved_once() -> None:
+def test_value_is_moved_once() -> None:
     def build(b: Builder, x: Any, y: Any, n: int) -> Any:
         row = flat(b, x, n)
         return b.add(b.mul(row, y), b.max(row, y))

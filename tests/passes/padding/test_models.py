@@ -92,11 +92,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
 
 
 def unified(traces: Sequence[tuple[list[Record], Sequence[int]]]) -> ModuleOp:
-    """The module of the bound, annotated with the forms that the integers of these traces have."""
-    parts = [Integers([], []) for _ in traces]
-    for (records, _), into in zip(traces, parts, strict=True):
+    """Return the module at the bound, annotated with size expressions fitted to these traces."""
+    integers = [Integers([], []) for _ in traces]
+    for (records, _), into in zip(traces, integers, strict=True):
         trace_apart(records, into)
-    varying = fit([np.array(into.values) for into in parts], np.array(parts[0].kinds))
+    varying = fit([np.array(into.values) for into in integers], np.array(integers[0].kinds))
     assert varying is not None
     with Derivation(BOUND) as derivation:
         records = trace_together(traces[0][0], iter(varying.symbolic(derivation)))
@@ -157,7 +157,7 @@ def run(module: ModuleOp, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("step", [pytest.param(train, marks=pytest.mark.long), decode])
-def test_one_program_for_all_sizes(step, recorded) -> None:
+def test_one_program_equals_the_exact_program_at_all_sizes(step, recorded) -> None:
     traces = {n: recorded(step(n)) for n in (5, 6, 8, 2)}
     modules = {n: import_trace(*trace, ()).module for n, trace in traces.items()}
     sized_module = unified([traces[n] for n in SAMPLES])
@@ -180,7 +180,7 @@ def test_one_program_for_all_sizes(step, recorded) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 @pytest.mark.parametrize("step", [train, decode])
-def test_libtpu_compiles_it(step, chip: str, recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libtpu_compiles_the_padded_program(step, chip: str, recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
     module = unified([recorded(step(n)) for n in SAMPLES])

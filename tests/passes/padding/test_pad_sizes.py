@@ -1,4 +1,4 @@
-"""The pass on text: what it makes of arguments, results and ops, and what it says when it refuses."""
+"""The pass `pad-sizes` on IR: padded arguments, results and ops, and the reasons of refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_op_is_in_the_table_of_the_docs() -> None:
     assert sorted(named) == sorted(expected)
 
 
-def test_a_sum_is_masked() -> None:
+def test_sum_is_masked() -> None:
     before = module(
         '%x : tensor<4x8xf32> {lazytpu.sizes = "_ n"}',
         "tensor<4xf32>",
@@ -73,7 +73,7 @@ def test_a_sum_is_masked() -> None:
     assert print_module(before) == print_module(after)
 
 
-def test_a_module_without_symbols_stays_as_it_is() -> None:
+def test_module_without_symbols_is_unchanged() -> None:
     plain = annotated(lambda b, x, n: b.neg(x), ["f32[2,n]"], ONE)
     plain.attributes.clear()
     text = print_module(plain)
@@ -81,7 +81,7 @@ def test_a_module_without_symbols_stays_as_it_is() -> None:
     assert print_module(plain) == text
 
 
-def test_masks_are_shared_and_identities_in_the_padding_need_none() -> None:
+def test_masks_are_shared_and_omitted_for_identities() -> None:
     def build(b, x, n):
         total = b.reduce("add", x, (1,))
         zeros = b.reduce("add", b.constant(0, "f32", (2, n)), (1,))
@@ -95,8 +95,8 @@ def test_masks_are_shared_and_identities_in_the_padding_need_none() -> None:
     assert len(compares) == 1
 
 
-def test_only_ops_of_the_module_use_its_values() -> None:
-    """A loop is walked as a copy first. If the copy stayed a user of what enters it, other passes would rewrite it."""
+def test_values_have_no_users_outside_the_module() -> None:
+    """The walk first pads a copy of a loop. A copy that still used the operands would be rewritten by later passes."""
 
     def build(b, x, n):
         start = b.add(x, x)
@@ -108,7 +108,7 @@ def test_only_ops_of_the_module_use_its_values() -> None:
     assert all(use.operation in inside for op in inside for result in op.results for use in result.uses)
 
 
-def test_results_and_arguments_say_their_sizes() -> None:
+def test_results_and_arguments_are_annotated_with_sizes() -> None:
     padded = annotated(lambda b, x, n: [b.reshape(x, (3 * n,)), b.transpose(x, (1, 0))], ["f32[3,n]"], ONE)
     sized = pad_sizes(padded)
     assert sized is not None
@@ -118,7 +118,7 @@ def test_results_and_arguments_say_their_sizes() -> None:
     assert '(tensor<24xf32> {lazytpu.sizes = "3|n:8"}, tensor<8x3xf32> {lazytpu.sizes = "n _"})' in text
 
 
-def test_a_merged_argument() -> None:
+def test_merged_argument_is_masked() -> None:
     before = module(
         '%x : tensor<24xf32> {lazytpu.sizes = "3|n:8"}',
         "tensor<f32>",
@@ -131,7 +131,7 @@ def test_a_merged_argument() -> None:
     assert "lazytpu.rem" in print_module(before)
 
 
-def test_donation_and_layouts_stay() -> None:
+def test_donation_and_layouts_are_kept() -> None:
     before = module(
         '%x : tensor<4x8xf32> {lazytpu.sizes = "_ n", lazytpu.donate, lazytpu.layout = "{0,1}"}',
         "tensor<4x8xf32>",
@@ -142,7 +142,7 @@ def test_donation_and_layouts_stay() -> None:
     assert 'lazytpu.layout = "{0,1}", lazytpu.alias = 0 : i64' in print_module(before)
 
 
-def test_marks_of_recomputation_are_passed_on() -> None:
+def test_marks_of_recomputation_are_kept() -> None:
     before = module(
         '%x : tensor<8xf32> {lazytpu.sizes = "n"}',
         "tensor<f32>",
@@ -188,12 +188,12 @@ def test_refusals_name_the_op_and_the_reason(name: str) -> None:
     assert caught.value.op in str(caught.value)
 
 
-def test_an_argmax_of_what_may_be_nothing() -> None:
+def test_argmax_of_a_possibly_empty_dimension_is_refused() -> None:
     with pytest.raises(Refusal, match="the max of a dimension of n elements, which may be none"):
         pad_sizes(annotated(lambda b, x, n: b.argreduce("max", x, 0), ["f32[n]"], {"n": (0, 8)}))
 
 
-def test_a_refusal_in_a_loop_names_the_op_in_it() -> None:
+def test_refusal_in_a_loop_names_the_inner_op() -> None:
     def build(b, x, n):
         return b.repeat(2, [x], lambda b, i, x: b.template("ctc_loss", [x], [("f32", (n,))])[0])
 
@@ -202,7 +202,7 @@ def test_a_refusal_in_a_loop_names_the_op_in_it() -> None:
     assert caught.value.op == "lazytpu.template"
 
 
-def test_wrong_annotations_are_found() -> None:
+def test_wrong_annotations_are_refused() -> None:
     for sizes, reason in (
         ("result: n", "annotated with n"),
         ("result: _ n", "annotated with 2 sizes; expected 1"),
@@ -227,8 +227,8 @@ def reversed_along(sizes: str) -> ModuleOp:
     )
 
 
-def test_a_dimension_is_no_size() -> None:
-    """Which integers may be sizes is declared by the op. Others are refused by the verifier and by the pass."""
+def test_dimension_number_is_no_size() -> None:
+    """An op declares the integers that may be sizes. The verifier and the pass refuse sizes at all other integers."""
     with pytest.raises(VerifyException, match="dims is annotated with a size, and is none"):
         reversed_along("dims: n").verify()
     with pytest.raises(Refusal, match="dims is annotated with a size, which the rule of the op does not read"):
@@ -236,14 +236,14 @@ def test_a_dimension_is_no_size() -> None:
     reversed_along("result: _ n").verify()
 
 
-def test_an_annotation_that_no_rule_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that forgets a property which may be a size makes no wrong program."""
+def test_annotation_unread_by_the_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that ignores a sized property is refused, so that it cannot build a wrong program."""
     monkeypatch.setitem(RULES, SliceOp, lambda w, op: [Padded(tuple(w.result_dims(op)))])
     with pytest.raises(Refusal, match="limits is annotated with a size, which the rule"):
         pad_sizes(annotated(lambda b, x, n: b.slice(x, (0,), (n - 1,)), ["f32[n]"], ONE))
 
 
-def test_lists_of_integers_are_structure_unless_declared() -> None:
+def test_sized_properties_are_declared() -> None:
     sized = {name: {*_size_lists(op)} for name, op in OPS.items() if _size_lists(op)}
     assert sized == {
         "slice": {"starts", "limits", "strides"},
@@ -262,25 +262,25 @@ STRUCTURE = {
 
 
 @pytest.mark.parametrize("name", STRUCTURE)
-def test_an_integer_that_is_no_size_is_refused(name: str) -> None:
+def test_size_as_a_structural_integer_is_refused(name: str) -> None:
     with pytest.raises((Refusal, LostSize), match=r"chooses what the op does|as a key"):
         annotated(STRUCTURE[name], ["f32[8,8]"], ONE)
 
 
-def test_a_size_that_chooses_between_ops_is_guarded() -> None:
+def test_size_that_chooses_between_ops_is_guarded() -> None:
     with Derivation(ONE) as derivation:
         n = derivation.size(symbol("n"))
         module_at(lambda b, x, n: b.transpose(x, (0, 1) if n % 2 else (1, 0)), ["f32[8,8]"], {"n": n})
     assert list(map(str, derivation.guards)) == ["n-2*(n)/2 == 0"]
 
 
-def test_sizes_have_to_fit_in_memory() -> None:
+def test_size_beyond_the_array_is_refused() -> None:
     before = module('%x : tensor<8xf32> {lazytpu.sizes = "n+1"}', "tensor<8xf32>", "func.return %x : tensor<8xf32>")
     with pytest.raises(Refusal, match=r"the size n\+1 is 2 to 9; expected 0 to 8"):
         pad_sizes(before)
 
 
-def test_the_pipeline_says_that_a_refusal_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusal_is_not_reported_as_a_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = """builtin.module attributes {lazytpu.symbols = "n 1..8"} {
       func.func @main(%x : tensor<8xf32> {lazytpu.sizes = "n"}) -> tensor<2x4xf32> {
         %0 = lazytpu.reshape %x : (tensor<8xf32>) -> tensor<2x4xf32> loc("train.py":7:0)
@@ -295,7 +295,7 @@ def test_the_pipeline_says_that_a_refusal_is_no_bug(tmp_path: Path, capsys: pyte
     assert "from train.py:7" in capsys.readouterr().err
 
 
-def test_parts_that_are_outlined_are_refused() -> None:
+def test_module_with_two_functions_is_refused() -> None:
     two = annotated(lambda b, x, n: b.neg(x), ["f32[n]"], ONE)
     (function,) = two.ops
     two.body.block.add_op(function.clone())

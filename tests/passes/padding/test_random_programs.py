@@ -1,4 +1,4 @@
-"""Random programs at several sizes: the program of the bound gives what the exact ones give, or is refused by name."""
+"""Random programs at several sizes: the padded program equals the exact programs, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = int(os.environ.get("RANDOM_PROGRAMS", "25"))
 
 @given(recipe=recipes(), n=st.sampled_from((LEAST, 3, MOST)))
 @quickly(PROGRAMS)
-def test_random_programs(recipe: Recipe, n: int) -> None:
+def test_random_programs_equal_the_exact_ones(recipe: Recipe, n: int) -> None:
     assume(recipe.steps)
 
     def small(i, array, rng):

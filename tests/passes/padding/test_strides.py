@@ -1,4 +1,4 @@
-"""Slices and pads whose steps are sizes: diagonals, and what is written to them."""
+"""Slices and pads with sizes as strides: reads and writes of diagonals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PLACES: dict[str, tuple[Callable[..., Any], list[str], Mapping[str, Range]]] = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_places_are_those_of_the_size(name: str) -> None:
+def test_strided_elements_equal_the_exact_size(name: str) -> None:
     build, arguments, symbols = PLACES[name]
     same_at_every_size(build, arguments, symbols, run=compiled)
 
 
-def test_no_element_apart() -> None:
+def test_pad_without_interior_elements() -> None:
     def build(b: Any, x: Any, n: int) -> Any:
         return b.reduce("add", b.pad(x, b.constant(2, "f32"), (1,), (2,), (0,)), (0,))
 

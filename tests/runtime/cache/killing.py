@@ -74,7 +74,7 @@ def while_writing(root: Path, times: int) -> dict[str, int]:
 
 
 def while_locked(root: Path) -> dict[str, bool]:
-    """A process waits for another one that holds the lock and is killed, while a fork of the holder lives on."""
+    """A process waits for the holder of a lock, which is killed while a fork of it lives on."""
     ready, alive, forever = os.pipe(), os.pipe(), 3600
 
     def live_on() -> None:

@@ -27,7 +27,7 @@ module @step {
 
 
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    """Replace the compiler's process by one that runs this code."""
+    """Replace the compiler's process by a process that runs this code."""
     script = tmp_path / "child.py"
     script.write_text(f"import os, sys, time\nprint('about to', file=sys.stderr, flush=True)\n{code}\n")
     monkeypatch.setattr(tpu_compiler, "CHILD", script)

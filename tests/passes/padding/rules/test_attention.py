@@ -32,7 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("bias", [None, "i1[n,n]", "i1[2,1,1,n]", "i1[1,1,n,1]"])
-def test_masks(bias: str | None) -> None:
+def test_attention_with_a_mask(bias: str | None) -> None:
     def build(b, q, k, v, *bias, n):
         return b.attention(Attention(q, k, v, *bias, scale=0.5))
 
@@ -55,7 +55,7 @@ def test_attention_and_its_gradients(name: str) -> None:
 @pytest.mark.parametrize("bias", [None, "i1[n,n]", "f32[2,1,1,n]"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_are_computed_once(bias: str | None, causal: bool) -> None:
-    """The backward op shares those of the forward one, as in a program of one size."""
+    """The backward op uses the scores of the forward op, as in a program for one size."""
 
     def build(b, g, q, k, v, *bias, n):
         of = Attention(q, k, v, *bias, causal=causal)
@@ -78,8 +78,8 @@ def test_gradients_with_a_bias_that_is_padded_along_queries() -> None:
 
 
 @pytest.mark.parametrize("bias", ["f32[n,n]", "f32[2,1,1,n]", "f32[1,4,n,1]"])
-def test_an_added_bias(bias: str) -> None:
-    """As the masks of most models are, with hidden keys too, but one that each query sees."""
+def test_attention_with_an_added_bias(bias: str) -> None:
+    """A bias as used for masks, with hidden keys; each query sees at least one key."""
 
     def build(b, g, q, k, v, bias, n):
         of = Attention(q, k, v, bias, scale=0.5)
@@ -95,8 +95,8 @@ def test_an_added_bias(bias: str) -> None:
     same_at_every_size(build, arguments, ONE, tolerance=1e-5, sizes=SOME, values=hiding, run=decomposed)
 
 
-def test_offset() -> None:
-    """A query may see keys behind the true ones: they are hidden."""
+def test_attention_with_a_run_time_offset() -> None:
+    """The offset would let a query see keys in the padding, which must stay hidden."""
 
     def build(b, q, k, v, offset, n):
         of = Attention(q, k, v, offset=offset, causal=True, scale=0.5)
@@ -113,13 +113,13 @@ def test_offset() -> None:
         (["f32[2,2,n,8]"] * 3, {"hidden": "mean"}, "take the mean of all keys"),
     ],
 )
-def test_refused(arguments: list[str], how: dict, reason: str) -> None:
+def test_unsupported_attention_is_refused(arguments: list[str], how: dict, reason: str) -> None:
     module = annotated(lambda b, q, k, v, n: b.attention(Attention(q, k, v, **how)), arguments, ONE)
     with pytest.raises(Refusal, match=reason):
         pad_sizes(module)
 
 
-def test_refused_operands() -> None:
+def test_unsupported_operands_are_refused() -> None:
     def biased(b, q, k, v, bias, n):
         return b.attention(Attention(q, k, v, bias))
 
@@ -133,6 +133,6 @@ def test_refused_operands() -> None:
     with pytest.raises(Refusal, match="may see no key"):
         pad_sizes(annotated(nowhere, lengths, ONE))
     cases = (biased, ["f32[n,n]"], "a bias is added", {"n": (0, 5)}), (dropped, ["f32[]", "ui64[]"], "dropout", ONE)
-    for build, more, reason, symbols in cases:
+    for build, operands, reason, symbols in cases:
         with pytest.raises(Refusal, match=f"{reason}.*run decompose-attention"):
-            pad_sizes(annotated(build, [*lengths, *more], symbols))
+            pad_sizes(annotated(build, [*lengths, *operands], symbols))

@@ -179,8 +179,8 @@ def test_dynamic_update_slice(name: str, at: int) -> None:
     same_at_every_size(build, [*UPDATES[name], "i32[]", "i32[]"], ONE, values=starts([0, 0, at, 1]), sizes=SOME)
 
 
-def test_what_is_written_into_a_constant_is_padded_as_the_updates_are() -> None:
-    """The constant fits any padding, and what comes of it no longer does."""
+def test_overwritten_constant_is_padded_like_its_updates() -> None:
+    """A constant adapts to any padding; its overwritten result has the padding of the updates."""
 
     def build(b, x, n):
         merged = b.reshape(x, (3 * n,))

@@ -64,8 +64,8 @@ def test_moves(name: str) -> None:
     same_at_every_size(build, arguments, symbols or {"n": (0, 5)})
 
 
-def test_sizes_that_are_equal_and_written_otherwise() -> None:
-    """Both halves of a sized dimension, as fftshift swaps them."""
+def test_equal_sizes_with_different_expressions() -> None:
+    """Swap both halves of a sized dimension, as fftshift does."""
 
     def build(b, x, n):
         return b.concatenate([b.slice(x, [(n + 1) // 2], [n]), b.slice(x, [0], [(n + 1) // 2])], 0)
@@ -73,8 +73,8 @@ def test_sizes_that_are_equal_and_written_otherwise() -> None:
     same_at_every_size(build, ["f32[n]"], {"n": (2, 9)})
 
 
-def test_a_slice_to_another_size_is_for_sizes_that_fit() -> None:
-    """Such as a cache that is cropped to the tokens that were kept: more of them than it has are not meant."""
+def test_slice_to_another_size_where_it_fits() -> None:
+    """A cache of m tokens cropped to n of them, which is valid for n <= m."""
 
     def build(b, x, n, m):
         return b.mul(b.slice(x, [0], [n]), b.slice(x, [0], [n]))
@@ -84,8 +84,8 @@ def test_a_slice_to_another_size_is_for_sizes_that_fit() -> None:
     same_at_every_size(build, ["f32[m]"], symbols, sizes=fitting)
 
 
-def test_a_start_that_two_sizes_decide_is_for_sizes_that_fit() -> None:
-    """As of a table of a text's greatest length, whose end varies, too, in which the newest token is read."""
+def test_slice_at_a_difference_of_sizes_where_it_fits() -> None:
+    """Read the newest token of a table at an offset m - n of two sizes, which is valid for n <= m."""
     symbols = {"n": (2, 6), "m": (5, 9)}
     fitting = [{"n": n, "m": m} for n in range(2, 7) for m in range(5, 10) if n <= m]
     same_at_every_size(lambda b, x, n, m: b.slice(x, [m - n], [m - n + 1]), ["f32[8]"], symbols, sizes=fitting)

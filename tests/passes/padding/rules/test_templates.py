@@ -22,18 +22,18 @@ Shape = Callable[[int], tuple[int, ...]]
 
 
 def called(name: str, *results: tuple[str, Shape], take: int | None = None, **params: Any) -> Build:
-    """A build of one template; `take` is the only result that is unique."""
+    """A function that builds a template; `take` is the index of the unique result, if only one is."""
 
     def build(b: Any, *operands: Any, n: int) -> Any:
         shapes = [(dtype, shape(n)) for dtype, shape in results]
-        made = b.template(name, list(operands), shapes, **params)
-        return made if take is None else made[take]
+        values = b.template(name, list(operands), shapes, **params)
+        return values if take is None else values[take]
 
     return build
 
 
 def window(n: int, size: int, stride: int, low: int) -> tuple[int, dict[str, Any]]:
-    """How many positions there are in ceil mode, and the parameters."""
+    """Return the number of window positions in ceil mode, and the parameters of the template."""
     places = -(-(n + 2 * low - size) // stride) + 1
     high = (places - 1) * stride + size - n - low
     return places, {"sizes": (size, 1), "strides": (stride, 1), "low": (low, 0), "high": (high, 0), "dilation": (1, 1)}
@@ -63,14 +63,14 @@ def summed(b: Any, x: Any, n: int) -> Any:
 
 
 def gradient_of_kernel(stride: int, groups: int) -> Build:
-    """Of a kernel of 3 with padding 1, by x of 4 features and the gradient of the result."""
+    """A function that builds the gradient of a kernel of size 3 with padding 1 and 4 input features."""
 
     def build(b: Any, x: Any, grad: Any, n: int) -> Any:
         size, places = shape_of(x)[2], shape_of(grad)[2]
         high = (places - 1) * stride + 3 - size - 1
         window = {"strides": (1,), "low": (1,), "high": (high,), "lhs_dilation": (1,), "rhs_dilation": (stride,)}
-        results, more = [("f32", (4, 4 // groups, 3))], {"groups": groups, "precision": "highest"}
-        return b.template("convolution_weight_gradient", [x, grad], results, **more, **window)[0]
+        results, options = [("f32", (4, 4 // groups, 3))], {"groups": groups, "precision": "highest"}
+        return b.template("convolution_weight_gradient", [x, grad], results, **options, **window)[0]
 
     return build
 
@@ -81,7 +81,7 @@ def solved_merged(b: Any, a: Any, x: Any, n: int) -> Any:
 
 
 def square(i: int, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Matrices that are positive definite, with a condition of a few."""
+    """Return well-conditioned positive definite matrices in place of square arguments."""
     if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         return array
     half = rng.standard_normal(array.shape)
@@ -151,7 +151,7 @@ BEARS: dict[str, tuple[Build, list[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", BEARS)
-def test_templates(name: str) -> None:
+def test_padded_templates_equal_exact_ones(name: str) -> None:
     build, arguments, values = BEARS[name]
     same_at_every_size(build, arguments, LEAST_2, tolerance=3e-4, values=values, run=compiled)
 
@@ -176,7 +176,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals(name: str) -> None:
+def test_unsupported_templates_are_refused(name: str) -> None:
     build, arguments, reason = REFUSED[name]
     with pytest.raises(Refusal, match=reason):
         pad_sizes(annotated(build, arguments, LEAST_2))

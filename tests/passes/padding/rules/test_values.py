@@ -17,19 +17,19 @@ PREFERRED = ("f32", "i32", "i1")
 
 
 def test_elementwise_ops() -> None:
-    """All of them in one program: padding passes through any of them."""
+    """One program has all elementwise ops, and padding passes through each without a mask."""
 
     def build(b, *arguments, n):
         by_dtype = dict(zip(PREFERRED, [arguments[:2], arguments[2:4], arguments[4:]], strict=True))
-        made = []
+        results = []
         for name in ELEMENTWISE:
             domain = getattr(OPS[name], "DOMAIN", {"f32"})
             dtype = next(d for d in PREFERRED if d in domain)
             x, y = by_dtype[dtype]
             if name in ("div", "rem"):
                 y = b.binary("or", y, b.constant(1, "i32", (2, n))) if dtype == "i32" else y
-            made.append(b.unary(name, x) if issubclass(OPS[name], UnaryOp) else b.binary(name, x, y))
-        return made
+            results.append(b.unary(name, x) if issubclass(OPS[name], UnaryOp) else b.binary(name, x, y))
+        return results
 
     arguments = [f"{dtype}[2,n]" for dtype in PREFERRED for _ in "xy"]
     assert same_at_every_size(build, arguments, tolerance=1e-5, sizes=SOME, run=compiled).masks == 0
@@ -58,7 +58,7 @@ def test_constants_and_iotas() -> None:
     same_at_every_size(build, ["f32[3,n]"])
 
 
-def test_a_constant_takes_over_any_arrangement() -> None:
+def test_constant_takes_over_any_arrangement() -> None:
     def build(b, x, n):
         merged = b.reshape(x, (3 * n,))
         ones = b.reshape(b.constant(1, "f32", (n, 3)), (3 * n,))
@@ -69,7 +69,7 @@ def test_a_constant_takes_over_any_arrangement() -> None:
 
 @pytest.mark.parametrize("dtype", ["ui32", "ui64"])
 @pytest.mark.parametrize("shape", ["outer", "inner", "both"])
-def test_random_bits_are_those_of_the_exact_size(dtype: str, shape: str) -> None:
+def test_random_bits_equal_the_exact_size(dtype: str, shape: str) -> None:
     def build(b, seed, offset, n):
         sizes = {"outer": (1, n, 3), "inner": (3, n), "both": (n, 2, n + 1)}[shape]
         return b.random_bits(seed, offset, sizes, dtype)
@@ -77,14 +77,14 @@ def test_random_bits_are_those_of_the_exact_size(dtype: str, shape: str) -> None
     same_at_every_size(build, ["ui64[]", "ui64[]"], sizes=SOME)
 
 
-def test_random_bits_of_outer_sizes_are_drawn_as_before() -> None:
+def test_random_bits_of_outer_sizes_are_unchanged() -> None:
     def build(b, seed, offset, n):
         return b.random_bits(seed, offset, (n, 2, n + 1))
 
     assert same_at_every_size(build, ["ui64[]", "ui64[]"], sizes=SOME).masks == 0
 
 
-def test_a_branch() -> None:
+def test_branch_over_sized_values() -> None:
     def build(b, c, x, n):
         def then(b, x):
             return [b.mul(x, b.constant(n, "f32", (3, n))), b.reduce("add", x, (1,))]
@@ -98,7 +98,7 @@ def test_a_branch() -> None:
     same_at_every_size(build, ["i1[]", "f32[3,n]"], tolerance=1e-5)
 
 
-def test_a_loop_over_a_sized_sequence() -> None:
+def test_loop_over_a_sized_sequence() -> None:
     """A recurrent layer: as many steps as the sequence has, each output in its row."""
 
     def build(b, x, h, w, n):
@@ -113,7 +113,7 @@ def test_a_loop_over_a_sized_sequence() -> None:
     same_at_every_size(build, ["f32[n,2]", "f32[2]", "f32[2,2]"], ONE, tolerance=1e-5)
 
 
-def test_a_loop_that_carries_padding() -> None:
+def test_loop_carries_padding() -> None:
     """The carried value starts as a constant, and is a merged dimension after the first iteration."""
 
     def build(b, x, n):
@@ -127,7 +127,7 @@ def test_a_loop_that_carries_padding() -> None:
     same_at_every_size(build, ["f32[3,n]"], ONE, tolerance=1e-5)
 
 
-def test_a_loop_whose_condition_reads_true_elements_only() -> None:
+def test_loop_condition_reads_only_true_elements() -> None:
     def build(b, x, n):
         def cond(b, x):
             return b.compare("LT", b.reduce("max", x, (0,)), b.constant(50, "f32"))
@@ -137,15 +137,15 @@ def test_a_loop_whose_condition_reads_true_elements_only() -> None:
     same_at_every_size(build, ["f32[n]"], ONE)
 
 
-def test_a_check_reads_true_elements_only() -> None:
+def test_check_reads_only_true_elements() -> None:
     def build(b, index, n):
         return b.reduce("and", b.compare("LT", index, b.constant(100, "i64", (n,))), (0,))
 
     assert same_at_every_size(build, ["i64[n]"]).masks == 1
 
 
-def test_templates_that_are_elementwise() -> None:
-    """A recurrence of as many steps as the degree: one in the padding would be endless."""
+def test_elementwise_template_ignores_degrees_in_the_padding() -> None:
+    """The recurrence runs `degree` steps, so that the largest integer in the padding would not end."""
 
     def build(b, x, degree, n):
         y = b.template("hermite_polynomial", [x, degree], [("f32", (2, n))], physicist=True)[0]
@@ -157,6 +157,6 @@ def test_templates_that_are_elementwise() -> None:
     same_at_every_size(build, ["f32[2,n]", "f32[2,n]"], tolerance=1e-5, values=degrees, run=compiled)
 
 
-def test_elementwise_templates_are_those_of_the_rules_of_special_functions() -> None:
+def test_elementwise_templates_match_the_special_functions() -> None:
     names = {name for name, _ in (*UNARY.values(), *POLYNOMIALS.values())}
     assert names | {"igamma", "igammac", "gcd", "trigamma", "zeta_at_extremes"} == templates.ELEMENTWISE
