@@ -11,8 +11,7 @@ speaks JSON, one message a line. A rank says `hello`, and `bye` at a regular end
 - `seek`: it lacks a program. One rank per other cache folder, or the rank that compiles it, says whether it `has` it.
 
 A group is `broken` for good, and all members get the same text, when its members disagree, or one is lost or gives up.
-Groups of the same ranks must also post in the same order: they share XLA's connections, which match by order alone. A
-member that others wait for gets `wanted`.
+Groups of the same ranks must post in one order, since they share XLA's connections. A late member gets `wanted`.
 """
 
 from __future__ import annotations

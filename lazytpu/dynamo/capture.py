@@ -19,11 +19,11 @@ from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from lazytpu.dynamo.count_expressions import CountExpressions, of_tensors
+from lazytpu.dynamo.counted_part import is_opaque, ops_of
 from lazytpu.dynamo.expressions import Expressions
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.dynamo.placeholders import CaptureRecorder, Given, NewConstants, NotOneRecord, Placeholder
 from lazytpu.dynamo.results import Capture, RandomState, Summary, view_of, viewed
-from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import drawing_nothing
 from lazytpu.frontend.ops.counts import Counts
@@ -261,13 +261,10 @@ _TOTALS: dict[str, Callable[[Any, Any], Any]] = {
 def _check_ops(graph: fx.GraphModule) -> None:
     """Raise NotOneRecord for a graph with an op that has to run at each call: a user-defined Python op, or random draws
     on the host."""
-    rules = activation.engine().rules()
     for module in graph.modules():
         for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
-            for op in pytree.tree_leaves((node.target, node.args, node.kwargs)):
-                if not isinstance(op, OpOverload):
-                    continue
-                if op.namespace not in ("aten", "prims") and str(op) not in rules:
+            for op in ops_of(node):
+                if is_opaque(op):
                     raise NotOneRecord(f"it calls {op}")
                 if torch.Tag.nondeterministic_seeded in op.tags and _is_on_host(node):
                     raise NotOneRecord("it draws random numbers on the host")

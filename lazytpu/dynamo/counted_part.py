@@ -17,10 +17,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lazytpu.dynamo.placeholders import NotOneRecord
+from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import pytree
-
-PURE = ("aten", "prims", "lazytpu")
-"Namespaces of ops whose results depend on their arguments alone, unless they are tagged as random."
 
 
 @dataclass(frozen=True)
@@ -128,12 +126,12 @@ def calling(
 
 
 def ops_of(node: fx.Node) -> Iterator[OpOverload]:
-    """Iterate over the ops that a node runs, also in the branches and bodies of control flow."""
-    if isinstance(node.target, OpOverload):
-        yield node.target
-    for each in node.all_input_nodes:
-        if each.op == "get_attr":
-            body = operator.attrgetter(str(each.target))(each.graph.owning_module)
+    """Iterate over the ops that a node runs: its target, an op among its arguments, and those in the branches and
+    bodies of control flow."""
+    yield from (op for op in pytree.tree_leaves((node.target, node.args, node.kwargs)) if isinstance(op, OpOverload))
+    for source in node.all_input_nodes:
+        if source.op == "get_attr":
+            body = operator.attrgetter(str(source.target))(source.graph.owning_module)
             for inner in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
                 yield from ops_of(inner)
 
@@ -144,8 +142,19 @@ def writes(node: fx.Node) -> bool:
 
 
 def draws(node: fx.Node) -> bool:
-    """Return whether a node may draw random numbers: a user's op may always do so."""
-    return any(torch.Tag.nondeterministic_seeded in op.tags or op.namespace not in PURE for op in ops_of(node))
+    """Return whether a node may draw random numbers."""
+    return any(map(_may_draw, ops_of(node)))
+
+
+def is_opaque(op: OpOverload) -> bool:
+    """Return whether an op is a user's Python function, of which nothing is known."""
+    return op.namespace not in ("aten", "prims") and str(op) not in activation.engine().rules()
+
+
+def _may_draw(op: OpOverload) -> bool:
+    if torch.Tag.nondeterministic_seeded in op.tags or is_opaque(op):
+        return True
+    return str(op) in activation.engine().rules() and activation.engine().facts(op).random
 
 
 def _check_order(draws: Sequence[fx.Node], nodes: set[fx.Node], later: set[fx.Node]) -> None:

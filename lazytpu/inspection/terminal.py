@@ -9,7 +9,7 @@ from lazytpu.options import options
 
 UNREAD = (AttributeError, OSError, ValueError)
 """Exceptions of a standard error that is missing, closed, detached, without a reader, or without a character. A message
-of lazytpu is not worth an error of the script, so that these are ignored."""
+of lazytpu is not worth an error of the script, so these are ignored."""
 
 
 def is_terminal() -> bool:

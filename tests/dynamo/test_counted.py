@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 import lazytpu
+from lazytpu.dynamo.counted_part import draws, writes
 
 
 @pytest.fixture(autouse=True)
@@ -387,3 +388,16 @@ def test_draws_in_a_branch_keep_their_order():
     want = function(x, m)
     torch.manual_seed(3)
     torch.testing.assert_close(torch.compile(function)(x, m), want)
+
+
+def test_order_of_draws_includes_checkpointed_ones():
+    """An op that draws may be an argument of a node, which saves the state of the generator."""
+    body = torch.fx.Graph()
+    x = body.placeholder("x")
+    save = torch._prims.rng_prims.run_and_save_rng_state
+    dropped = body.call_function(save, (torch.ops.aten.native_dropout.default, x, 0.5, True))
+    doubled = body.call_function(torch.ops.aten.mul.Tensor, (x, 2))
+    written = body.call_function(torch.ops.aten.copy_.default, (x, doubled))
+    attention = body.call_function(torch.ops.lazytpu.attention_dropout.default, (x, x, x, None, False, None, 0.5))
+    assert [draws(node) for node in (dropped, doubled, written, attention)] == [True, False, False, True]
+    assert [writes(node) for node in (dropped, doubled, written)] == [False, False, True]

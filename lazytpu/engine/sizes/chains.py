@@ -249,9 +249,8 @@ class Chain:
         """
         numbers = segment.numbers(*known)
         large = max(numbers, default=0) >= LARGEST
-        return (
-            None if large or min(known) < MIN_SYMBOL or any(numbers[i] < MIN_SYMBOL for i in segment.sizes) else numbers
-        )
+        small = min((*known, *[numbers[i] for i in segment.sizes])) < MIN_SYMBOL
+        return None if large or small else numbers
 
 
 def _forms(varying: Varying) -> list[Form]:
