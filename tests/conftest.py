@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts a command in the background makes it ignore interrupts, and with it all processes of tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("optimized"):
         QUICK.clear()
 
