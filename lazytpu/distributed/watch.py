@@ -89,6 +89,12 @@ class Watch:
         if client.is_ready(status):
             self._settle(entry)
 
+    def settle_ended(self) -> None:
+        """Resolve the outcomes of the collectives that have ended since the last poll."""
+        for entry in list(self.flight.flying):
+            if is_done(entry):
+                self._settle(entry)
+
     def give_up(self, group: str) -> list[Entry]:
         """Mark the collectives of a group as failed that are not launched, or whose launch failed on this thread.
         Returns them."""
@@ -185,10 +191,9 @@ class Watch:
             self._busy.clear()  # before the poll: a launch meanwhile sets it again
             if self._closed.wait(TICK):
                 return
+            self.settle_ended()
             for entry in list(self.flight.flying):
-                if is_done(entry):
-                    self._settle(entry)
-                elif time.monotonic() - entry.times[3] > self.seconds[entry.group]:
+                if not is_done(entry) and time.monotonic() - entry.times[3] > self.seconds[entry.group]:
                     self._too_long(entry)
             if self.flight.flying:
                 self._busy.set()

@@ -168,6 +168,7 @@ class World(Agreement):
 
     def report(self) -> str:
         """Return the last collectives of each group, with their states on this rank."""
+        self.watch.settle_ended()  # the watchdog polls five times a second: a result may be read before it does
         return f"collectives of rank {self.rank} of {self.size}\n{self.flight.text()}"
 
     def posted(self, group: str) -> int:

@@ -312,6 +312,7 @@ def reported() -> str:
     for n in (2, 3):
         x = _reduced(n, torch.float32, group)
         assert x.tolist() == [2.0] * n
+    torch.tpu.synchronize()
     last = _reduced(4, torch.int32, group)
     text = lazytpu.distributed.report()
     assert last.tolist() == [2] * 4
