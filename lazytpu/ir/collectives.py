@@ -1,65 +1,25 @@
 """Collectives. Every device runs the same program on its own values; device d is replica d of the program.
 
-`groups` partitions the devices: a device communicates within its group, and its position in that list is its rank.
-`mesh_groups` derives groups from the axes of a mesh.
+`groups` (lazytpu/ir/groups.py) partitions the devices: a device communicates within its group, and its position in it
+is its rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from math import prod
-from typing import ClassVar, TypeAlias
+from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import AnyTensorType, ArrayAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, var_operand_def, var_result_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.utils.hints import isa
 
 from lazytpu.ir.agreement import CommunicatingOp
 from lazytpu.ir.base import INT, TENSOR, WORD, check_dim, check_dtype, integer, one_of
+from lazytpu.ir.groups import LISTS, Groups, check_groups, lists_of, parse_lists, shown
 from lazytpu.ir.reductions import KINDS
-from lazytpu.ir.types import dtype_of, int_array, ints, shape_of, tensor_type
-
-LISTS = ArrayAttr.constr()
-"A property that is a list of lists of integers."
-
-Groups: TypeAlias = Sequence[Sequence[int]]
-
-
-def lists_attr(lists: Groups) -> Attribute:
-    """The property that holds lists of integers."""
-    return ArrayAttr([int_array(values) for values in lists])
-
-
-def lists_of(prop: Attribute) -> tuple[tuple[int, ...], ...]:
-    """The lists of integers of a property."""
-    if not isa(prop, ArrayAttr[Attribute]):
-        raise ValueError(f"expected a list of lists of integers, got {prop}")
-    return tuple(ints(values) for values in prop)
-
-
-def mesh_groups(mesh: Mapping[str, int], axes: Iterable[str]) -> list[list[int]]:
-    """The groups of devices that differ only in their coordinates along `axes` of a mesh.
-
-    `mesh` maps each axis to its size, major first: devices are numbered in row-major order, and in a group the last of
-    `axes` varies fastest. mesh_groups({"data": 2, "model": 2}, ["data"]) is [[0, 2], [1, 3]].
-    """
-    inside = list(axes)
-    unknown = [axis for axis in inside if axis not in mesh]
-    if unknown or len(set(inside)) != len(inside):
-        raise ValueError(f"axes are {inside}; expected distinct axes of the mesh {dict(mesh)}")
-    names = list(mesh)
-    strides = {name: prod(list(mesh.values())[i + 1 :]) for i, name in enumerate(names)}
-
-    def offsets(chosen: Sequence[str]) -> list[int]:
-        points = product(*(range(mesh[name]) for name in chosen))
-        return [sum(i * strides[name] for i, name in zip(point, chosen, strict=True)) for point in points]
-
-    outside = [name for name in names if name not in inside]
-    return [[first + offset for offset in offsets(inside)] for first in offsets(outside)]
+from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 
 
 class CollectiveOp(CommunicatingOp):
@@ -73,7 +33,7 @@ class CollectiveOp(CommunicatingOp):
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name in ("groups", "pairs"):
-            printer.print_string(str([list(values) for values in lists_of(self.properties[name])]))
+            printer.print_string(shown(lists_of(self.properties[name])))
         else:
             super().print_property(name, printer)
 
@@ -81,12 +41,7 @@ class CollectiveOp(CommunicatingOp):
     def parse_property(cls, name: str, parser: Parser) -> Attribute:
         if name not in ("groups", "pairs"):
             return super().parse_property(name, parser)
-        square = parser.Delimiter.SQUARE
-        return lists_attr(
-            parser.parse_comma_separated_list(
-                square, lambda: parser.parse_comma_separated_list(square, parser.parse_integer)
-            )
-        )
+        return parse_lists(parser)
 
 
 @irdl_op_definition
@@ -188,22 +143,6 @@ class CollectivePermuteOp(CollectiveOp):
         return (collective_permute_type(self.operand_type(0), lists_of(self.pairs)),)
 
 
-def check_groups(groups: Groups) -> int:
-    """The number of devices in a group. Raises ValueError unless groups have equal sizes and partition the devices 0 to
-    n-1."""
-    sizes = {len(group) for group in groups}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"groups are {_shown(groups)}; expected at least one, all of one size")
-    devices = sorted(device for group in groups for device in group)
-    if devices != list(range(len(devices))):
-        raise ValueError(f"groups are {_shown(groups)}; expected each device from 0 to {len(devices) - 1} once")
-    return sizes.pop()
-
-
-def _shown(lists: Groups) -> list[list[int]]:
-    return [list(values) for values in lists]
-
-
 def _check_kind(kind: str, operand: AnyTensorType) -> None:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
@@ -242,14 +181,14 @@ def reduce_scatter_type(kind: str, operand: AnyTensorType, dim: int, groups: Gro
 
 def all_to_all_type(operand: AnyTensorType, split_dim: int, concat_dim: int, groups: Groups) -> AnyTensorType:
     shape = _part(operand, split_dim, groups, "split_dim")
-    shape[check_dim(concat_dim, len(shape), "concat_dim")] *= len(groups[0])
+    shape[check_dim(concat_dim, len(shape), "concat_dim")] *= check_groups(groups)
     return tensor_type(dtype_of(operand), shape)
 
 
 def collective_permute_type(operand: AnyTensorType, pairs: Groups) -> AnyTensorType:
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target] pair of devices")
+        raise ValueError(f"pairs are {shown(pairs)}; expected at least one [source, target] pair of devices")
     for role, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
         if len(set(devices)) != len(devices):
-            raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {role} at most once")
+            raise ValueError(f"pairs are {shown(pairs)}; expected each device as a {role} at most once")
     return operand

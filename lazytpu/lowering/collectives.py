@@ -7,12 +7,14 @@ the same code for both.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from xdsl.ir import Attribute
 
 from lazytpu.ir import collectives as ops
 from lazytpu.ir.base import integer
-from lazytpu.ir.collectives import lists_of
+from lazytpu.ir.groups import Groups, MeshGroups, check_groups, devices_of, lists_of
 from lazytpu.ir.module import REPLICAS
 from lazytpu.ir.types import dtype_of
 from lazytpu.lowering.emission import Emission
@@ -21,10 +23,10 @@ from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 
-def _lists(e: Emission, prop: Attribute) -> tuple[tuple[int, ...], ...]:
+def _lists(e: Emission, prop: Attribute) -> Groups:
     """The groups or pairs of an op. Raises ValueError for devices that the module does not run on."""
     lists = lists_of(prop)
-    devices = 1 + max(max(values) for values in lists)
+    devices = devices_of(lists)
     if devices > e.replicas:
         raise ValueError(
             f"devices 0 to {devices - 1} take part, but the module is for {e.replicas}: "
@@ -33,18 +35,36 @@ def _lists(e: Emission, prop: Attribute) -> tuple[tuple[int, ...], ...]:
     return lists
 
 
-def _table(e: Emission, prop: Attribute) -> ir.DenseElementsAttr:
-    table = np.array(_lists(e, prop), np.int64)
+def _table(e: Emission, prop: Attribute) -> ir.Attribute:
+    lists = _lists(e, prop)
+    if isinstance(lists, MeshGroups):
+        return _formula(lists)
+    table = np.array(lists, np.int64)
     return e.dense(table, "i64", table.shape)
+
+
+def _formula(groups: MeshGroups) -> ir.Attribute:
+    """StableHLO's form of groups along the axes of a mesh. libtpu (0.0.42.1) expands it to the same lists."""
+    sizes = [f'#stablehlo.mesh_axis<name = "{axis}", size = {size}>' for axis, size in enumerate(groups.mesh)]
+    axes = [f'#stablehlo.axis_ref<name = "{axis}">' for axis in groups.axes]
+    mesh = f"#stablehlo.mesh<axes = [{', '.join(sizes)}]>"
+    return ir.Attribute.parse(f"#stablehlo.replica_group_mesh_axes<mesh = {mesh}, axes = [{', '.join(axes)}]>")
+
+
+def _is_alone(op: Any) -> bool:
+    """Whether each device is a group of its own. XLA refuses such groups of a mesh."""
+    return check_groups(lists_of(op.groups)) == 1
 
 
 @lowers(ops.GroupRankOp)
 def group_rank(e: Emission, op: ops.GroupRankOp) -> ir.Value:
-    """The number of the replica, mapped to its rank by a table unless they are equal."""
+    """The number of the replica, mapped to its rank by a formula or a table unless they are equal."""
     groups = _lists(e, op.groups)
     device = e.convert(hlo.replica_id(results=[e.tensor("ui32")]), "i32")
-    if groups == (tuple(range(len(groups[0]))),):
+    if len(groups) == 1 and list(groups[0]) == list(range(len(groups[0]))):
         return device
+    if isinstance(groups, MeshGroups):
+        return _rank_by_formula(e, groups, device)
     ranks = np.empty(sum(map(len, groups)), np.int32)
     for group in groups:
         ranks[list(group)] = range(len(group))
@@ -52,9 +72,25 @@ def group_rank(e: Emission, op: ops.GroupRankOp) -> ir.Value:
     return hlo.reshape(e.tensor("i32"), hlo.dynamic_slice(table, [device], [1]))
 
 
+def _rank_by_formula(e: Emission, groups: MeshGroups, device: ir.Value) -> ir.Value:
+    """The coordinates of a device along the axes of its groups, as one number."""
+
+    def number(value: int) -> ir.Value:
+        return hlo.constant(e.dense(np.array(value, np.int32), "i32", ()))
+
+    rank = number(0)
+    for axis in groups.axes:
+        size = number(groups.mesh[axis])
+        place = hlo.remainder(hlo.divide(device, number(groups.stride(axis))), size)
+        rank = hlo.add(hlo.multiply(rank, size), place)
+    return rank
+
+
 @lowers(ops.AllReduceOp)
 def all_reduce(e: Emission, op: ops.AllReduceOp, *xs: ir.Value) -> list[ir.Value]:
     """One op for the operands of each dtype, since the body of the op has one dtype."""
+    if _is_alone(op):
+        return list(xs)
     results: dict[int, ir.Value] = {}
     dtypes = [dtype_of(x.type) for x in op.operands]
     for dtype in dict.fromkeys(dtypes):
@@ -67,11 +103,15 @@ def all_reduce(e: Emission, op: ops.AllReduceOp, *xs: ir.Value) -> list[ir.Value
 
 @lowers(ops.AllGatherOp)
 def all_gather(e: Emission, op: ops.AllGatherOp, x: ir.Value) -> ir.Value:
+    if _is_alone(op):
+        return x
     return hlo.AllGatherOp([e.result(op)], [x], integer(op.dim), _table(e, op.groups)).results[0]
 
 
 @lowers(ops.ReduceScatterOp)
 def reduce_scatter(e: Emission, op: ops.ReduceScatterOp, x: ir.Value) -> ir.Value:
+    if _is_alone(op):
+        return x
     scattered = hlo.ReduceScatterOp(e.result(op), x, integer(op.dim), _table(e, op.groups))
     e.combiner(scattered.computation, op.kind.data, dtype_of(op.operand_type(0)), one_op=True)
     return scattered.result
@@ -79,7 +119,9 @@ def reduce_scatter(e: Emission, op: ops.ReduceScatterOp, x: ir.Value) -> ir.Valu
 
 @lowers(ops.AllToAllOp)
 def all_to_all(e: Emission, op: ops.AllToAllOp, x: ir.Value) -> ir.Value:
-    count = len(lists_of(op.groups)[0])
+    count = check_groups(lists_of(op.groups))
+    if count == 1:
+        return x
     exchanged = hlo.AllToAllOp([x], integer(op.split_dim), integer(op.concat_dim), count, _table(e, op.groups))
     return exchanged.results[0]
 

@@ -14,6 +14,7 @@ from lazytpu.ir.attention import Attention
 from lazytpu.ir.binary import BinaryOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.dialect import OPS
+from lazytpu.ir.groups import MeshGroups
 from lazytpu.ir.types import DTYPES, FLOATS8, tensor_type
 from lazytpu.ir.unary import UnaryOp
 
@@ -98,6 +99,7 @@ def _starts(b: Builder, *values: int) -> list[SSAValue]:
 _CONV = {"strides": (1, 2), "low": (1, 1), "high": (1, 0), "lhs_dilation": (1, 1), "rhs_dilation": (1, 2)}
 
 _PAIRS = ((0, 1), (3, 2))
+_COLUMNS = MeshGroups((16, 256), (0,))
 
 _VECTORS = ("f32[4]", "f32[4]")
 
@@ -315,10 +317,11 @@ SAMPLES: dict[str, list[Sample]] = {
             "f32[3]",
         ),
     ],
-    "group_rank": [Sample(lambda b: b.group_rank(_PAIRS))],
+    "group_rank": [Sample(lambda b: b.group_rank(_PAIRS)), Sample(lambda b: b.group_rank(_COLUMNS))],
     "all_reduce": [
         Sample(lambda b, x: b.all_reduce("max", [x], _PAIRS), "f32[2,3]"),
         Sample(lambda b, x, y: b.all_reduce("add", [x, y], ((0, 1, 2),)), "f32[2,3]", "bf16[]"),
+        Sample(lambda b, x: b.all_reduce("add", [x], _COLUMNS), "f32[2,3]"),
     ],
     "all_gather": [Sample(lambda b, x: b.all_gather(x, 1, _PAIRS), "f32[2,3]")],
     "reduce_scatter": [Sample(lambda b, x: b.reduce_scatter("add", x, 0, _PAIRS), "f32[2,3]")],

@@ -13,7 +13,7 @@ import pytest
 from xdsl.ir import SSAValue
 
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.collectives import mesh_groups
+from lazytpu.ir.groups import Groups, MeshGroups, mesh_groups
 from lazytpu.ir.module import add_options, set_replicas
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering import emit
@@ -29,12 +29,15 @@ Rows = np.ndarray
 
 ALL = [[0, 1, 2, 3]]
 MIXED = [[2, 0], [1, 3]]
+COLUMNS = MeshGroups((2, 2), (0,))
+TURNED = MeshGroups((2, 2), (1, 0))
+ALONE = MeshGroups((4, 1), (1,))
 RANK = {2: 0, 0: 1, 1: 0, 3: 1}
 X = np.arange(4 * 4 * 2, dtype=np.float32).reshape(4, 4, 2) - 9
 NUMBERS = np.arange(4 * 4, dtype=np.int32).reshape(4, 4) % 7
 
 
-def of_group(x: Rows, combine: Callable[[list[Rows], int], Any], groups: list[list[int]]) -> Rows:
+def of_group(x: Rows, combine: Callable[[list[Rows], int], Any], groups: Groups) -> Rows:
     """Return the result of `combine(rows of the group, rank)` on each device."""
     combined = {d: combine([x[e] for e in group], rank) for group in groups for rank, d in enumerate(group)}
     return np.stack([combined[device] for device in range(4)])
@@ -71,6 +74,36 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
         lambda b, x: b.collective_permute(x, [[0, 1], [1, 3], [3, 0]]),
         X,
         [np.stack([X[3], X[0], np.zeros_like(X[0]), X[1]])],
+    ),
+    "along an axis of a mesh": (
+        lambda b, x: [
+            b.all_reduce("add", [x], COLUMNS)[0],
+            b.all_gather(x, 0, TURNED),
+            b.reduce_scatter("add", x, 0, COLUMNS),
+            b.all_to_all(x, 0, 0, TURNED),
+        ],
+        X,
+        [
+            of_group(X, lambda g, r: sum(g), COLUMNS),
+            of_group(X, lambda g, r: np.concatenate(g), TURNED),
+            of_group(X, lambda g, r: part(sum(g), r, 2), COLUMNS),
+            of_group(X, lambda g, r: np.concatenate([part(replica, r, 4) for replica in g]), TURNED),
+        ],
+    ),
+    "along an axis of one device": (
+        lambda b, x: [
+            b.all_reduce("add", [x], ALONE)[0],
+            b.all_gather(x, 0, ALONE),
+            b.reduce_scatter("add", x, 0, ALONE),
+            b.all_to_all(x, 0, 0, ALONE),
+        ],
+        X,
+        [X, X, X, X],
+    ),
+    "group_rank in a mesh": (
+        lambda b, x: [b.add(b.group_rank(groups), b.reshape(x, [])) for groups in (COLUMNS, TURNED, ALONE)],
+        np.zeros((4, 1), np.int32),
+        [np.array(ranks, np.int32) for ranks in ([0, 0, 1, 1], [0, 2, 1, 3], [0, 0, 0, 0])],
     ),
     "group_rank": (
         lambda b, x: [b.add(b.group_rank(MIXED), b.reshape(x, [])), b.group_rank(ALL)],
@@ -148,6 +181,16 @@ def test_compilers_read_the_options_of_the_module() -> None:
     add_options(module, {"xla_no_such_option": True})
     with pytest.raises(CompileError, match="No such compile option: 'xla_no_such_option'"):
         Program.compile(emit(module))
+
+
+def test_text_of_mesh_groups_does_not_grow_with_the_devices() -> None:
+    def sizes(devices: int) -> tuple[int, int]:
+        module = module_of(lambda b, x: b.all_reduce("add", [x], MeshGroups((devices // 16, 16), (0,))), ("f32", (4,)))
+        set_replicas(module, devices)
+        return len(print_module(module)), len(str(emit(module)))
+
+    small, large = sizes(256), sizes(65_536)
+    assert all(after - before < 20 for before, after in zip(small, large, strict=True))
 
 
 def test_mesh_groups() -> None:

@@ -9,9 +9,9 @@ from xdsl.ir import Attribute, Operation
 from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.attention_work import PASSES, AttentionSize
-from lazytpu.ir.collectives import lists_of
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp, conv_layout
 from lazytpu.ir.control import RegionOp, WhileOp
+from lazytpu.ir.groups import check_groups, lists_of
 from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of, type_of
 from lazytpu.passes.patterns.trips import trips
@@ -47,7 +47,7 @@ def members_of(op: Operation) -> int:
     """Return the number of devices in a collective; 0 for other ops."""
     if op.name.removeprefix("lazytpu.") not in COLLECTIVES:
         return 0
-    return 2 if "groups" not in op.properties else max(map(len, lists_of(op.properties["groups"])), default=1)
+    return 2 if "groups" not in op.properties else check_groups(lists_of(op.properties["groups"]))
 
 
 def flops(op: Operation) -> float:

@@ -8,14 +8,14 @@ from xdsl.ir import SSAValue
 
 from lazytpu.ir import collectives as rules
 from lazytpu.ir.building.core import Core, integer_prop
-from lazytpu.ir.collectives import Groups, lists_attr
+from lazytpu.ir.groups import Groups, check_groups, lists_attr
 from lazytpu.ir.types import string, tensor_type, type_of
 
 
 class CollectiveMethods(Core):
     def group_rank(self, groups: Groups) -> SSAValue:
         """The rank of this device in its group (0-d i32)."""
-        rules.check_groups(groups)
+        check_groups(groups)
         return self.one(rules.GroupRankOp, (), tensor_type("i32", ()), {"groups": lists_attr(groups)})
 
     def all_reduce(self, kind: str, xs: Sequence[SSAValue], groups: Groups) -> list[SSAValue]:

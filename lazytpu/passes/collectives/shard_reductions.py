@@ -30,7 +30,8 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from lazytpu.ir.binary import BinaryOp, MulOp
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.collectives import AllReduceOp, GroupRankOp, lists_of
+from lazytpu.ir.collectives import AllReduceOp, GroupRankOp
+from lazytpu.ir.groups import check_groups, lists_of
 from lazytpu.ir.indexing import DynamicSliceOp
 from lazytpu.ir.pointwise import CompareOp, ConvertOp, SelectOp
 from lazytpu.ir.shape import BroadcastInDimOp
@@ -75,7 +76,7 @@ def own_part(op: DynamicSliceOp, reduced: AllReduceOp) -> int | None:
     """The dimension along which a slice takes this device's part of a group's reduction; None for any other slice."""
     shape, sizes, starts = shape_of(op.operands[0]), ints(op.sizes), op.operands[1:]
     cut_dims = [dim for dim, (size, sliced) in enumerate(zip(shape, sizes, strict=True)) if sliced != size]
-    group_size = len(lists_of(reduced.groups)[0])
+    group_size = check_groups(lists_of(reduced.groups))
     if len(cut_dims) != 1 or sizes[cut_dims[0]] * group_size != shape[cut_dims[0]]:
         return None
     start, size = starts[cut_dims[0]], sizes[cut_dims[0]]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from lazytpu.ir.collectives import lists_attr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
+
+from lazytpu.ir.groups import lists_attr
+from lazytpu.ir.types import int_array
 from tests.ir.refusals.making import Refusal
 
 GROUPS = {"groups": lists_attr(((0, 1), (2, 3)))}
+MESH = ArrayAttr([DictionaryAttr({"mesh": int_array((2, 2))})])
 ALL_REDUCE = GROUPS | {"kind": "add"}
 
 REFUSED: list[Refusal] = [
     ("group_rank", "", "i32[]", {"groups": lists_attr(())}, "expected at least one, all of one size"),
     ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 1), (2,)))}, "groups are [[0, 1], [2]]; expected at least"),
     ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 2),))}, "expected each device from 0 to 1 once"),
+    ("group_rank", "", "i32[]", {"groups": MESH}, "expected groups along the axes of a mesh, got"),
     ("group_rank", "", "i32[]", {"groups": (0, 1)}, "expected ArrayAttr attribute"),
     ("group_rank", "", "i64[]", GROUPS, "expected result types tensor<i32>, got tensor<i64>"),
     ("all_reduce", "", "", ALL_REDUCE, "all_reduce needs at least one operand"),
