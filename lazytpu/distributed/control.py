@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from lazytpu.distributed.ledger import in_ranges
 from lazytpu.interrupts import interruptible, wait_for
 
 SETTLING = 1.0  # seconds that the helper needs to notice a lost rank and report it
@@ -125,14 +126,15 @@ class Control:
         if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
-    def post(self, calls: Sequence[tuple[str, str, str, bool]], members: Mapping[str, Sequence[int]]) -> None:
-        """Announce the collectives that this rank launches next.
+    def post(
+        self, calls: Sequence[tuple[str, str, str]], members: Mapping[str, Sequence[int]], launches: bool = True
+    ) -> None:
+        """Announce the collectives that this rank launches next, or calls that launch nothing.
 
-        Each call is (group, signature, source line, whether anything is launched). The members of a group are sent
-        along only the first time.
+        Each call is (group, signature, source line). The members of a group are sent along only the first time.
         """
-        new_groups = {group: list(ranks) for group, ranks in members.items() if group not in self._groups}
-        self._send({"post": {"members": new_groups, "calls": calls}})
+        new_groups = {group: in_ranges(ranks) for group, ranks in members.items() if group not in self._groups}
+        self._send({"post": {"members": new_groups, "calls": calls, "launches": launches}})
         self._groups.update(new_groups)
 
     def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
@@ -158,7 +160,12 @@ class Control:
     def fail(self, group: str, members: Sequence[int], text: str) -> None:
         """Report that this rank cannot continue in a group."""
         with suppress(CollectiveError):  # no other rank can receive it
-            self._send({"fail": {"group": group, "members": list(members), "text": text}})
+            self._send({"fail": {"group": group, "members": in_ranges(members), "text": text}})
+
+    def raised(self, text: str) -> None:
+        """Report the exception that ends this process."""
+        with suppress(CollectiveError):  # no other rank can receive it
+            self._send({"raised": {"text": text}})
 
     @interruptible
     def seek(self, name: str, seconds: float, of: int | None) -> bool:

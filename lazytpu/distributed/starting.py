@@ -11,6 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+HELPER = """
+import importlib, sys, types
+for name, folder in (("lazytpu", sys.argv[1]), ("lazytpu.distributed", f"{sys.argv[1]}/distributed")):
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [folder]
+importlib.import_module("lazytpu.distributed.helper").run(*sys.argv[2:])
+"""
+"""The program of the helper process: `helper` in empty packages, since `__init__` of lazytpu imports torch."""
+
 
 def own_address(master: str) -> str:
     """Return the address of this machine on the route to the machine `master`; the loopback address if it is the same
@@ -27,7 +36,7 @@ def start_helper(host: str, size: int) -> dict[str, Any]:
     """
     token = secrets.token_hex(16)
     helper = subprocess.Popen(
-        [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
+        [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[1]), host, str(size)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -19,6 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.last_words import send_last_words
 from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import meeting, own_address
 from lazytpu.distributed.turns import Collective
@@ -84,7 +85,7 @@ class World(Agreement):
 
     def _post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         turns: list[Turn] = []
-        announced: list[tuple[str, str, str, bool]] = []
+        announced: list[tuple[str, str, str]] = []
         checked = options.collectives != "trusted"
         for call in calls:
             number = self._posted[call.group]
@@ -94,7 +95,7 @@ class World(Agreement):
             self.flight.waiting[call.group].append(entry)
             if checked:
                 self._compared[call.group] += 1
-                announced.append((call.group, entry.signature, str(entry.line), True))
+                announced.append((call.group, entry.signature, str(entry.line)))
         if announced:
             self.control.post(announced, {call.group: call.members for call in calls})
         return turns
@@ -117,7 +118,7 @@ class World(Agreement):
         number = self._compared[name]
         self._compared[name] += 1
         entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
-        self.control.post([(name, entry.signature, entry.line, False)], {name: members})
+        self.control.post([(name, entry.signature, entry.line)], {name: members}, launches=False)
         return Collective(self, entry, number)
 
     def gather(self, seconds: float) -> None:
@@ -370,6 +371,7 @@ def _enter(joined: World, engine: Engine) -> None:
     joined.watch.oldest = deferral.inflight.oldest
     if before is None:
         atexit.register(_leave, os.getpid(), engine)
+        send_last_words(lambda text: WORLD.control.raised(text) if WORLD is not None else None)
     else:
         engine.closing.remove(before.close)
         EXPLANATIONS.remove(before.watch.explain)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from lazytpu.distributed.helper import Server
+from lazytpu.distributed.ledger import Post, in_ranges
 
-SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1", True), ("all_reduce(add) float32[3]", "b.py:2", True)
+SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1"), ("all_reduce(add) float32[3]", "b.py:2")
 
 
 class RecordingServer(Server):
@@ -17,17 +19,26 @@ class RecordingServer(Server):
         super().__init__(2, "token")
         self.sent: list[tuple[int, Any]] = []
 
-    def send(self, rank: int, message: Any) -> None:
-        self.sent.append((rank, message))
+    def tell(self, ranks: Iterable[int], message: Any) -> None:
+        self.sent.extend((rank, message) for rank in ranks)
+
+    def post(self, rank: int, members: dict[str, list[int]], calls: list[Any], launches: bool = True) -> None:
+        ranges = {group: in_ranges(ranks) for group, ranks in members.items()}
+        self.arbiter.post(rank, Post.parsed(calls, ranges, launches))
+
+    def fail(self, rank: int, group: str, members: Any, text: str) -> None:
+        super().fail(rank, group, in_ranges(members), text)
 
     def texts(self) -> dict[int, str]:
         """Return why a group is broken, for each rank that got the message."""
         return {rank: message["text"] for rank, message in self.sent if "broken" in message}
 
 
-def _post(server: Server, rank: int, group: str, members: list[int] | None, calls: list[Any]) -> None:
+def _post(
+    server: RecordingServer, rank: int, group: str, members: list[int] | None, calls: list[Any], launches: bool = True
+) -> None:
     """Post collectives of one group."""
-    server.post(rank, {} if members is None else {group: members}, [(group, *call) for call in calls])
+    server.post(rank, {} if members is None else {group: members}, [(group, *call) for call in calls], launches)
 
 
 def served(act: Any) -> RecordingServer:
@@ -57,7 +68,7 @@ def test_equal_calls_are_agreed_as_they_come():
 def test_other_lines_are_the_same_call():
     async def act(server: RecordingServer) -> None:
         _post(server, 0, "g", [0, 1], [SUM])
-        _post(server, 1, "g", [0, 1], [(SUM[0], "elsewhere.py:7", True)])
+        _post(server, 1, "g", [0, 1], [(SUM[0], "elsewhere.py:7")])
 
     assert served(act).sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
 
@@ -80,7 +91,7 @@ def test_groups_of_the_same_ranks_have_one_order():
     """Otherwise they would wait for each other, for hours with long timeouts. Barriers are not ordered."""
 
     async def act(server: RecordingServer) -> None:
-        _post(server, 0, "barriers", [0, 1], [("barrier", "a.py:9", False)])
+        _post(server, 0, "barriers", [0, 1], [("barrier", "a.py:9")], launches=False)
         _post(server, 0, "g", [0, 1], [SUM])
         assert not server.sent
         _post(server, 1, "h", [1, 0], [OTHER])
@@ -170,6 +181,16 @@ def test_a_lost_rank_breaks_its_groups_now_and_later():
     assert broken == ["g", "later", "later"]
     assert "rank 1 was killed or crashed, before any collective of the group" in server.texts()[0]
     assert server.sent[-1] == (0, {"agreed": "alone", "count": 1})
+
+
+def test_the_exception_of_a_lost_rank_is_in_the_error():
+    async def act(server: RecordingServer) -> None:
+        _post(server, 0, "g", [0, 1], [SUM])
+        server.raised(1, "ValueError: wrong at a.py:3")
+        assert not server.sent, "an interactive session may continue"
+        server.gone(1, "was killed or crashed")
+
+    assert "rank 1 raised ValueError: wrong at a.py:3, before any collective" in served(act).texts()[0]
 
 
 def test_a_rank_that_ends_breaks_its_groups_before_its_process_is_gone():
@@ -263,7 +284,9 @@ def test_other_members_break_the_group():
     assert server.sent[-1] == (0, {"agreed": "h", "count": 1})
 
 
-def _mail(server: Server, rank: int, number: int, other: int | None, sends: bool, what: str = "float32 4") -> None:
+def _mail(
+    server: RecordingServer, rank: int, number: int, other: int | None, sends: bool, what: str = "float32 4"
+) -> None:
     server.mail(rank, "g", 0, number=number, other=other, sends=sends, what=what, shown=f"{what} at a.py:{rank}")
 
 

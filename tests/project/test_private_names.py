@@ -16,7 +16,7 @@ from lazytpu import versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lazytpu"
-ALONE = PACKAGE / "distributed/helper.py"  # a program that imports nothing of lazytpu
+ALONE = PACKAGE / "distributed/helper.py"  # a program of its own, which does not load torch
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != ALONE]
 HOME = {"torch": PACKAGE / "frontend/torch_private.py", "jax": PACKAGE / "runtime/xla/jax_private.py"}
 HOME["jaxlib"] = PACKAGE / "runtime/xla/mlir.py"

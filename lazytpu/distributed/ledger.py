@@ -1,0 +1,134 @@
+"""The posts of ranks, and the sequences that all ranks of a group write, as the helper process counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+Call = tuple[str, str]
+"""The signature of a collective, and the source line of its call."""
+
+
+def in_ranges(ranks: Sequence[int]) -> str:
+    """Return ranks as text, as arithmetic sequences `first:count:step`. The ranks of a mesh's axis are one sequence,
+    however many they are."""
+    sequences: list[str] = []
+    at = 0
+    while at < len(ranks):
+        step = ranks[at + 1] - ranks[at] if at + 1 < len(ranks) else 1
+        end = at + 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+        sequences.append(f"{ranks[at]}:{end - at}:{step}")
+        at = end
+    return ",".join(sequences)
+
+
+@lru_cache(maxsize=256)
+def from_ranges(text: str) -> tuple[int, ...]:
+    """Return the ranks of a text that `in_ranges` wrote."""
+    ranks: list[int] = []
+    for sequence in text.split(",") if text else ():
+        first, count, step = map(int, sequence.split(":"))
+        ranks.extend(first + step * i for i in range(count))
+    return tuple(ranks)
+
+
+@dataclass(slots=True)
+class Post:
+    """The collectives that a rank is about to launch, in one message.
+
+    - `members`: the ranks, as text, of the groups that are new to the rank.
+    - `launches`: whether anything is launched; if not, they are not ordered relative to other groups.
+    - `groups`: the group of each call. `calls`: by group, the signatures and the source lines of its calls.
+    """
+
+    members: dict[str, str]
+    launches: bool
+    groups: list[str]
+    calls: dict[str, tuple[list[str], list[str]]]
+
+    @classmethod
+    def parsed(cls, calls: Sequence[Sequence[str]], members: dict[str, str], launches: bool = True) -> Post:
+        """Return the post of a message, whose calls are (group, signature, source line)."""
+        by_group: dict[str, tuple[list[str], list[str]]] = {}
+        for group, signature, line in calls:
+            signatures, lines = by_group.setdefault(group, ([], []))
+            signatures.append(signature)
+            lines.append(line)
+        return cls(members, launches, [group for group, *_ in calls], by_group)
+
+
+class Ledger:
+    """A sequence that all `members` write, each at its own speed.
+
+    Entry i is complete when all members have written it. `start` is the first entry that was not removed; `texts` has
+    the entries from there on, as the first writer of each wrote them, and `lines` their source lines. `at` is the
+    number of entries that each member has written, and `low` the smallest of these. `others` has, by entry, the members
+    that wrote another text, and `own_lines` the members with another line.
+    """
+
+    __slots__ = ("_arrived", "at", "lines", "low", "others", "own_lines", "start", "texts")
+
+    def __init__(self, members: Sequence[int]):
+        self.start = self.low = 0
+        self.texts: list[str] = []
+        self.lines: list[str] = []
+        self.at = dict.fromkeys(members, 0)
+        self._arrived = Counter({0: len(self.at)})  # number of members by their `at`
+        self.others: dict[int, dict[int, str]] = {}
+        self.own_lines: dict[int, dict[int, str]] = {}
+
+    def write(self, rank: int, texts: list[str], lines: list[str]) -> None:
+        """Let a member write its next entries."""
+        begin = self.at[rank]
+        first, end = begin - self.start, begin + len(texts)
+        if (shared := len(self.texts) - first) < len(texts):
+            self.texts.extend(texts[shared:])
+            self.lines.extend(lines[shared:])
+        if self.texts[first : end - self.start] != texts:
+            self._note(self.others, rank, begin, self.texts, texts)
+        if self.lines[first : end - self.start] != lines:
+            self._note(self.own_lines, rank, begin, self.lines, lines)
+        self.at[rank] = end
+        arrived = self._arrived
+        arrived[end] += 1
+        arrived[begin] -= 1
+        if not arrived[begin]:
+            del arrived[begin]
+            if begin == self.low:
+                self.low = min(arrived)
+
+    def _note(
+        self, differing: dict[int, dict[int, str]], rank: int, begin: int, known: list[str], written: list[str]
+    ) -> None:
+        for i, text in enumerate(written, begin):
+            if text != known[i - self.start]:
+                differing.setdefault(i, {})[rank] = text
+
+    def is_complete(self) -> bool:
+        """Return whether all members have written the first entry."""
+        return self.low > self.start
+
+    def has_written(self, rank: int) -> bool:
+        """Return whether a member has written the first entry."""
+        return self.at[rank] > self.start
+
+    def first(self, rank: int) -> Call:
+        """Return the first entry as a member wrote it."""
+        text = self.others.get(self.start, {}).get(rank, self.texts[0])
+        return text, self.own_lines.get(self.start, {}).get(rank, self.lines[0])
+
+    def written(self, rank: int) -> list[str]:
+        """Return the entries of a member that were not removed."""
+        texts = self.texts[: self.at[rank] - self.start]
+        return [self.others.get(i, {}).get(rank, text) for i, text in enumerate(texts, self.start)]
+
+    def remove_first(self) -> None:
+        """Remove the first entry, which is complete."""
+        self.others.pop(self.start, None)
+        self.own_lines.pop(self.start, None)
+        del self.texts[0], self.lines[0]
+        self.start += 1
