@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -25,8 +24,7 @@ Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
 """Dims whose sizes will vary: the least and the greatest size of each, None for no limit."""
 
 
-@dataclass(frozen=True)
-class OpFacts:
+class OpFacts(NamedTuple):
     """The properties of an op that recording needs.
 
     `numbers` are the arguments whose numbers are passed at run time. `specialized` are the arguments whose numbers are
@@ -40,8 +38,7 @@ class OpFacts:
     specialized: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """The device as XLA describes it: `name` ("TPU v5 lite"), `platform` ("tpu", "gpu" or "cpu"), and `total_memory`
     in bytes (the host's memory on the platform "cpu")."""
 

@@ -7,9 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import _compile as untraced_calls
@@ -37,8 +36,7 @@ CHECKED = ("2.13", "2.14", "2.15")
 VERSION = release(torch.__version__)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """An attribute, by its dotted `name`, of a `module` that other code imports."""
 
     module: str

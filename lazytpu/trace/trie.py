@@ -102,8 +102,7 @@ class Traits(NamedTuple):
         return Traits(*[present or any(getattr(record, name) for record in records) for name, present in pairs])
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """Where traces are cut. `loop` is the repeated block recognized so far (see loops.py), and `ends` the cause of a
     cut at the state, if there is one. `starts` has the keys of records before which the trace is cut there, as before
     one that begins a step, and the causes of these cuts; `branches` counts those made because an evaluation goes on in
@@ -111,12 +110,11 @@ class Marks:
 
     loop: tuple[int, int] | None = None
     ends: str | None = None
-    starts: Mapping[tuple[Any, ...], str] = field(default_factory=lambda: NOTHING)
-    branches: Mapping[tuple[Any, ...], int] = field(default_factory=lambda: NOTHING)
+    starts: Mapping[tuple[Any, ...], str] = NOTHING
+    branches: Mapping[tuple[Any, ...], int] = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(NamedTuple):
     """Views at offsets that vary (see lazytpu/frontend/recording/offsets.py): `copies` are the keys at the state that
     read such views, and `boxed` the slots of such tensors up to it."""
 
@@ -124,8 +122,7 @@ class Offsets:
     boxed: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class OtherSizes:
+class OtherSizes(NamedTuple):
     """Traces of other sizes. `grows` makes children that are known but for their sizes, and `grown` says that the state
     is one of them. `symbolic` are the records of a compiled graph with sizes where numbers vary, and the slot and dim
     that each of their symbols is, if that is known."""

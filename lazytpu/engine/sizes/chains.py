@@ -12,7 +12,7 @@ layouts of operands (`results`), or torch infers them at each new size before a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -239,7 +239,7 @@ class Chain:
             state = child
         if number + 1 < len(self.segments):
             grows = (partial(self.grow, number + 1, known), *state.sizes.grows)[:AT_ONCE]
-            state.sizes = replace(state.sizes, grows=grows)
+            state.sizes = state.sizes._replace(grows=grows)
 
     @staticmethod
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -128,7 +128,7 @@ class Growth:
         if kind.grow is not None:
             place = _place(states, kind.begins)
             other_grows = tuple([grow for grow in place.sizes.grows if grow is not kind.grow])
-            place.sizes = replace(place.sizes, grows=other_grows)
+            place.sizes = place.sizes._replace(grows=other_grows)
         kind.grow, kind.begins = partial(chain.grow, 0, ()), chain.begins
         _begin_at(kind, states)
 
@@ -138,7 +138,7 @@ def _begin_at(kind: Kind, states: Sequence[State]) -> None:
     place = _place(states, kind.begins)
     grows = place.sizes.grows
     if kind.grow is not None and kind.grow not in grows:
-        place.sizes = replace(place.sizes, grows=(kind.grow, *grows)[:AT_ONCE])
+        place.sizes = place.sizes._replace(grows=(kind.grow, *grows)[:AT_ONCE])
 
 
 def _place(states: Sequence[State], number: int) -> State:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.libraries import rng_states
-from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+from lazytpu.frontend.libraries.on_import import warn_unchecked
 
 CHECKED = ("1.15",)
 """The releases of accelerate, by major and minor number, against which this was checked."""
@@ -184,7 +184,4 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     setattr(owner, name, wrap(getattr(owner, name)))
 
 
-def install() -> None:
-    """Hook accelerate when it is imported."""
-    when_imported("accelerate", _hook)
-    when_imported("accelerate.commands.launch", _hook_launch)
+HOOKS = {"accelerate": _hook, "accelerate.commands.launch": _hook_launch}

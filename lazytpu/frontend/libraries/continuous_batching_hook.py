@@ -16,10 +16,8 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.device import memory_stats
-from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+from lazytpu.frontend.libraries.on_import import warn_unchecked
 from lazytpu.frontend.libraries.transformers_hook import CHECKED
-
-PACKAGE = "transformers.generation.continuous_batching"
 
 OF_HOST = 0.25
 "The share of the host's memory, which other processes use, too. Programs may also copy a mask, which is large."
@@ -88,7 +86,7 @@ def _hook_settings(module: ModuleType) -> None:
     settings.resolve_max_memory_percent = _share(settings.resolve_max_memory_percent)
 
 
-def install() -> None:
-    """Hook the modules of continuous batching when they are imported."""
-    when_imported(f"{PACKAGE}.cache", _hook_cache)
-    when_imported(f"{PACKAGE}.initialization", _hook_settings)
+HOOKS = {
+    "transformers.generation.continuous_batching.cache": _hook_cache,
+    "transformers.generation.continuous_batching.initialization": _hook_settings,
+}

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.libraries.places import call_when_imported
 from lazytpu.frontend.torch_private import REGISTER_FLOPS
 
 aten = torch.ops.aten
@@ -25,11 +24,10 @@ def backward(*shapes: Any, out_shape: Any = None, **options: Any) -> int:
     return 2 * forward(*shapes)
 
 
-def _hook(register: Any) -> None:
+def _hook(module: Any) -> None:
+    register = REGISTER_FLOPS.get()
     register(aten._cudnn_rnn)(forward)
     register(aten._cudnn_rnn_backward)(backward)
 
 
-def install() -> None:
-    """Hook the module when it is imported."""
-    call_when_imported(REGISTER_FLOPS, _hook)
+HOOKS = {REGISTER_FLOPS.module: _hook}

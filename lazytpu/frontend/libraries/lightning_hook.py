@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+from lazytpu.frontend.libraries.on_import import warn_unchecked
 
 CHECKED = ("2.6",)
 """The releases of Lightning, by major and minor number, against which this was checked."""
@@ -179,14 +179,9 @@ def _hook_seeds(module: Any) -> None:
     module._collect_rng_states, module._set_rng_states = collect_rng_states, set_rng_states
 
 
-def install() -> None:
-    """Hook Lightning's modules when they are imported."""
-    hooks: Any = (
-        (_CONNECTORS, _hook_connector),
-        (_STRATEGIES, _hook_strategy),
-        (_LOGGING, _hook_logging),
-        (_SEEDS, _hook_seeds),
-    )
-    for names, hook in hooks:
-        for name in names:
-            when_imported(name, hook)
+HOOKS = {
+    **dict.fromkeys(_CONNECTORS, _hook_connector),
+    **dict.fromkeys(_STRATEGIES, _hook_strategy),
+    **dict.fromkeys(_LOGGING, _hook_logging),
+    **dict.fromkeys(_SEEDS, _hook_seeds),
+}

@@ -73,6 +73,4 @@ def _replace(module: Any, safe_open: Any) -> None:
     module.safe_open = safe_open
 
 
-def install() -> None:
-    """Hook safetensors when it is imported."""
-    when_imported("safetensors", _hook)
+HOOKS = {"safetensors": _hook}

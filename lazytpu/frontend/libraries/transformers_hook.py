@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from lazytpu.frontend.libraries import rng_states
-from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+from lazytpu.frontend.libraries.on_import import warn_unchecked
 
 CHECKED = ("5.23",)
 """The releases of transformers, by major and minor number, against which this was checked."""
@@ -46,6 +46,4 @@ def _hook(module: ModuleType) -> None:
     trainer._load_rng_state = _loading(trainer._load_rng_state)
 
 
-def install() -> None:
-    """Hook the Trainer when it is imported."""
-    when_imported("transformers.trainer", _hook)
+HOOKS = {"transformers.trainer": _hook}

@@ -2,22 +2,14 @@
 documents its patch.
 
 All patches affect only tensors, storages and modules of the device. They are installed with the device's name, before
-the first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first. About 20 ms.
+the first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first.
 """
 
 from __future__ import annotations
 
 from lazytpu.frontend import names
 from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
-from lazytpu.frontend.libraries import (
-    accelerate_hook,
-    continuous_batching_hook,
-    data_parallel,
-    flop_counter_hook,
-    lightning_hook,
-    safetensors_hook,
-    transformers_hook,
-)
+from lazytpu.frontend.libraries import data_parallel, hooks
 from lazytpu.frontend.patches import autocast, checkpointing, marking, module_move, momentum, nesting
 from lazytpu.frontend.recording import step_ends
 from lazytpu.frontend.storage import dlpack
@@ -29,8 +21,5 @@ def install() -> None:
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, dlpack, marking, module_move, momentum, names, nesting, step_ends, storage_patches)
-    # Each one acts when its library is imported.
-    generation = (continuous_batching_hook, transformers_hook)
-    libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, *generation)
-    for patch in (*devices, *tensors, *libraries):
+    for patch in (*devices, *tensors, hooks):
         patch.install()

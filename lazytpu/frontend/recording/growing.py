@@ -4,7 +4,6 @@ performs shape inference by torch for it, and looks them up."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -26,10 +25,10 @@ def grown(parent: State, key: tuple[Any, ...]) -> State | None:
         return None
     sizes = parent.sizes
     if sizes.grown:
-        parent.sizes = replace(sizes, grown=False)  # only once: the trace continues differently from most
+        parent.sizes = sizes._replace(grown=False)  # only once: the trace continues differently from most
         _grow_again(parent)
     elif parent.key is None and parent.recorded and not sizes.grows:
-        parent.sizes = replace(sizes, grows=activation.engine().grows(parent))
+        parent.sizes = sizes._replace(grows=activation.engine().grows(parent))
     for grow in parent.sizes.grows:
         grow(parent, key, INFERENCE)
     return parent.next.get(key)

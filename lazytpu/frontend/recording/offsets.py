@@ -13,7 +13,7 @@ some of these.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -81,7 +81,7 @@ def with_copies(reads: Sequence[VaryingRead], r: Recorder, args: Sequence[Any]) 
         with r.lock:
             if value.epoch == r.epoch:  # otherwise that trace was cut: in strict mode at once, or by another thread
                 offsets = r.state.offsets
-                r.state.offsets = replace(offsets, boxed=offsets.boxed | {value.slot})
+                r.state.offsets = offsets._replace(boxed=offsets.boxed | {value.slot})
     return replaced
 
 
@@ -105,7 +105,7 @@ def varying_reads(
             places = [read.token for read in reads if sibling[read.token] != key[read.token]]
             general = _general(key, places)
             if general == _general(sibling, places):
-                parent.offsets = replace(parent.offsets, copies=copies | {general})
+                parent.offsets = parent.offsets._replace(copies=copies | {general})
                 parent.remove(child)
                 return [read for read in reads if read.token in places]
     return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 from lazytpu.frontend import activation
@@ -59,7 +58,7 @@ def note_branch(parent: State, key: tuple[Any, ...]) -> str | None:
     has_other_uses = parent.next or (parent.plan is not None and parent.plan.known)
     if not has_other_uses or key in parent.marks.branches:
         return None
-    parent.marks = replace(parent.marks, branches={**parent.marks.branches, key: 0})
+    parent.marks = parent.marks._replace(branches={**parent.marks.branches, key: 0})
     return _cut_before(parent, key, BRANCH)
 
 
@@ -67,7 +66,7 @@ def _cut_before(parent: State, key: tuple[Any, ...], cause: str) -> str:
     """Cut before this record, now and in later traces."""
     starts = {**parent.marks.starts, key: cause}
     full = len(starts) > STARTS
-    parent.marks = Marks(parent.marks.loop, cause) if full else replace(parent.marks, starts=starts)
+    parent.marks = Marks(parent.marks.loop, cause) if full else parent.marks._replace(starts=starts)
     return cause
 
 
@@ -80,7 +79,7 @@ def _is_worn(parent: State, key: tuple[Any, ...]) -> bool:
         return False
     pays_off = taken >= BRANCHES_PER_RECORD * parent.depth
     starts = {start: cause for start, cause in marks.starts.items() if start != key or not pays_off}
-    parent.marks = replace(marks, starts=starts, branches={**marks.branches, key: taken + 1})
+    parent.marks = marks._replace(starts=starts, branches={**marks.branches, key: taken + 1})
     return pays_off
 
 
@@ -93,7 +92,7 @@ def note_idle(state: State) -> None:
     if state.depth % IDLE_AFTER >= len(state.recorded) or state.traits.in_step or state.marks.loop is not None:
         return
     if activation.engine().idle():
-        state.marks = replace(state.marks, ends=IDLE)
+        state.marks = state.marks._replace(ends=IDLE)
 
 
 def _warn_full(depth: int) -> None:
