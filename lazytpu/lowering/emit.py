@@ -17,6 +17,7 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
     constants,
     contractions,
     control,
+    error_functions,
     indexing,
     jax_call,
     pointwise,

@@ -7,6 +7,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import COMPLEX_OF, FLOATS8, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering import float8
+from lazytpu.lowering.elementary import elementary
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import guarded, hidden, reinterpreted
 from lazytpu.lowering.rules import RULES, lowers
@@ -30,6 +31,7 @@ DIRECT = {
     "sin": "stablehlo.sine",
     "cos": "stablehlo.cosine",
     "tan": "stablehlo.tan",
+    "tanh": "stablehlo.tanh",
     "logistic": "stablehlo.logistic",
     "erf": "chlo.erf",
     "erfc": "chlo.erfc",
@@ -71,28 +73,13 @@ DIRECT = {
 
 def _direct(target: str):
     def rule(e: Emission, op: TensorOp, *operands: ir.Value) -> ir.Value:
-        return e.create(target, guarded(e, op, operands), e.result(op))
+        own = elementary(e, type(op), operands[0], dtype_of(op.operand_type(0)))
+        return own or e.create(target, guarded(e, op, operands), e.result(op))
 
     return rule
 
 
 RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
-
-
-@lowers(ops.TanhOp)
-def tanh(e: Emission, op: ops.TanhOp, x: ir.Value) -> ir.Value:
-    dtype = dtype_of(op.operand_type(0))
-    result = hlo.tanh(x)
-    if e.target != "cpu" or dtype not in ("f32", "f64"):
-        return result
-    # XLA:CPU's approximation does not reach 1, which 1 + tanh(x) and 1 - tanh(x)^2 need (EmitFastTanh in
-    # https://github.com/openxla/xla/blob/main/xla/service/llvm_ir/math_ops.cc).
-    one, two = (e.constant(number, dtype, shape_of(op.result_type())) for number in (1, 2))
-    size = hlo.abs(x)
-    far = hlo.subtract(one, hlo.divide(two, hlo.add(hlo.exponential(hlo.multiply(two, size)), one)))
-    negative = e.compare("LT", x, e.constant(0, dtype, shape_of(op.result_type())), dtype)
-    far = hlo.select(negative, hlo.negate(far), far)
-    return hlo.select(e.compare("GT", size, e.constant(0.5, dtype, shape_of(op.result_type())), dtype), far, result)
 
 
 @lowers(ops.Log1pOp)

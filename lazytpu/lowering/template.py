@@ -30,7 +30,8 @@ def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Va
 @lowers(LgammaOp)
 def lgamma(e: Emission, op: LgammaOp, x: ir.Value) -> ir.Value:
     # XLA's has an absolute error near the zeros 1 and 2 (https://github.com/openxla/xla/blob/main/xla/hlo/builder/lib/
-    # math.cc, Lgamma: "Lanczos approximation").
-    kind = op.operands[0].type
-    lowered = instance("lgamma", ((dtype_of(kind), shape_of(kind)),), {}, e.platform)
-    return e.call(splice(e, lowered), [e.settled(x)], [e.result(op)])[0]
+    # math.cc, Lgamma: "Lanczos approximation"). On the CPU f32 is computed in f64, for the zeros below 0.
+    dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
+    wide = "f64" if e.target == "cpu" and dtype == "f32" else dtype
+    symbol = splice(e, instance("lgamma", ((wide, shape),), {}, e.platform))
+    return e.convert(e.call(symbol, [e.convert(e.settled(x), wide)], [e.tensor(wide, shape)])[0], dtype)

@@ -1,5 +1,5 @@
-"""Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, from the Chebyshev
-series in `bessel_series.py`, `airy_series.py` and `erfcx_series.py`."""
+"""Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, from the
+coefficients in `bessel_series.py`, `airy_series.py` and `erfcx_series.py`."""
 
 from __future__ import annotations
 
@@ -131,6 +131,9 @@ def spherical_bessel_j0(x: jax.Array) -> jax.Array:
 def erfcx(x: jax.Array) -> jax.Array:
     """e^(x^2) erfc(x), which neither overflows nor underflows for x > 0."""
     size = jnp.abs(x)
-    t = 2 / (2 + size)
-    result = t * chebyshev(erfcx_series.ERFCX, t, 0, 1)
+    t = jnp.where(jnp.isinf(size), 1, (size - 3) / (size + 3))
+    total = jnp.zeros_like(x)
+    for c in reversed(erfcx_series.ERFCX["f64" if x.dtype == jnp.float64 else "f32"]):
+        total = total * t + c
+    result = total / (1 + 2 * size)
     return jnp.where(x < 0, 2 * jnp.exp(x * x) - result, result)
