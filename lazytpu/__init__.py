@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lazytpu.frontend.recording.modes import Mode
     from lazytpu.inspection.graphs import ProgramGraph
     from lazytpu.inspection.tpu.report import TpuReport
+    from lazytpu.rehearsal.job import ImaginedJob
     from lazytpu.runtime.cache.api import cache
     from lazytpu.runtime.cache.library import Unpacked
     from lazytpu.trace.cuts import Cuts
@@ -36,6 +37,7 @@ __all__ = [
     "explain_cut",
     "export",
     "graphs",
+    "imagined_job",
     "interop",
     "mark_dynamic",
     "mark_step",
@@ -205,6 +207,22 @@ def tpu_report(
     from lazytpu.rehearsal.tpu_report import report
 
     return report(step, topology, progress, *args, **kwargs)
+
+
+def imagined_job(ranks: int, rank: int = 0) -> ImaginedJob:
+    """Return a context manager: in its block, this process is rank `rank` of a job of `ranks` processes, of which no
+    other one exists.
+
+    Scripts for `torch.distributed` run in it unchanged, and `lazytpu.tpu_report` reports their steps for that many
+    devices: `with lazytpu.imagined_job(ranks=256): lazytpu.tpu_report(step, topology="v5e:16x16")`. Collectives outside
+    of a report are computed as if all ranks held the same tensors. docs/scale.md has an example.
+
+    Raises ValueError for a rank that the job does not have. Entering the block raises RuntimeError in a process group.
+    """
+    activate()
+    from lazytpu.rehearsal.job import ImaginedJob
+
+    return ImaginedJob(ranks, rank)
 
 
 def metrics() -> dict[str, Any]:

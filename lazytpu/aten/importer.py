@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +36,7 @@ from lazytpu.aten.schema import functional
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
-from lazytpu.ir.module import set_members
+from lazytpu.ir.module import set_members, set_replicas
 from lazytpu.ir.symbolic import LostSize
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.settings import PRECISION
@@ -119,7 +120,10 @@ class Importer:
         function.res_attrs = ArrayAttr([*(_result_attributes(names.get(slot)) for slot in live), *unnamed])
         module = ModuleOp([function])
         for record in self.records:
-            if record.collective:  # a collective is the only record of its trace
+            mesh = record.arguments.get("mesh")
+            if mesh:  # an imagined job's program runs on all its ranks
+                set_replicas(module, prod(mesh))
+            elif record.collective:  # a collective is the only record of its trace
                 set_members(module, record.arguments["members"])
         return Imported(module, self.plan.packer(), checks)
 

@@ -13,19 +13,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from lazytpu.distributed import data_parallel, fsdp, pipelines, splitting, tensor_lists
+from lazytpu.distributed import data_parallel, fsdp, imagined, meshes, own_parts, pipelines, splitting, tensor_lists
 from lazytpu.distributed.common_store import answered
 from lazytpu.distributed.control import SETTLING, CollectiveError
-from lazytpu.distributed.group import TpuGroup
+from lazytpu.distributed.group import DeviceGroup, TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
-from lazytpu.frontend.torch_private import DTENSOR, PIPELINE_GROUPS
+from lazytpu.frontend.torch_private import DEVICE_MESH, DTENSOR, MESH_SCATTER, PIPELINE_GROUPS, REPLICATE_TO_SHARD
 from lazytpu.interrupts import interruptible
 
 
-def create(request: Any, start: Callable[[], Engine]) -> TpuGroup:
+def create(request: Any, start: Callable[[], Engine]) -> DeviceGroup:
     """Create a process group, as torch's extended backend API requests it.
 
     `asked` is torch's `DistributedBackendOptions`: store, ranks and timeout. `start` returns the engine. The first
@@ -34,6 +34,9 @@ def create(request: Any, start: Callable[[], Engine]) -> TpuGroup:
     Raises RuntimeError when this process cannot join, or a member does not arrive within the timeout, and
     NotImplementedError on platforms other than CPUs and TPUs.
     """
+    if imagined.is_imagined():
+        _adapt_torch()
+        return imagined.create(request)
     members = list(request.global_ranks_in_group) or list(range(request.group_size))
     seconds = request.timeout.total_seconds()
     default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
@@ -62,6 +65,9 @@ def _adapt_torch() -> None:
     data_parallel.install()
     splitting.install()
     call_when_imported(DTENSOR, tensor_lists.adapt)
+    call_when_imported(DEVICE_MESH, meshes.adapt)
+    replace_when_imported(REPLICATE_TO_SHARD, own_parts.of_the_group)
+    replace_when_imported(MESH_SCATTER, own_parts.of_the_same)
     replace_when_imported(PIPELINE_GROUPS, pipelines.ordered)
 
 

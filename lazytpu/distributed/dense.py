@@ -18,6 +18,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
+    if tensor.device.type == "cpu":
+        return tensor.contiguous()
     value = value_of(tensor)
     if value.buffer is EMPTY:
         return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
@@ -34,6 +36,9 @@ def put(target: torch.Tensor, result: torch.Tensor) -> None:
     target = target.detach()
     if target.is_complex() and not result.is_complex():
         target = torch.view_as_real(target)
+    if target.device.type == "cpu":
+        target.copy_(result.reshape(target.shape))
+        return
     value = value_of(result)
     if is_natural(target, value_of(target).layout) and is_natural(result, value.layout):
         if value.layout is value_of(target).layout:

@@ -49,7 +49,7 @@ def collective(method: F) -> F:
 
     @wraps(method)
     @torch.no_grad()
-    def call(self: TpuGroup, *args: Any, **kwargs: Any) -> Any:
+    def call(self: DeviceGroup, *args: Any, **kwargs: Any) -> Any:
         tensors = [argument for argument in args[:2] if isinstance(argument, list | torch.Tensor)]
         if any(map(_on_device, tensors)):
             _check_devices(method.__name__, tensors)
@@ -61,30 +61,16 @@ def collective(method: F) -> F:
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting, dist.ProcessGroup):
-    """The process group of the global ranks `members`. `rank` is this process's index in it; `name` is equal on all
-    members."""
+class DeviceGroup(UnequalParts, SparseTensors, Splitting, dist.ProcessGroup):
+    """The collectives of a process group of the global ranks `members`. `rank` is this process's index in it; `name` is
+    equal on all members. A subclass records an op (`_record`), returns handles (`_handle`), and runs collectives of CPU
+    tensors (`on_host`)."""
 
-    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, host: Any):
+    def __init__(self, name: str, members: Sequence[int], rank: int):
         dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
-        self.world = world
         self.members = list(members)
         self.key = name
         self.named = self.described = ""
-        self.host = host
-        self.works: list[Any] | None = None
-
-    def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
-        entry = self.world.note(self.key)  # before recording: strict mode launches the collective while it is recorded
-        try:
-            return op(*arguments, self.key, self.members)
-        except BaseException:
-            self.world.flight.withdraw(entry)
-            raise
-
-    def _handle(self, result: Any) -> Recorded:
-        """Return the handle of the collective that was recorded last."""
-        return Recorded(result, self.world.last(self.key), self.world)
 
     # -- reductions
 
@@ -221,17 +207,15 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
             self.allgather([[slots[i] for slots in outputs]], [input], opts)
         return self._handle([slot for slots in outputs for slot in slots])
 
+    @collective
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather the tensors on all members; only the root writes them to `outputs`."""
-        if not _on_device(inputs):
-            return self.on_host("gather", outputs, inputs, opts)
         for slots in outputs if self.rank() == opts.rootRank else ():
             self._check_count("gather", slots)
-        with torch.no_grad():
-            gathered = self._gathered(inputs[0])
-            for slots in outputs if self.rank() == opts.rootRank else ():
-                for slot, row in zip(slots, gathered, strict=True):
-                    put(slot, row)
+        gathered = self._gathered(inputs[0])
+        for slots in outputs if self.rank() == opts.rootRank else ():
+            for slot, row in zip(slots, gathered, strict=True):
+                put(slot, row)
         return self._handle([slot for slots in outputs for slot in slots])
 
     @collective
@@ -316,21 +300,43 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: the control plane numbers the collectives."""
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("tpu"), torch.device("cpu")]
+
+    def abort(self) -> None:
+        """Do nothing: a running collective cannot be stopped from here."""
+
+
+class TpuGroup(HostTensors, PointToPoint, DeviceGroup):
+    """A process group of processes that exist. `host` is the gloo group of the same members."""
+
+    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, host: Any):
+        DeviceGroup.__init__(self, name, members, rank)
+        self.world = world
+        self.host = host
+        self.works: list[Any] | None = None
+
+    def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
+        entry = self.world.note(self.key)  # before recording: strict mode launches the collective while it is recorded
+        try:
+            return op(*arguments, self.key, self.members)
+        except BaseException:
+            self.world.flight.withdraw(entry)
+            raise
+
+    def _handle(self, result: Any) -> Recorded:
+        """Return the handle of the collective that was recorded last."""
+        return Recorded(result, self.world.last(self.key), self.world)
+
     def _get_sequence_number_for_group(self) -> int:
         return self.world.posted(self.key)
 
     def _get_backend(self, device: torch.device) -> Any:
         return self.host._get_backend(device) if torch.device(device).type == "cpu" else self
 
-    @property
-    def _device_types(self) -> list[torch.device]:
-        return [torch.device("tpu"), torch.device("cpu")]
-
     def set_timeout(self, timeout: Any) -> None:
         self.world.seconds[self.key] = timeout.total_seconds()
 
     def shutdown(self) -> None:
         finish()
-
-    def abort(self) -> None:
-        """Do nothing: a running collective cannot be stopped from here."""

@@ -182,6 +182,10 @@ FSDP2_MESH = Place(FSDP2_INIT, "_init_default_mesh")
 FSDP2_COPY_IN = Place("torch.distributed.fsdp._fully_shard._fsdp_collectives", "all_gather_copy_in_cuda")
 FLAT_PARAM = Place("torch.distributed.fsdp._flat_param", "FlatParamHandle")
 DTENSOR = Place("torch.distributed.tensor", "DTensor")
+DEVICE_MESH = Place("torch.distributed.device_mesh", "DeviceMesh")
+PLACEMENTS = "torch.distributed.tensor.placement_types"
+REPLICATE_TO_SHARD = Place(PLACEMENTS, "Shard._replicate_to_shard")
+MESH_SCATTER = Place(PLACEMENTS, "mesh_scatter")
 GROUPINGS = tuple(
     Place(module, "_group_tensors_by_device_and_dtype")
     for module in ("torch.optim.optimizer", "torch.nn.utils.clip_grad", "torch.optim.swa_utils")

@@ -29,6 +29,7 @@ from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import array_dtype
 from lazytpu.options import options
+from lazytpu.rehearsal.as_if_equal import computed, is_imagined
 from lazytpu.rehearsal.snapshot import Snapshot
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.xla import client
@@ -181,8 +182,11 @@ class RehearsalRecorder(Recorder):
         programs = self._late if trace.epoch == self._begun_before else self._programs
         programs.extend(self._programs_of(cut))
         contents, predecessors = before_trace(trace)
-        if not (self._reading and self._compute(trace)) and plan.collective:
-            groups = [record.arguments["group"] for record in trace.state.records() if record.collective]
+        if is_imagined(records := trace.state.records()):
+            if self._reading and self._is_little(trace):
+                self._compute_as_if_equal(cut)
+        elif not (self._reading and self._compute(trace)) and plan.collective:
+            groups = [record.arguments["group"] for record in records if record.collective]
             self._engine.cutter.order.agreement.rehearsed(groups)
         for slot, value in cut.held:
             root = root_of(slot, predecessors)
@@ -197,9 +201,10 @@ class RehearsalRecorder(Recorder):
             buffer.pins -= 1
 
     def _programs_of(self, cut: Cut) -> list[RehearsedProgram]:
-        """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives."""
+        """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives. In an
+        imagined job, the collectives are part of one program."""
         plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
-        if not plan.collective:
+        if not plan.collective or is_imagined(trace.state.records()):
             if live or (plan.checks and options.bounds_check):
                 return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]
             return []
@@ -223,9 +228,9 @@ class RehearsalRecorder(Recorder):
         """Run a trace after all if it depends on little data from before the rehearsal, and return whether it ran. It
         overwrites nothing. Its collectives wait for the other processes, which have to rehearse as well: in its second
         step, DistributedDataParallel fixes its buckets by a broadcast that it reads."""
-        buffers = trace.buffers
-        if any(isinstance(buffer, Imagined) for buffer in buffers) or sum(b.nbytes for b in buffers) > LITTLE:
+        if not self._is_little(trace):
             return False
+        buffers = trace.buffers
         for buffer in buffers:
             buffer.pins += 2  # one for the cut, one to prevent donation
         try:
@@ -234,6 +239,17 @@ class RehearsalRecorder(Recorder):
             for buffer in buffers:
                 buffer.pins -= 1
         return True
+
+    def _is_little(self, trace: Trace) -> bool:
+        """Return whether a trace depends on little data from before the rehearsal."""
+        buffers = trace.buffers
+        return not any(isinstance(b, Imagined) for b in buffers) and sum(b.nbytes for b in buffers) <= LITTLE
+
+    def _compute_as_if_equal(self, cut: Cut) -> None:
+        """Compute a trace of an imagined job as if all ranks held the same, if the host can."""
+        arrays = computed(cut.plan, cut.trace, cut.live)
+        for (_, value), array in zip(cut.held, arrays or (), strict=arrays is not None):
+            value.buffer = Buffer(array, 0)
 
     def put_back(self) -> None:
         """Restore the previous buffer of every live storage; storages created in the rehearsal get none."""

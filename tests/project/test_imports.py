@@ -53,7 +53,8 @@ MAY_IMPORT = {
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},
     "rehearsal": {
-        "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
+        "aten", "distributed", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime",
+        "trace", "wiring",
     },
     "exporting": {
         "aten", "frontend", "ir", "lowering", "options", "passes", "rehearsal", "runtime", "trace", "version", "wiring",
