@@ -9,8 +9,8 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
 from tools.children import answers
 from tools.upstream import __doc__ as SUMMARY
 from tools.upstream import table
+from tools.upstream.worker import MAX_TESTS_OF_A_FILE
 
 RESULTS = Path("out/upstream.jsonl")
 WHOLE = (
@@ -74,60 +75,62 @@ def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
     asked.results.parent.mkdir(parents=True, exist_ok=True)
     # The limit is one of wall time: a test that reached it on a busy machine runs again.
     rows = [row for row in table.read(asked.results) if row.get("end") != "hangs"]
-    finished_rows = {(row["file"], row["number"], row["seed"]) for row in rows}
+    finished_rows = {(row["file"], row["number"]) for row in rows if row["seed"] == asked.seed}
+    counts = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed" and row["seed"] == asked.seed}
     lock = threading.Lock()
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
     environment = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") if asked.optimized else flags, "OMP_NUM_THREADS": "1"}
-    # One thread lists the tests of the files while the others run the listed ones.
-    with (
-        asked.results.open("a") as results,
-        ThreadPoolExecutor(asked.processes) as pool,
-        ThreadPoolExecutor(1) as lister,
-    ):
+    with asked.results.open("a") as results, ThreadPoolExecutor(asked.processes) as pool:
 
         def note(file: str, row: dict[str, Any]) -> None:
             with lock:
                 results.write(json.dumps({"file": file, "seed": asked.seed, **row}) + "\n")
                 results.flush()
 
-        def job(file: str, numbers: Sequence[int]) -> None:
-            command = worker(asked, file)
+        def job(numbers: Sequence[int]) -> None:
+            command = [sys.executable, "-m", "tools.upstream.worker", str(asked.folder), ",".join(files)]
+            command.append(str(asked.seed))
             for answer in answers(numbers, lambda chunk: [*command, chunk], asked.limit, environment):
-                note(file, answer)
+                if answer["stage"] == "tpu":  # it crashed or reached the limit, before its control ran
+                    only = [answer["number"]]
+                    (control,) = answers(only, lambda one: [*command, one, "control"], asked.limit, environment)
+                    answer |= {"control": control.get("control", "none")}
+                index, number = divmod(int(answer["number"]), MAX_TESTS_OF_A_FILE)
+                note(files[index], {**answer, "number": number})
 
-        def jobs(file: str) -> list[Future[None]]:
-            listing_of_file = collect(asked, file)
-            if "error" in listing_of_file:
-                print(f"{file} cannot be imported: {listing_of_file['error']}", file=sys.stderr)
-                return []
-            count = len(listing_of_file["tests"])
-            chosen = [n for n in choose(asked, file, count) if (file, n, asked.seed) not in finished_rows]
-            if (file, -1, asked.seed) not in finished_rows:
-                note(file, {"number": -1, "stage": "listed", "tests": count})
-            return [pool.submit(job, file, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
-
-        listings = [lister.submit(jobs, file) for file in files]
-        for done in [one for listing in listings for one in listing.result()]:
+        for listing in collect(asked, [file for file in files if file not in counts]):
+            if "error" in listing:
+                print(f"{listing['file']} cannot be imported: {listing['error']}", file=sys.stderr)
+                continue
+            counts[listing["file"]] = listing["tests"]
+            note(listing["file"], {"number": -1, "stage": "listed", "tests": listing["tests"]})
+        chosen = [
+            MAX_TESTS_OF_A_FILE * index + number
+            for index, file in enumerate(files)
+            for number in choose(asked, file, counts.get(file, 0))
+            if (file, number) not in finished_rows
+        ]
+        for done in [pool.submit(job, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]:
             done.result()
 
 
-def worker(asked: argparse.Namespace, file: str) -> list[str]:
-    return [sys.executable, "-m", "tools.upstream.worker", str(asked.folder), file, str(asked.seed)]
-
-
-def collect(asked: argparse.Namespace, file: str) -> dict[str, Any]:
-    """Which tests a file has: `tests`, or `error`."""
-    child = subprocess.run([*worker(asked, file), "list"], capture_output=True, text=True, check=False)
-    lines = [line for line in child.stdout.splitlines() if line.startswith('{"')]
-    return json.loads(lines[-1]) if lines else {"error": child.stderr[-300:]}
+def collect(asked: argparse.Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield how many tests each file has: `file`, and `tests` or `error`."""
+    if files:
+        command = [sys.executable, "-m", "tools.upstream.worker", str(asked.folder), ",".join(files), "0", "list"]
+        child = subprocess.run(command, capture_output=True, text=True, check=False)
+        listings = [json.loads(line) for line in child.stdout.splitlines() if line.startswith('{"file"')]
+        yield from listings
+        for file in set(files) - {listing["file"] for listing in listings}:
+            yield {"file": file, "error": child.stderr[-300:]}
 
 
 def choose(asked: argparse.Namespace, file: str, count: int) -> list[int]:
-    """The numbers of the tests to run, in order."""
+    """The numbers of the tests to run, in order. A larger sample of the same seed contains a smaller one."""
     most = asked.sample if file.removesuffix(".py") in SAMPLED else asked.most or count
-    if most >= count:
-        return list(range(count))
-    return sorted(random.Random(f"{asked.seed} {file}").sample(range(count), most))
+    shuffled = list(range(count))
+    random.Random(f"{asked.seed} {file}").shuffle(shuffled)
+    return sorted(shuffled[:most])
 
 
 if __name__ == "__main__":

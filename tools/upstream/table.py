@@ -42,8 +42,10 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 def verdict(row: dict[str, Any]) -> str:
     """skipped, passed, refused, failed, timed out, crashed, or incomparable."""
-    if row["stage"] == "tpu":
+    if row["stage"] == "tpu" and row.get("control") == "passed":
         return "timed out" if row["end"] == "hangs" else "crashed"
+    if row["stage"] == "tpu":
+        return "incomparable"
     if row["status"] == "skipped":
         return "skipped"
     if row.get("control") != "passed" or re.search(OF_THE_CPU, row["reason"]):
@@ -85,7 +87,7 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
         counts[row["file"]][outcome] += 1
         if outcome == "skipped":
             skips[reason_of_skip(row["reason"])] += 1
-        if outcome == "incomparable" and row["status"] == "failed" and (expected := of_others(row)):
+        if outcome == "incomparable" and row.get("status") == "failed" and (expected := of_others(row)):
             required[expected] += 1
         if outcome == "refused":
             refusals[kind_of_refusal(row) or ""] += 1

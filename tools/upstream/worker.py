@@ -1,4 +1,4 @@
-"""A child process: imports one test file for both devices, and runs its tests by number.
+"""A child process: imports test files for both devices, and runs their tests by number.
 
 Files for another version of torch import names that the installed one does not have. They get a placeholder: False for
 a constant, an empty list for a list of tests, a decorator that changes nothing for a function.
@@ -13,6 +13,7 @@ import io
 import os
 import re
 import sys
+import time
 import traceback
 import unittest
 import warnings
@@ -30,6 +31,7 @@ from tools.children import say, start_child
 SUFFIXES = ("PRIVATEUSE1", "TPU")
 MAX_PLACEHOLDERS = 100
 MAX_TEXT = 1500
+MAX_TESTS_OF_A_FILE = 100_000
 ADDRESS_SPACE = 16 << 30
 
 
@@ -62,8 +64,8 @@ def only_on_the_cpu(test: Any) -> Any:
     return restricted
 
 
-def imported(folder: Path, file: str) -> ModuleType:
-    """Import a test file. Its classes get both devices in spite of `only_for` and `except_for`, unless they are for the
+def open_to_the_device() -> None:
+    """Let the classes of test files have both devices in spite of `only_for` and `except_for`, unless they are for the
     CPU alone."""
     from torch.testing._internal import common_device_type
 
@@ -77,6 +79,9 @@ def imported(folder: Path, file: str) -> ModuleType:
         instantiate(generic, scope, only_for="cpu" if only_for in ("cpu", ("cpu",), ["cpu"]) else None)
 
     common.instantiate_device_type_tests = for_both
+
+
+def imported(folder: Path, file: str) -> ModuleType:
     path = folder / file
     sys.path[:0] = [str(path.parent), str(folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
@@ -147,34 +152,39 @@ def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
     return ("passed", "") if result.testsRun else ("skipped", "class")
 
 
-def main(folder: Path, file: str, seed: int, numbers: str) -> None:
-    """Report the outcome of each test; with "list" as numbers, report the names of the tests."""
+def main(folder: Path, files: list[str], seed: int, numbers: str, *, only_controls: bool = False) -> None:
+    """Report the outcome of each test and its control; with "list" as numbers, report how many tests the files have.
+    The number of a test is its index in its file, plus `MAX_TESTS_OF_A_FILE` times the index of the file."""
     lazytpu.options.cpu_fallback = False
     start_child(ADDRESS_SPACE)
     from torch.testing._internal import common_utils
 
-    try:
-        module = imported(folder, file)
-    except Exception as error:
-        if numbers == "list":
-            say(error=f"{type(error).__name__}: {error}"[:300])
-            return
-        raise
-    tests = tests_of(module)
+    open_to_the_device()
     if numbers == "list":
-        say(tests=tests)
+        for file in files:
+            try:
+                say(file=file, tests=len(tests_of(imported(folder, file))))
+            except Exception as error:  # noqa: BLE001  an import may raise anything
+                say(file=file, error=f"{type(error).__name__}: {error}"[:300])
         return
     common_utils.SEED = seed
-    for number in map(int, numbers.split(",")):
-        name, test = tests[number]
-        say(number=number, stage="tpu", test=f"{generic(name)}.{test}")
-        status, reason = outcome(module, name, test)
-        late = False
-        if status == "failed" and re.search(r"(Error|Exception) not raised", reason):
-            # An error that values decide comes with the read; debug mode reads after each op.
-            with lazytpu.mode("debug"):
-                late = outcome(module, name, test)[0] == "passed"
-        say(number=number, stage="cpu", status=status, reason=reason, late=late)
+    chosen = [divmod(int(number), MAX_TESTS_OF_A_FILE) for number in numbers.split(",")]
+    # A class that is set up renames the device, so that classes generated later would have other names.
+    modules = {index: imported(folder, files[index]) for index in sorted({index for index, _ in chosen})}
+    tests = {index: tests_of(module) for index, module in modules.items()}
+    for index, in_file in chosen:
+        number, module = index * MAX_TESTS_OF_A_FILE + in_file, modules[index]
+        name, test = tests[index][in_file]
+        status = ""
+        if not only_controls:
+            say(number=number, stage="tpu", test=f"{generic(name)}.{test}")
+            started = time.process_time()
+            status, reason = outcome(module, name, test)
+            late = status == "failed" and is_late(module, name, test, reason)
+            seconds = round(time.process_time() - started, 2)
+            say(number=number, stage="cpu", status=status, reason=reason, late=late, seconds=seconds)
+        else:
+            say(number=number, stage="cpu")
         control = "missing", ""
         if status != "skipped":
             on_cpu = control_of(module, name, test)
@@ -182,5 +192,14 @@ def main(folder: Path, file: str, seed: int, numbers: str) -> None:
         say(number=number, stage="done", control=control[0], control_reason=control[1][-300:])
 
 
+def is_late(module: ModuleType, name: str, test: str, reason: str) -> bool:
+    """Whether a test failed since an error that values decide comes with the read: debug mode reads after each op."""
+    if not re.search(r"(Error|Exception) not raised", reason):
+        return False
+    with lazytpu.mode("debug"):
+        return outcome(module, name, test)[0] == "passed"
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    _, folder, files, seed, numbers, *remaining = sys.argv
+    main(Path(folder), files.split(","), int(seed), numbers, only_controls=remaining == ["control"])
