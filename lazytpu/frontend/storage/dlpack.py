@@ -1,8 +1,15 @@
-"""DLPack: consumers get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share it,
-and a program may reuse it for its results. So a consumer could neither write to it nor rely on it."""
+"""DLPack: other libraries get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share
+it, and a program may reuse it for its results. So a consumer could neither write to it nor rely on it.
+
+torch itself as the consumer (`torch.from_dlpack`, `torch.asarray`) gets a tensor on the device that shares the storage,
+as with any other device. For a capsule of `to_dlpack`, the copy within refers to the exported tensor (`_exported`).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import weakref
 from typing import Any
 
 import torch
@@ -13,6 +20,15 @@ from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
+_from_dlpack, _asarray = torch.from_dlpack, torch.asarray
+
+_is_capsule, _pointer = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
+_is_capsule.argtypes = _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_pointer.restype = ctypes.c_void_p
+_NAME = b"dltensor"  # of a capsule that no consumer has taken
+_exported: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+"""Copies on the CPU by the pointers of their capsules. The attribute `_exported_from` of a copy is the tensor on the
+device. Capsules and their consumers keep copies alive."""
 
 
 def dlpack(
@@ -39,10 +55,66 @@ def dlpack_device(self: torch.Tensor) -> Any:
 
 
 def host_to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, copy: bool | None = None) -> Any:
-    """Replace torch.utils.dlpack.to_dlpack; for a tpu tensor, return a copy on the CPU, with the errors of `dlpack`."""
-    if tensor.device.type == "tpu":
-        tensor, dl_device, copy = _copied(tensor, dl_device, copy), None, None
-    return to_dlpack(tensor, dl_device=dl_device, copy=copy)
+    """Replace torch.utils.dlpack.to_dlpack; for a tpu tensor, return a copy on the CPU, with the errors of `dlpack`.
+    `torch.from_dlpack` returns the tensor itself for it, unless the caller requested the CPU."""
+    if tensor.device.type != "tpu":
+        return to_dlpack(tensor, dl_device=dl_device, copy=copy)
+    host: Any = _copied(tensor, dl_device, copy)
+    capsule = to_dlpack(host)
+    if dl_device is None:
+        host._exported_from = _alias(tensor, copy)
+        _exported[_pointer(capsule, _NAME)] = host
+    return capsule
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
+    """Replace torch.utils.dlpack.from_dlpack; a tpu tensor, and a capsule of one, stay on the device and share its
+    storage."""
+    if not isinstance(ext_tensor, torch.Tensor):
+        source = _consumed(ext_tensor) if device is None and copy is None else None
+        return _from_dlpack(ext_tensor, device=device, copy=copy) if source is None else source
+    if ext_tensor.device.type != "tpu":
+        return _from_dlpack(ext_tensor, device=device, copy=copy)
+    _check(ext_tensor)
+    target = ext_tensor.device if device is None else torch.device(device)
+    if target.type == "tpu":
+        return _alias(ext_tensor, copy)
+    if copy is False:
+        raise ValueError(
+            f"cannot move DLPack tensor from device {ext_tensor.device} to {target} without copying. Set copy=None or "
+            "copy=True."
+        )
+    return _alias(ext_tensor, None).to(target)
+
+
+@functools.wraps(_asarray)
+def asarray(obj: Any, **options: Any) -> torch.Tensor:
+    source = _consumed(obj)
+    return _asarray(obj if source is None else source, **options)
+
+
+def _consumed(capsule: Any) -> torch.Tensor | None:
+    """Take the tpu tensor out of a capsule of `to_dlpack`; None for any other object."""
+    if not _is_capsule(capsule, _NAME) or (host := _exported.get(_pointer(capsule, _NAME))) is None:
+        return None
+    _from_dlpack(capsule)  # a capsule can be consumed once
+    return host._exported_from  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _alias(tensor: torch.Tensor, copy: bool | None) -> torch.Tensor:
+    """Return a plain tensor that shares the storage, or a copy of it."""
+    alias = tensor.detach().as_subclass(torch.Tensor)
+    return alias.clone() if copy else alias
+
+
+def _check(tensor: torch.Tensor) -> None:
+    """Raise torch's errors for tensors that DLPack cannot express."""
+    if tensor.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if tensor.is_conj():
+        raise BufferError("Can't export tensors with the conjugate bit set")
+    if tensor.layout != torch.strided:
+        raise BufferError("Can't export tensors with layout other than torch.strided")
 
 
 def _on_host() -> bool:
@@ -70,3 +142,6 @@ def install() -> None:
     host_to_dlpack.__doc__ = to_dlpack.__doc__
     torch.utils.dlpack.to_dlpack = host_to_dlpack  # pyright: ignore[reportAttributeAccessIssue]
     torch.to_dlpack = host_to_dlpack
+    from_dlpack.__doc__ = _from_dlpack.__doc__
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # pyright: ignore[reportAttributeAccessIssue]
+    torch.asarray = asarray

@@ -1,7 +1,8 @@
-"""DLPack: a consumer gets a copy on the CPU, with the present values, which nothing changes afterwards."""
+"""DLPack: torch shares the storage; any other consumer gets a copy on the CPU, which nothing changes afterwards."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import jax
@@ -17,8 +18,8 @@ IMPORTS: dict[str, Callable[[torch.Tensor], object]] = {
     "numpy, by device": lambda x: np.from_dlpack(x, device="cpu"),
     "numpy, a copy": lambda x: np.from_dlpack(x, copy=True),
     "jax": jax.dlpack.from_dlpack,
-    "torch": torch.from_dlpack,
-    "a capsule": lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)),
+    "torch, by device": lambda x: torch.from_dlpack(x, device="cpu"),
+    "a capsule": lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x, dl_device=(1, 0))),
     "a capsule of __dlpack__": lambda x: torch.utils.dlpack.from_dlpack(x.__dlpack__(dl_device=(1, 0), copy=True)),
 }
 
@@ -35,7 +36,7 @@ def test_consumers_get_the_values(name: str, dtype: torch.dtype) -> None:
 def test_exported_values_do_not_change() -> None:
     """The memory of the parameter is donated to its new value, step after step."""
     weight = torch.ones(1000, device="tpu")
-    exported = np.from_dlpack(weight), jax.dlpack.from_dlpack(weight), torch.from_dlpack(weight)
+    exported = np.from_dlpack(weight), jax.dlpack.from_dlpack(weight), torch.from_dlpack(weight, device="cpu")
     for _ in range(5):
         weight.add_(1)
         lazytpu.mark_step()
@@ -43,6 +44,53 @@ def test_exported_values_do_not_change() -> None:
     assert weight[0].item() == 6 and all(np.asarray(array).max() == 1 for array in exported)
     exported[2][0] = 7
     assert weight[0].item() == 6, "nor does writing to it change the tensor"
+
+
+SHARED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "from_dlpack": torch.from_dlpack,
+    "from_dlpack, by device": lambda x: torch.from_dlpack(x, device="tpu", copy=False),
+    "a capsule": lambda x: torch.from_dlpack(torch.to_dlpack(x)),
+    "asarray": lambda x: torch.asarray(torch.utils.dlpack.to_dlpack(x)),
+    "asarray, by device": lambda x: torch.asarray(torch.to_dlpack(x), device="tpu:0", dtype=x.dtype, copy=False),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_torch_shares_the_storage(name: str) -> None:
+    base = torch.arange(12.0, device="tpu").view(3, 4)
+    x = base[1:].t()
+    y = SHARED[name](x)
+    assert (y.device.type, y.data_ptr(), y.stride()) == ("tpu", x.data_ptr(), x.stride())
+    y[0] = 7
+    assert base.tolist() == [[0, 1, 2, 3], [7, 5, 6, 7], [7, 9, 10, 11]]
+
+
+def test_torch_copies_on_request() -> None:
+    x = torch.arange(3.0, device="tpu")
+    copies = (
+        torch.from_dlpack(x, copy=True),
+        torch.asarray(torch.to_dlpack(x), copy=True),
+        torch.from_dlpack(torch.utils.dlpack.to_dlpack(x, copy=True)),
+    )
+    for y in copies:
+        assert y.device.type == "tpu" and y.data_ptr() != x.data_ptr() and torch.equal(x, y)
+    assert torch.asarray(torch.to_dlpack(x), device="cpu", dtype=torch.int64).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="without copying"):
+        torch.from_dlpack(x, device="cpu", copy=False)
+
+
+def test_a_capsule_is_consumed_once() -> None:
+    capsule = torch.to_dlpack(torch.ones(2, device="tpu"))
+    torch.from_dlpack(capsule)
+    with pytest.raises(RuntimeError, match="consumed only once"):
+        torch.from_dlpack(capsule)
+    dropped = torch.ones(2, device="tpu")
+    storage = weakref.ref(dropped.untyped_storage())
+    capsule = torch.to_dlpack(dropped)
+    del dropped
+    assert storage() is not None
+    del capsule
+    assert storage() is None, "only the capsule held it"
 
 
 def test_unexportable_tensors_raise() -> None:
@@ -54,6 +102,9 @@ def test_unexportable_tensors_raise() -> None:
         "require gradient": x.clone().requires_grad_().__dlpack__,
         "conjugate bit": x.to(torch.complex64).conj().__dlpack__,
         "torch.strided": x.to_sparse().__dlpack__,
+        "export tensors that require": lambda: torch.from_dlpack(x.clone().requires_grad_()),
+        "the conjugate bit": lambda: torch.from_dlpack(x.to(torch.complex64).conj()),
+        "other than torch.strided": lambda: torch.from_dlpack(x.to_sparse()),
     }
     for message, export in refused.items():
         with pytest.raises(BufferError, match=message):
