@@ -49,9 +49,15 @@ class TestSample(TestCase):
     def test_h_aged(self, device):
         torch.a_function_that_went_away()
 
+    def test_i_of_cuda(self, device):
+        if device != "cpu":
+            with self.assertRaises(RuntimeError):
+                torch.ones(2, device=device)
+
 instantiate_device_type_tests(TestSample, globals(), only_for="cuda")
 """
-VERDICTS = ["passed", "failed", "incomparable", "crashed", "refused", "refused", "skipped", "passed", "incomparable"]
+VERDICTS = ["passed", "failed", "incomparable", "crashed", "refused", "refused", "skipped", "passed"]
+VERDICTS += ["incomparable", "incomparable"]
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from tools.children import say, start_child
 
 SUFFIXES = ("PRIVATEUSE1", "TPU")
 MAX_PLACEHOLDERS = 100
+DISGUISE = "cpu:0"  # names the same device, and equals no name that a test may compare with
 MAX_TEXT = 1500
 MAX_TESTS_OF_A_FILE = 100_000
 ADDRESS_SPACE = 16 << 30
@@ -73,6 +74,7 @@ def open_to_the_device() -> None:
     common.DeviceTypeTestBase.bypass_device_restrictions = True
     common.PrivateUse1TestBase.bypass_device_restrictions = True
     common.onlyCPU = only_on_the_cpu
+    common.NATIVE_DEVICES = (*common.NATIVE_DEVICES, DISGUISE)
     instantiate = common.instantiate_device_type_tests
 
     def for_both(generic: type, scope: dict[str, Any], *_: Any, only_for: Any = None, **__: Any) -> None:
@@ -175,7 +177,7 @@ def main(folder: Path, files: list[str], seed: int, numbers: str, *, only_contro
     for index, in_file in chosen:
         number, module = index * MAX_TESTS_OF_A_FILE + in_file, modules[index]
         name, test = tests[index][in_file]
-        status = ""
+        status, reason, late = "", "", False
         if not only_controls:
             say(number=number, stage="tpu", test=f"{generic(name)}.{test}")
             started = time.process_time()
@@ -185,11 +187,27 @@ def main(folder: Path, files: list[str], seed: int, numbers: str, *, only_contro
             say(number=number, stage="cpu", status=status, reason=reason, late=late, seconds=seconds)
         else:
             say(number=number, stage="cpu")
-        control = "missing", ""
-        if status != "skipped":
-            on_cpu = control_of(module, name, test)
-            control = outcome(module, *on_cpu) if on_cpu else control
-        say(number=number, stage="done", control=control[0], control_reason=control[1][-300:])
+        on_cpu = control_of(module, name, test) if status != "skipped" else None
+        control, control_reason = outcome(module, *on_cpu) if on_cpu else ("missing", "")
+        named = False
+        if on_cpu and status == "failed" and control == "passed" and not late:
+            named = of_device_names(module, *on_cpu, reason)
+        say(number=number, stage="done", control=control, control_reason=control_reason[-300:], of_device_names=named)
+
+
+def of_device_names(module: ModuleType, cls: str, test: str, reason: str) -> bool:
+    """Whether a control fails as the test does if the CPU device has another name: the test asserts behaviour of CUDA
+    for each device that is not named "cpu"."""
+    control: Any = getattr(module, cls)
+    defaults = getattr(control, test).__defaults__ or ()
+    arguments = next((value for value in defaults if isinstance(value, dict) and "device" in value), {})
+    device, device_type = arguments.get("device"), control.device_type
+    arguments["device"] = control.device_type = DISGUISE
+    try:
+        status, disguised_reason = outcome(module, cls, test)
+    finally:
+        arguments["device"], control.device_type = device, device_type
+    return status == "failed" and disguised_reason.partition("\n")[0] == reason.partition("\n")[0]
 
 
 def is_late(module: ModuleType, name: str, test: str, reason: str) -> bool:
