@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -73,3 +75,65 @@ def test_large_elements_do_not_excuse_small_ones():
     wrong[0] *= 1.001
     assert precise(rounded, rounded, Reference(exact)) == ""
     assert "1 of 4097" in precise(wrong, rounded, Reference(exact))
+
+
+def test_error_of_float64_may_be_the_change_by_the_last_bits_of_the_inputs():
+    from tools.conformance.precision import Reference, precise
+
+    exact = torch.full((3,), 4e300 / 3, dtype=torch.float64)  # infinite in float32
+    shaken = exact * (1 + 8 * 2.0**-52)
+    reference = Reference(narrow=exact.float(), shaken=shaken)
+    assert precise(exact * (1 + 12 * 2.0**-52), exact, reference) == ""
+    assert "3 of 3" in precise(exact * (1 + 40 * 2.0**-52), exact, reference)
+    assert "3 of 3" in precise(exact * (1 + 12 * 2.0**-52), exact, Reference(narrow=exact.float()))
+
+
+def test_float64_must_be_finite_where_only_float32_overflows():
+    from tools.conformance.precision import Reference, precise
+
+    exact = torch.full((3,), 4e300 / 3, dtype=torch.float64)
+    reference = Reference(narrow=exact.float(), shaken=exact)
+    assert "3 of 3" in precise(torch.full_like(exact, float("inf")), exact, reference)
+
+
+def test_sign_of_zero_counts_only_where_both_precisions_have_it():
+    from tools.conformance.precision import Reference, precise
+
+    want = torch.tensor([0.0, 1 / 3], dtype=torch.float64)
+    got = torch.tensor([-0.0, 1 / 3], dtype=torch.float64)
+    assert "1 of 2" in precise(got, want, Reference(narrow=want.float()))
+    assert precise(got, want, Reference(narrow=torch.tensor([-0.0, 1 / 3]))) == ""
+
+
+def test_results_without_a_reference_have_the_tolerances_of_the_ordinary_sweep():
+    from tools.conformance.compare import Different
+    from tools.conformance.entries import Entry, table
+    from tools.conformance.large import enlarged
+
+    trial = next(enlarged(Entry("std", table()["std"], torch.float32), 1))
+    same: Any = trial.same
+    want = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+    same.references["result"] = None
+    same((want * (1 + 1e-9)).to("tpu"), want, "result")
+    assert same.unjudged == 1
+    with pytest.raises(Different):
+        same((want * 1.001).to("tpu"), want, "result")
+    whole = torch.tensor([1.0, 2.0], dtype=torch.float64)  # also numbers of float32: taken for exact
+    with pytest.raises(Different):
+        same((whole * (1 + 1e-9)).to("tpu"), whole, "result")
+
+
+def test_reference_of_a_dtype_argument_is_of_the_narrower_dtype():
+    from tools.conformance.checks import gradients
+    from tools.conformance.entries import Entry, table
+    from tools.conformance.large import enlarged
+
+    entry = Entry("softmax.with_dtype", table()["softmax.with_dtype"], torch.complex64)
+    trial = next(enlarged(entry, 1))
+    same: Any = trial.same
+    (reference,) = same.reference("result")
+    assert reference.narrow is not None and reference.fits(trial.reference)
+    (gradient,) = same.reference("gradient 0")
+    want = gradient.high
+    got: Any = gradients(trial, trial.host_inputs.take(grad=True), "cpu")
+    torch.testing.assert_close(got[0].to(want.dtype), want, rtol=1e-4, atol=1e-6)

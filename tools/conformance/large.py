@@ -100,7 +100,8 @@ def _check(trials: Sequence[Trial], checks: Sequence[str], mode: str, row: Row) 
     for trial in trials:
         if isinstance(trial.same, Precise):
             row.equal, row.within = row.equal + trial.same.equal, row.within + trial.same.within
-            trial.same.equal = trial.same.within = 0
+            row.unjudged += trial.same.unjudged
+            trial.same.equal = trial.same.within = trial.same.unjudged = 0
 
 
 def _relatives(trial: Trial) -> list[tuple[int, Trial]]:

@@ -36,6 +36,7 @@ class Row:
     seconds: float = 0.0  # of CPU
     equal: int = 0  # results with the CPU's bits, where a sweep counts them
     within: int = 0  # results with other bits that are as exact as the CPU's
+    unjudged: int = 0  # results whose exact value is not known, near the CPU's
 
     def add(self, check: str, sample: int, error: BaseException | None, call: str = "") -> None:
         passed = self.checks.setdefault(check, [0, 0])
