@@ -230,6 +230,7 @@ def metrics() -> dict[str, Any]:
 
     - Steps: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (run op by op, in parts, and with less
       optimisation, see docs/background-compilation.md), and `records` (ops).
+    - Collectives: `windows` (cuts that ran in one program with them), `split_windows` (in pieces, as ranks differed).
     - Programs: `compiles` (compiled by XLA), `cache_hits` (read from disk), `cache_misses` (not on disk, and compiled).
     - Wall milliseconds: `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`.
     - Host: `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and `constant_reads` (host reads of
@@ -269,13 +270,16 @@ def explain() -> Explanation:
     """Explain why programs were compiled: `print(lazytpu.explain())` after any step.
 
     For each program: the reason code, the differences from the nearest earlier program, a diff, and the remedy. Also
-    lists the small traces that ran on the host instead, and the graph breaks of torch.compile. LAZYTPU_DEBUG=1 prints
+    lists the small traces that ran on the host instead, the graph breaks of torch.compile, and how often traces with
+    collectives ran as one program. LAZYTPU_DEBUG=1 prints
     the reasons as they happen.
     """
     from lazytpu.dynamo.breaks import graph_breaks
 
     engine = wiring.start()
-    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(engine.cutter.chooser.on_host.log))
+    chooser = engine.cutter.chooser
+    together = tuple(chooser.windows.log)
+    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(chooser.on_host.log), together)
 
 
 def graphs() -> list[ProgramGraph]:

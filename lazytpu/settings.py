@@ -216,9 +216,10 @@ _ALL = (
     Setting(
         "collectives",
         "checked",
-        "checked or trusted",
-        "whether ranks compare each collective before they launch it; trusted ranks that differ compute wrong values",
-        readers.one_of("checked", "trusted"),
+        "checked, together or trusted",
+        "whether ranks compare collectives before they launch them, and launch all of a step together, in one program, "
+        "where they are about to launch equal steps; trusted ranks that differ compute wrong values",
+        readers.one_of("checked", "together", "trusted"),
     ),
     Setting(
         "buckets",

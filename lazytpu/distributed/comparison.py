@@ -21,11 +21,22 @@ SHOWN = 8  # ranks that an error lists of each kind
 
 
 @dataclass(slots=True)
+class Window:
+    """The collectives of a cut, in the groups `groups`, which some ranks can launch as one program. `marks` has the
+    ranks that have posted it, by mark."""
+
+    groups: list[str]
+    marks: dict[str, list[int]]
+
+
+@dataclass(slots=True)
 class Order:
-    """The launches of the groups with equal members: `launches` has the groups, in the order of their collectives."""
+    """The launches of the groups with equal members: `launches` has the groups, in the order of their collectives.
+    `windows` has marked cuts, by the number of their first launch."""
 
     members: tuple[int, ...]
     launches: Ledger
+    windows: dict[int, Window] = field(default_factory=dict[int, Window])
 
 
 @dataclass(slots=True)
@@ -39,6 +50,7 @@ class Group:
     launches: bool
     calls: Ledger
     reported: int = 0  # the agreed collectives of which the members were notified
+    whole: list[int] = field(default_factory=list[int])  # the first collectives of windows that are whole, of these
     last: dict[int, Call] = field(default_factory=dict[int, Call])
     broken: str | None = None
     answers: dict[int, str] | None = None  # the members' states, while these are being asked for
@@ -63,6 +75,9 @@ class Arbiter:
     2. A group breaks for good when its members disagree, or one is lost or gives up. All members get the same text, and
        before it every collective that is agreed.
     3. Launches of broken groups do not count in the order of the others.
+    4. A cut is launched as one program (it is "whole") if all members have posted it in one message, with equal marks,
+       and nothing in it is broken. This is decided once, when its first collective is agreed, and the members get it
+       in the same message. Otherwise all members launch its pieces.
     """
 
     def __init__(
@@ -179,7 +194,21 @@ class Arbiter:
             if len(orders) > 1 or len(working) < len(post.calls):
                 chosen = {name for name in working if self.groups[name].order is order}
                 names = [name for name in names if name in chosen]
+            if post.mark and names is post.groups:
+                window = order.windows.setdefault(order.launches.at[rank], Window(names, {}))
+                window.marks.setdefault(post.mark, []).append(rank)
             order.launches.write(rank, names, names)
+
+    def _is_whole(self, order: Order, window: Window) -> bool:
+        """Return whether all members launch a window, whose first collective is agreed, as one program."""
+        count, ranks = len(window.groups), next(iter(window.marks.values()))
+        return (
+            len(window.marks) == 1
+            and len(ranks) == len(order.members)
+            and order.launches.is_equal(count)
+            and order.launches.texts[:count] == window.groups
+            and all(self.groups[name].calls.is_equal(window.groups.count(name)) for name in set(window.groups))
+        )
 
     def _compare(self, names: Iterable[str]) -> None:
         """Notify the members of these groups of the collectives that are agreed now, or break the groups. Then do the
@@ -208,6 +237,9 @@ class Arbiter:
         if group.launches:
             if launches.texts[0] != name or launches.start in launches.others:
                 return False
+            window = group.order.windows.pop(launches.start, None)
+            if window is not None and self._is_whole(group.order, window):
+                group.whole.append(group.agreed)
             launches.remove_first()
         calls.remove_first()
         return True
@@ -226,7 +258,9 @@ class Arbiter:
         """Notify all members of a group of its agreed collectives."""
         if group.agreed > group.reported:
             group.reported = group.agreed
-            self.tell(group.members, {"agreed": name, "count": group.agreed})
+            whole = {"whole": group.whole} if group.whole else {}
+            self.tell(group.members, {"agreed": name, "count": group.agreed, **whole})
+            group.whole = []
 
     def _remind_later(self, name: str, group: Group) -> None:
         """Notify the members that are missing in a while, unless all have come by then."""
@@ -272,6 +306,7 @@ class Arbiter:
         groups = {*launches.texts, *(text for texts in launches.others.values() for text in texts.values())}
         if name in groups:
             order.launches = Ledger(order.members)
+            order.windows.clear()  # none of them is decided
             for rank in order.members:
                 names = [launch for launch in launches.written(rank) if launch != name]
                 order.launches.write(rank, names, names)

@@ -63,6 +63,7 @@ class Control:
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._agreed: dict[str, int] = {}
+        self._whole: dict[str, set[int]] = {}  # by group: the first collectives of whole windows
         self._broken: dict[str, str] = {}
         self._groups: set[str] = set()
         self._sought: dict[str, bool] = {}
@@ -116,6 +117,8 @@ class Control:
         with self._changed:
             if "agreed" in message:
                 self._agreed[message["agreed"]] = message["count"]
+                if "whole" in message:
+                    self._whole.setdefault(message["agreed"], set()).update(message["whole"])
             if "sought" in message:
                 self._sought[message["sought"]] = message["there"]
             elif "broken" in message:
@@ -127,14 +130,20 @@ class Control:
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(
-        self, calls: Sequence[tuple[str, str, str]], members: Mapping[str, Sequence[int]], launches: bool = True
+        self,
+        calls: Sequence[tuple[str, str, str]],
+        members: Mapping[str, Sequence[int]],
+        launches: bool = True,
+        mark: str = "",
     ) -> None:
         """Announce the collectives that this rank launches next, or calls that launch nothing.
 
         Each call is (group, signature, source line). The members of a group are sent along only the first time.
+        With a `mark` this rank can launch all calls as one program.
         """
         new_groups = {group: in_ranges(ranks) for group, ranks in members.items() if group not in self._groups}
-        self._send({"post": {"members": new_groups, "calls": calls, "launches": launches}})
+        marked = {"mark": mark} if mark else {}
+        self._send({"post": {"members": new_groups, "calls": calls, "launches": launches, **marked}})
         self._groups.update(new_groups)
 
     def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
@@ -214,6 +223,14 @@ class Control:
         if text is not None:
             raise CollectiveError(text)
         return False
+
+    def is_whole(self, group: str, number: int) -> bool:
+        """Return whether all ranks launch the cut that begins with an agreed collective as one program."""
+        with self._changed:
+            windows = self._whole.get(group, set())
+            whole = number in windows
+            windows.discard(number)
+            return whole
 
     def why_broken(self, group: str) -> str | None:
         """Return why a group is broken, or None if it is not known to be."""

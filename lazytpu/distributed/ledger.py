@@ -43,22 +43,26 @@ class Post:
     - `members`: the ranks, as text, of the groups that are new to the rank.
     - `launches`: whether anything is launched; if not, they are not ordered relative to other groups.
     - `groups`: the group of each call. `calls`: by group, the signatures and the source lines of its calls.
+    - `mark`: the digest of the program that the rank can launch for all of the calls; empty if it has none.
     """
 
     members: dict[str, str]
     launches: bool
     groups: list[str]
     calls: dict[str, tuple[list[str], list[str]]]
+    mark: str = ""
 
     @classmethod
-    def parsed(cls, calls: Sequence[Sequence[str]], members: dict[str, str], launches: bool = True) -> Post:
+    def parsed(
+        cls, calls: Sequence[Sequence[str]], members: dict[str, str], launches: bool = True, mark: str = ""
+    ) -> Post:
         """Return the post of a message, whose calls are (group, signature, source line)."""
         by_group: dict[str, tuple[list[str], list[str]]] = {}
         for group, signature, line in calls:
             signatures, lines = by_group.setdefault(group, ([], []))
             signatures.append(signature)
             lines.append(line)
-        return cls(members, launches, [group for group, *_ in calls], by_group)
+        return cls(members, launches, [group for group, *_ in calls], by_group, mark)
 
 
 class Ledger:
@@ -111,6 +115,11 @@ class Ledger:
     def is_complete(self) -> bool:
         """Return whether all members have written the first entry."""
         return self.low > self.start
+
+    def is_equal(self, count: int) -> bool:
+        """Return whether all members have written the first `count` entries, with equal texts."""
+        end = self.start + count
+        return self.low >= end and not any(i in self.others for i in range(self.start, end))
 
     def has_written(self, rank: int) -> bool:
         """Return whether a member has written the first entry."""

@@ -85,6 +85,14 @@ class Collective(Turn):
                 world.watch.dump(entry.group, str(error))
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
 
+    def is_whole(self) -> bool:
+        """Implement `Turn.is_whole`. Raises CollectiveError."""
+        if self.number is None:
+            return False
+        with self.named():
+            self.agree()
+        return self.world.control.is_whole(self.entry.group, self.number)
+
     def is_awaited(self) -> bool:
         """Implement `Turn.is_awaited`."""
         return self.world.flight.is_awaited(self.entry)

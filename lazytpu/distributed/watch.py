@@ -50,7 +50,7 @@ class Watch:
         self._broken: dict[str, str] = {}  # group name -> reason why its running collectives may never end
         self._reported: dict[Entry, float] = {}
         self._dumped: set[str] = set()
-        self._launching = threading.local()  # its `entry`: the collective that this thread is launching
+        self._launching = threading.local()  # its `entries`: the collectives that this thread is launching
         self._settling = threading.Lock()
         self._busy = threading.Event()
         self._closed = threading.Event()
@@ -69,7 +69,7 @@ class Watch:
         entry.reached()
         if entry in self.flight.waiting[entry.group]:
             self.flight.waiting[entry.group].remove(entry)
-        self._launching.entry = entry
+        self._launched_here().append(entry)
         self.flight.flying.append(entry)
         self._busy.set()
         if entry.group in self._broken:
@@ -85,7 +85,7 @@ class Watch:
                 client.wait([status])
             finally:  # connections opened from now on belong to another group, even if this run failed
                 self._links[frozenset(entry.members)].complete()
-        self._launching.entry = None
+        self._launched_here().remove(entry)
         if client.is_ready(status):
             self._settle(entry)
 
@@ -95,15 +95,22 @@ class Watch:
             if is_done(entry):
                 self._settle(entry)
 
+    def _launched_here(self) -> list[Entry]:
+        """Return the collectives that this thread is launching: one, or all of a program."""
+        if not hasattr(self._launching, "entries"):
+            self._launching.entries = []
+        return self._launching.entries
+
     def give_up(self, group: str) -> list[Entry]:
         """Mark the collectives of a group as failed that are not launched, or whose launch failed on this thread.
         Returns them."""
-        launching, self._launching.entry = getattr(self._launching, "entry", None), None
-        started = [launching] if launching is not None and launching.group == group else []
+        launching = self._launched_here()
+        started = [entry for entry in launching if entry.group == group]
+        self._launching.entries = [entry for entry in launching if entry.group != group]
         with self._settling:
             given_up: list[Entry] = []
             for entry in dict.fromkeys((*started, *self.flight.waiting.pop(group, ()), *self.flight.last[group])):
-                is_begun = entry is launching and entry.status is None
+                is_begun = entry in started and entry.status is None
                 if is_begun:
                     self._has_failed = True
                     self._ended(entry)
@@ -149,10 +156,10 @@ class Watch:
         if "Gloo" not in reason and "gloo" not in reason:
             return reason
         end = time.monotonic() + ANSWER
-        launching = getattr(self._launching, "entry", None)
+        launching = self._launched_here()
         while time.monotonic() < end and self.control is not None:
             latest = [*reversed(list(self.flight.flying)), *reversed(list(self.flight.failed))]
-            for entry in latest if launching is None else [launching]:
+            for entry in launching or latest:
                 text = self.why_cut(entry.group, entry.members) or self.control.why_broken(entry.group)
                 # With collectives="trusted" only the start of the group is compared.
                 text = text or self.control.why_broken(f"start of {entry.group}")

@@ -78,12 +78,12 @@ class World(Agreement):
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
         self._peers.start()
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
         """Implement `Agreement.post`. All calls are sent in one message."""
         with self._counting:
-            return self._post(calls)
+            return self._post(calls, mark)
 
-    def _post(self, calls: Sequence[Call]) -> Sequence[Turn]:
+    def _post(self, calls: Sequence[Call], mark: str) -> Sequence[Turn]:
         turns: list[Turn] = []
         announced: list[tuple[str, str, str]] = []
         checked = options.collectives != "trusted"
@@ -97,7 +97,7 @@ class World(Agreement):
                 self._compared[call.group] += 1
                 announced.append((call.group, entry.signature, str(entry.line)))
         if announced:
-            self.control.post(announced, {call.group: call.members for call in calls})
+            self.control.post(announced, {call.group: call.members for call in calls}, mark=mark)
         return turns
 
     def is_awaited(self, groups: Iterable[str]) -> bool:

@@ -19,6 +19,8 @@ class Metrics:
     - `misses`: other steps. Of these, `stepwise` ran op by op, `clustered` in parts, and `quick` by a program with less
       optimisation, while the program was compiled in the background.
     - `compiles`: programs that XLA compiled; one compiled quickly and then in full counts once.
+    - `windows`: cuts with collectives that ran as one program, since all ranks had it (`options.collectives`), and
+      `split_windows`: those that this rank had a program for, but ran in pieces as another rank did.
     - `records`: recorded ops, and graphs of `torch.compile`, each of which counts once.
     - `trace_ms`: host time between cuts (the script's Python and recording), without waiting.
     - `launch_ms`: time in cuts that hit. `miss_ms`: time in other cuts (import, passes, lowering, compiling).
@@ -34,6 +36,8 @@ class Metrics:
     clustered: int = 0
     quick: int = 0
     on_host: int = 0
+    windows: int = 0
+    split_windows: int = 0
     compiles: int = 0
     records: int = 0
     trace_ms: float = 0.0

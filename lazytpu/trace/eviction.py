@@ -48,6 +48,7 @@ class Traces:
                 state.plan.programs.clear()
                 state.plan.jobs.clear()
                 state.plan.steps.clear()
+                state.plan.whole.clear()
                 state.plan.sized = None
 
     def _evict(self, keep: State) -> None:

@@ -249,6 +249,8 @@ class CutPlan:
     - `programs`: the compiled programs by (live result slots, dead inputs); `jobs`: the programs being compiled.
     - `steps`: by the same keys, strategies to run without a complete program. A trace with a `collective` runs in
       pieces, and these are its steps.
+    - `whole`: by the same keys, the whole program of a trace with a `collective` (see
+      lazytpu/engine/cutting/windows.py).
     - `reads`: the splits of the trace by host reads (see reads.py).
     - `ahead`: parts that are launched before their turn, by their records (see
       lazytpu/engine/cutting/deferred_cut.py).
@@ -263,6 +265,7 @@ class CutPlan:
     programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     jobs: list[Any] = field(default_factory=list[Any])
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+    whole: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     ahead: dict[tuple[int, ...], Any] = field(default_factory=dict[Any, Any])
     host: Any = None

@@ -151,7 +151,7 @@ BAD = {
     "memory_limit": ("4", "bytes from 1 MiB on"),
     "on_recompile": ("fail", "ignore, warn or raise"),
     "recompile_budget": ("-1", "at least 0"),
-    "collectives": ("never", "checked or trusted"),
+    "collectives": ("never", "checked, together or trusted"),
     "buckets": ("64,1", "off, auto, or sizes such as 64,128,256"),
 }
 

@@ -163,6 +163,18 @@ class Background:
             self._on_thread(job, self._second)
         return job
 
+    def whole(self, prepared: Prepared) -> Job:
+        """Return the job of a program for a cut that continues in pieces; no cut waits for it. Its `error` is set if
+        XLA refuses the program; both it and `compiled` are None at the end of the process."""
+        job = Job(prepared, Choice("whole", 0.0), 0.0)
+        job.late = job.behind = True
+        if self._closed:
+            self._finish(job)
+        else:
+            self._jobs[job] = None
+            self._on_thread(job, self._second)
+        return job
+
     def _wake(self, job: Job) -> None:
         """Compile the whole of a program when a second step runs its substitute."""
         with self._waking:
@@ -260,7 +272,8 @@ class Background:
         prepared = job.prepared
         assert prepared is not None
         try:
-            job.compiled = self.build(replace(prepared, handed=job.handed, behind=job.meanwhile is not None))
+            behind = job.behind or job.meanwhile is not None
+            job.compiled = self.build(replace(prepared, handed=job.handed, behind=behind))
         except BaseException as error:  # noqa: BLE001  (raised at the cut that needs the program)
             if job.meanwhile is None:
                 job.error = again(error)

@@ -18,7 +18,7 @@ class Job:
     - `what`, `reason`: its name, and why it is compiled.
     - `expected`: the seconds that a step will wait for it; `whole`: the seconds for the whole program, both at `load`
       (`costs.Busy`).
-    - `late`: whether a cut continued without it.
+    - `late`: whether a cut continued without it. `behind`: whether no cut waits for it.
     - `meanwhile`: the program compiled quickly or in parts, when ready. `usable` is set then, or when the whole is
       done.
     - `rests`: whether the whole waits for a second step that needs it, as only then it pays.
@@ -28,8 +28,9 @@ class Job:
     """
 
     __slots__ = (
-        "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making", "meanwhile",
-        "naps", "number", "prepared", "queues", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
+        "began", "behind", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making",
+        "meanwhile", "naps", "number", "prepared", "queues", "reason", "rests", "thread", "ticket", "usable", "way",
+        "what", "whole",
     )  # fmt: skip
 
     def __init__(self, prepared: Prepared, choice: Choice, whole: float):
@@ -49,7 +50,7 @@ class Job:
         self.meanwhile: Compiled | None = None
         self.compiled: Compiled | None = None
         self.error: BaseException | None = None
-        self.late = False
+        self.late = self.behind = False
         self.rests = False
         self.naps = 0
         self.queues = False

@@ -28,6 +28,11 @@ class Turn(Protocol):
         """Wait until the other ranks are about to launch the same collective. Raise an error if they will not."""
         ...
 
+    def is_whole(self) -> bool:
+        """Wait until the other ranks have posted this collective, the first of a marked cut. Return whether all ranks
+        launch the cut as one program. Raise an error if they will not post it."""
+        ...
+
     def launched(self, status: Any) -> None:
         """Note that the collective was launched. The array `status` is ready when the collective has finished."""
         ...
@@ -41,9 +46,17 @@ class Turn(Protocol):
 class Agreement(Protocol):
     """Compares the collectives of the ranks before they are launched."""
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
         """Announce to the other ranks which collectives this rank launches next, without waiting. Return a ticket for
-        each."""
+        each.
+
+        With a `mark` this rank can launch them as one program. It does so if all members post equal marks.
+        """
+        ...
+
+    def posted(self, group: str) -> int:
+        """Return how many collectives of a group this rank has posted; ranks at the same collective are at the same
+        number."""
         ...
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
@@ -65,8 +78,11 @@ class Agreement(Protocol):
 class Alone(Agreement):
     """The agreement of a process without peers."""
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
         raise AssertionError(f"a collective outside of a process group: {calls[0]}")
+
+    def posted(self, group: str) -> int:
+        return 0
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
         return True

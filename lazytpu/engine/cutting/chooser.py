@@ -20,6 +20,7 @@ from lazytpu.engine.cutting.order import Order
 from lazytpu.engine.cutting.pieces import Piece, Pieces, pieces_of
 from lazytpu.engine.cutting.stepwise import Stepwise
 from lazytpu.engine.cutting.strategies import Host, Launch, LaunchSized, Meanwhile, Strategy
+from lazytpu.engine.cutting.windows import Windows
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.options import options
@@ -46,12 +47,14 @@ class Chooser:
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs, compiler.leave)
         self.for_sizes = ForSizes(compiler, self.background)
         self.on_host = OnHost(inflight, undisturbed, compiler.sized, parameter_count)
+        self.windows = Windows(compiler, self.background)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, inflight.keep_up)
 
     def choose(self, cut: Cut, order: Order) -> Strategy | None:
         """Return the strategy of a cut, or None if there is nothing to run. The first check that holds decides:
 
-        1. The trace has collectives: run it in pieces, so that each collective is the same program on all ranks.
+        1. The trace has collectives: run it in pieces, so that each collective is the same program on all ranks; or as
+           one program, if `options.collectives` is "together" and all ranks do.
         2. No value is live, and no values are to be checked: run nothing.
         3. A program for exactly this cut exists: launch it. This is the hit.
         4. No input is deferred, and the trace is small, and short or varying: compute it on the host.
@@ -67,7 +70,9 @@ class Chooser:
         if plan.sized is not None:
             self.for_sizes.look_at(plan, trace, cut.live, cut.dead)
         if plan.collective:
-            return self._pieces(cut, order.agreement)
+            pieces = self._pieces(cut, order.agreement)
+            together = options.collectives == "together"
+            return self.windows.choose(cut, pieces, order.agreement) if together else pieces
         if not (cut.live or (plan.checks and options.bounds_check)):
             return None
         program = plan.programs.get((cut.live, cut.dead))

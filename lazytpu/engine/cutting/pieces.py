@@ -135,15 +135,21 @@ class Pieces(Strategy):
         ]
 
     def defer(self, away: Away) -> Sequence[Turn]:
-        self.away, self.turns = away, self._announce()
+        return self.announce(away)
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """The collectives, in order."""
+        return [piece.call for piece, _ in self.pieces if piece.call is not None]
+
+    def announce(self, away: Away, mark: str = "") -> Sequence[Turn]:
+        """Announce the collectives to the other ranks and return their tickets. With a `mark`, this rank can launch
+        them as one program."""
+        self.away, self.turns = away, self.agreement.post(self.calls, mark)
         return self.turns
 
-    def _announce(self) -> Sequence[Turn]:
-        """Announce the collectives to the other ranks and return their tickets."""
-        return self.agreement.post([piece.call for piece, _ in self.pieces if piece.call is not None])
-
     def run(self, cut: Cut) -> Strategy | None:
-        turns = iter(self._announce() if self.turns is None else self.turns)
+        turns = iter(self.announce(self.away) if self.turns is None else self.turns)
         buffers = cut.inputs()
         for piece, strategy in self.pieces:
             if strategy is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.reasons import Reason, sentence
+from lazytpu.engine.recompiles.whole_runs import WholeRuns
 from lazytpu.engine.recompiles.wording import place
 
 
@@ -98,6 +99,7 @@ class Explanation(Sequence[Made]):
         forgotten: int,
         graph_breaks: Sequence[Any] = (),
         on_host: Sequence[HostRuns] = (),
+        together: Sequence[WholeRuns] = (),
     ):
         self.programs = tuple(programs)
         "The programs, oldest first."
@@ -111,6 +113,8 @@ class Explanation(Sequence[Made]):
         "Places where code under torch.compile is split (`lazytpu.dynamo.breaks.GraphBreak`)."
         self.on_host = tuple(on_host)
         "Small traces that ran on the host rather than as programs (`options.on_host`)."
+        self.together = tuple(together)
+        'Traces with collectives, as one program or in pieces (`options.collectives = "together"`).'
 
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
@@ -122,7 +126,7 @@ class Explanation(Sequence[Made]):
         return iter(self.programs)
 
     def __str__(self) -> str:
-        further = [*map(str, self.on_host), *map(str, self.graph_breaks)]
+        further = [*map(str, self.together), *map(str, self.on_host), *map(str, self.graph_breaks)]
         if not self.programs:
             return "\n".join(["no program was made yet", *further])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))

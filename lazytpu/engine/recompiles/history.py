@@ -17,6 +17,7 @@ from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
 from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting, Reason
+from lazytpu.engine.recompiles.whole_runs import WholeRuns
 from lazytpu.inspection import debug
 from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import Record, State
@@ -67,10 +68,16 @@ class Recompiles:
         self._sites: dict[str, set[int]] = {}  # mode -> hashes of ops and lines that ran in it
         self._lock = threading.RLock()
 
-    def explanation(self, graph_breaks: Sequence[Any] = (), on_host: Sequence[HostRuns] = ()) -> Explanation:
-        """Return the programs so far with their reasons, and the given graph breaks and host runs."""
+    def explanation(
+        self,
+        graph_breaks: Sequence[Any] = (),
+        on_host: Sequence[HostRuns] = (),
+        together: Sequence[WholeRuns] = (),
+    ) -> Explanation:
+        """Return the programs so far with their reasons, and the given graph breaks, host runs and runs with
+        collectives."""
         with self._lock:
-            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks, on_host)
+            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks, on_host, together)
 
     @contextmanager
     def making(

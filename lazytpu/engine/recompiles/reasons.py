@@ -27,6 +27,7 @@ CODES: Mapping[str, str] = {
     "options": "a setting that changes programs",
     "dropped": "the program had been there, and was dropped to bound memory",
     "refused": "a program of this trace was refused, such as one for many sizes",
+    "whole": "the collectives of a recurring cut become part of its program (options.collectives = together)",
     "hot-size": "a size that came often by a program for many sizes gets its own",
 }
 "Every reason code and its meaning."
@@ -118,6 +119,12 @@ def hot_size(what: str, line: Any) -> Reason:
     """Return the reason of an exact program for frequent sizes; `what` describes them."""
     fix = "none needed: it is compiled in the background, once padding has cost as much as that"
     return Reason("hot-size", what, fix, line=line, expected=True)
+
+
+def whole(line: Any) -> Reason:
+    """Return the reason of the program of a cut with all of its collectives. `line` is that of the first one."""
+    fix = "none needed: it is compiled in the background, and the cut runs in pieces until then"
+    return Reason("whole", "its cut recurred, and its collectives become part of it", fix, line=line, expected=True)
 
 
 def dropped(what: str, reason: Reason) -> Reason:

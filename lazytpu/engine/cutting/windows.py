@@ -1,0 +1,216 @@
+"""Windows: a trace with collectives as one program, where all ranks are about to launch the same one.
+
+A cut in pieces posts all of its collectives in one message, and each waits until all ranks have posted it. With
+`options.collectives = "together"` the message also has a mark: the digest of the program of the whole trace, and of the
+collectives in it. If the marks of all members are equal, the control plane answers "whole" with the first collective,
+and all ranks launch that program; otherwise all launch the pieces. One process decides once, from what all ranks have
+posted, so no two ranks decide differently; and there is no message more.
+
+1. A rank has a mark only once its program is compiled. That begins in the background once the cut has recurred, and
+   pieces run until then. If XLA refuses the program, the rank has no mark, so all ranks run pieces.
+2. While the control plane is asked, other threads may launch ahead, as in pieces: a peer may need such a value before
+   it posts.
+3. If the control plane answers that a rank is lost, the pieces run: what needs no other rank is computed, and the
+   first collective raises the error.
+4. After the answer "whole", an error is a failure of the cut, and breaks its groups on all ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazytpu.engine.compiling.background import Background
+from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.jobs import Job
+from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.cut import Cut
+from lazytpu.engine.cutting.pieces import Pieces
+from lazytpu.engine.cutting.strategies import Away, Strategy
+from lazytpu.engine.launching.compiled import Compiled
+from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.recompiles import reasons
+from lazytpu.engine.recompiles.whole_runs import WholeLog, WholeRuns
+from lazytpu.options import options
+from lazytpu.runtime.xla.program import Program
+
+RECURRENCES = 2
+"""The number of cuts in pieces before the whole program is compiled."""
+PATIENCE = 8
+"""The number of times in a row that the ranks' marks may differ before this rank asks less often."""
+MOST = 10
+"""This rank asks at least at every 2^MOST-th cut."""
+
+
+@dataclass(slots=True)
+class Whole:
+    """The whole program of a cut: not yet there (`job` compiles it), there, or refused. `differed` counts the times in
+    a row that the ranks' marks differed. `counted` is its entry in `lazytpu.explain()`."""
+
+    counted: WholeRuns
+    cuts: int = 0
+    job: Job | None = None
+    program: Compiled | None = None
+    is_refused: bool = False
+    differed: int = 0
+    mark: str = ""
+
+    def refuse(self, why: str) -> None:
+        """Run pieces for good, for this reason."""
+        self.is_refused, self.job, self.counted.refused = True, None, why
+
+    def asks(self, number: int) -> bool:
+        """Return whether this rank posts its mark with the cut whose first collective has this number. Ranks that ask
+        less often ask at the same cuts."""
+        less = min(MOST, self.differed - PATIENCE + 1)
+        return less <= 0 or number % (1 << less) == 0
+
+    def decided(self, whole: bool) -> None:
+        """Count an answer of the control plane."""
+        self.differed = 0 if whole else self.differed + 1
+        self.counted.count(whole)
+
+
+class Windows:
+    """The whole programs of traces with collectives."""
+
+    def __init__(self, compiler: Compiler, background: Background):
+        self.compiler = compiler
+        self.background = background
+        self.log = WholeLog()
+
+    def choose(self, cut: Cut, pieces: Pieces, agreement: Agreement) -> Strategy:
+        """Return the strategy of a cut: `pieces`, or the window that has them."""
+        key = (cut.live, cut.dead)
+        whole: Whole | None = cut.plan.whole.get(key)
+        if whole is None:
+            whole = cut.plan.whole[key] = Whole(self.log.begins(cut.trace.state.records()))
+        whole.cuts += 1
+        if whole.program is None and not whole.is_refused:
+            self._share(whole, cut)
+        if whole.program is None and not whole.is_refused and whole.cuts > RECURRENCES:
+            self._prepare(whole, cut, pieces.calls)
+        if whole.program is not None:
+            number = agreement.posted(pieces.calls[0].group) // len(pieces.calls)
+            if whole.asks(number):
+                return Window(pieces, whole.program, whole, self.compiler.metrics)
+        whole.counted.pieces += 1
+        return pieces
+
+    def _share(self, whole: Whole, cut: Cut) -> None:
+        """Use a program that was compiled for other live results, if it serves: which results are alive depends on the
+        time of garbage collection (R4)."""
+        needed, free = frozenset(cut.live), frozenset(cut.dead)
+        for other in cut.plan.whole.values():
+            program = other.program
+            if program is not None and needed.issubset(program.binding.live) and program.binding.donated <= free:
+                whole.program, whole.mark, whole.job = program, other.mark, None
+                return
+
+    def _prepare(self, whole: Whole, cut: Cut, calls: Sequence[Call]) -> None:
+        """Have the whole program compiled, and take it once it is there."""
+        why = self._obstacle(cut, calls)
+        if why:
+            whole.refuse(why)
+            return
+        try:
+            if whole.job is None:
+                line = next(record.line for record in cut.trace.state.records() if record.collective)
+                prepared = self.compiler.prepare(cut.trace, cut.live, cut.dead, reasons.whole(line))
+                if prepared.ready is None and options.background_compile:
+                    whole.job = self.background.whole(prepared)
+                else:
+                    self._take(whole, self.compiler.build(prepared), calls)
+            if whole.job is not None and whole.job.done.is_set():
+                if whole.job.error is not None:
+                    raise whole.job.error
+                if whole.job.compiled is not None:
+                    self._take(whole, whole.job.compiled, calls)
+        except Exception as error:  # noqa: BLE001  (the pieces run, and raise the error if they have it as well)
+            whole.refuse(f"its program could not be compiled: {type(error).__name__}: {error}")
+
+    def _obstacle(self, cut: Cut, calls: Sequence[Call]) -> str:
+        """Return why a cut has no whole program; empty if it has one."""
+        if cut.trace.mode not in ("fused", "lazy"):
+            return f"mode {cut.trace.mode} runs each op by itself"
+        if len({call.members for call in calls}) > 1:
+            return "its collectives are among different ranks"
+        if not cut.live:
+            return "none of its results is used"
+        return ""
+
+    def _take(self, whole: Whole, compiled: Compiled, calls: Sequence[Call]) -> None:
+        """Use a compiled program from now on."""
+        whole.job = None
+        program = compiled.program
+        if not isinstance(program, Program):
+            whole.refuse("it is compiled in parts (clusters)")
+        elif not compiled.binding.inputs:  # XLA would reduce constants without the other ranks
+            whole.refuse("it has no inputs")
+        else:
+            assert program.key is not None
+            listed = "\n".join(f"{call.group} {call.signature} {call.members}" for call in calls)
+            digest = hashlib.sha256(f"{program.key}\n{listed}".encode()).hexdigest()
+            whole.program, whole.mark = compiled, f"{digest[:32]}/{len(calls)}"
+
+
+@dataclass(slots=True)
+class Window(Strategy):
+    """Run a trace with collectives as one program if all ranks do, else its `pieces`."""
+
+    pieces: Pieces
+    program: Compiled
+    whole: Whole
+    metrics: Metrics
+    turns: Sequence[Turn] | None = None
+    away: Away = nullcontext
+    hit: bool = field(init=False)
+
+    collective = True
+
+    def __post_init__(self) -> None:
+        self.hit = self.pieces.hit
+
+    @property
+    def programs(self) -> Sequence[Any]:
+        return [*self.pieces.programs, self.program]
+
+    def defer(self, away: Away) -> Sequence[Turn]:
+        self.away = away
+        self.turns = self.pieces.announce(away, self.whole.mark)
+        return self.turns
+
+    def run(self, cut: Cut) -> Strategy | None:
+        turns = self.pieces.announce(self.away, self.whole.mark) if self.turns is None else self.turns
+        is_whole = self._is_whole(turns[0])
+        self.whole.decided(is_whole)
+        if not is_whole:
+            self.metrics.split_windows += 1
+            return self.pieces.run(cut)
+        self.metrics.windows += 1
+        self._launch(turns, cut)
+        return None
+
+    def _is_whole(self, first: Turn) -> bool:
+        """Wait for the other ranks, and return whether all launch the program. If they will not come, the pieces raise
+        the error."""
+        try:
+            with self.away():
+                return first.is_whole()
+        except RuntimeError:
+            return False
+
+    def _launch(self, turns: Sequence[Turn], cut: Cut) -> None:
+        with self.away():
+            for turn in turns:
+                turn.wait()
+            buffers, status = self.program.launch_watched(cut.trace.buffers, cut.trace.numbers)
+        by_slot = dict(zip(self.program.binding.live, buffers, strict=True))
+        for slot, value in cut.held:
+            value.buffer = by_slot[slot]
+        for turn in turns:
+            turn.launched(status)
+        self.program.queue.inflight.keep_up()

@@ -1,0 +1,249 @@
+"""Cuts whose collectives run in one program with everything else (`collectives="together"`). Each function runs on all
+ranks."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import lazytpu
+from lazytpu import wiring
+from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.cutting import windows
+from lazytpu.engine.cutting.windows import Whole, Window
+from tests.distributed.cases import random_programs
+
+
+@contextmanager
+def _together(recurrences: int = 2, background: float = 0.0) -> Iterator[None]:
+    """Launch recurring cuts with collectives as one program, compiled at once unless in the `background`."""
+    before = lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES
+    lazytpu.options.collectives, lazytpu.options.background_compile = "together", background
+    windows.RECURRENCES = recurrences
+    try:
+        yield
+    finally:
+        lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES = before
+
+
+def _counts() -> tuple[int, int]:
+    """Return how many cuts ran as one program, and how many in pieces since ranks differed."""
+    lazytpu.sync()
+    counted = lazytpu.metrics()
+    return counted["windows"], counted["split_windows"]
+
+
+def _losses(kind: str, steps: int, reads: bool = False) -> list[float]:
+    """Return the losses of some training steps. With `reads`, rank 0 reads a loss and a gradient in every third one."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.Tanh(), torch.nn.Linear(24, 8)) for _ in range(2)]
+    model: Any = torch.nn.Sequential(*layers).to("tpu")
+    if kind == "ddp":
+        model = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    else:
+        for layer in layers:
+            fully_shard(layer)
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(dist.get_rank())).to("tpu")
+    losses: list[torch.Tensor] = []
+    for step in range(steps):
+        loss = model(x).square().mean()
+        loss.backward()
+        if reads and dist.get_rank() == 0 and step % 3 == 2:
+            assert loss.item() > 0
+            assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+        lazytpu.mark_step()
+    return torch.stack(losses).tolist()
+
+
+def steady_steps_are_one_program() -> None:
+    """Also while the program is compiled in the background, where it begins later."""
+    for kind in ("ddp", "fsdp2"):
+        expected = _losses(kind, 7)
+        with _together():
+            before = _counts()
+            losses = _losses(kind, 7)
+            whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
+        assert whole >= 2, f"{kind}: {whole} windows, {split} split"
+        assert split == 0
+        with _together(background=10.0):
+            torch.testing.assert_close(_losses(kind, 7), expected, rtol=1e-4, atol=1e-6)
+        assert any(entry.whole for entry in lazytpu.explain().together)
+        assert "as one program" in str(lazytpu.explain())
+
+
+def diverging_ranks_run_pieces() -> None:
+    for kind in ("ddp", "fsdp2"):
+        expected = _losses(kind, 12)
+        with _together(recurrences=1):
+            before = _counts()
+            losses = _losses(kind, 12, reads=True)
+            whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
+        assert whole > 0
+        assert split > 0 or dist.get_rank() == 0
+
+
+def _step(x: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A cut with a collective between other ops."""
+    y = (x * 0.5).sin()
+    dist.all_reduce(y, group=group)
+    z = y + x
+    lazytpu.mark_step()
+    return z
+
+
+def _wholes() -> list[Whole]:
+    """Return the whole programs of this process."""
+    assert wiring.ENGINE is not None
+    plans = [state.plan for state in list(wiring.ENGINE.traces._ends)]
+    return [whole for plan in plans if plan is not None for whole in plan.whole.values()]
+
+
+def different_marks_ask_less_often() -> None:
+    """And at the same cuts on all ranks, so that they are whole again once the marks are equal."""
+    x = torch.ones(3, device="tpu")
+    with _together(recurrences=1):
+        for _ in range(4):
+            _step(x)
+        before = _counts()
+        if dist.get_rank() == 1:
+            for whole in _wholes():
+                whole.mark = f"other {whole.mark}"
+        for _ in range(64):
+            _step(x)
+        _, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        assert windows.PATIENCE <= split < 24
+        if dist.get_rank() == 1:
+            for whole in _wholes():
+                whole.mark = whole.mark.removeprefix("other ")
+        before = _counts()
+        for _ in range(80):
+            z = _step(x)
+        assert _counts()[0] - before[0] >= 8
+    torch.testing.assert_close(z.cpu(), dist.get_world_size() * torch.full((3,), 0.5).sin() + 1)
+
+
+def a_refused_program_on_one_rank() -> None:
+    """All ranks run pieces, and that rank says why."""
+    prepare = Compiler.prepare
+
+    def refuse(self: Any, trace: Any, live: Any, dead: Any, because: Any = None) -> Any:
+        if because is not None and because.code == "whole":
+            raise ValueError("this is refused")
+        return prepare(self, trace, live, dead, because)
+
+    x = torch.ones(5, device="tpu")
+    with _together(recurrences=0):
+        before = _counts()
+        if dist.get_rank() == 1:
+            Compiler.prepare = refuse
+        try:
+            for _ in range(4):
+                z = _step(x)
+        finally:
+            Compiler.prepare = prepare
+        assert _counts()[0] == before[0]
+    torch.testing.assert_close(z.cpu(), dist.get_world_size() * torch.full((5,), 0.5).sin() + 1)
+    assert dist.get_rank() != 1 or "ValueError: this is refused" in str(lazytpu.explain())
+
+
+def cuts_that_have_no_program() -> None:
+    """Collectives of constants, which XLA would compute without the other ranks; and modes that run op by op."""
+    with _together(recurrences=0):
+        before = _counts()
+        for _ in range(3):
+            x = torch.ones(6, device="tpu")
+            dist.all_reduce(x)
+            lazytpu.mark_step()
+        assert x.tolist() == [float(dist.get_world_size())] * 6
+        with lazytpu.mode("strict"):
+            for _ in range(3):
+                _step(x)
+        assert _counts() == before
+
+
+def groups_of_the_same_ranks() -> None:
+    """A cut with collectives of two groups."""
+    members = list(range(dist.get_world_size()))
+    first: Any = dist.new_group(members)
+    second: Any = dist.new_group(members)
+    x = torch.ones(7, device="tpu")
+    with _together(recurrences=0):
+        before = _counts()
+        for _ in range(3):
+            y = x * 2
+            dist.all_reduce(y, group=first)
+            z = y + 1
+            dist.all_reduce(z, dist.ReduceOp.MAX, group=second)
+            dist.all_reduce(y, group=first)
+            lazytpu.mark_step()
+            del y
+        assert _counts()[0] - before[0] == 3
+    assert z.tolist() == [2.0 * len(members) + 1] * 7
+
+
+def random_programs_together(seed: int) -> None:
+    """Run a program three times: its cuts recur, as far as the ranks' own choices allow."""
+    with _together(recurrences=0):
+        for _ in range(3):
+            random_programs.run(seed)
+        lazytpu.sync()
+
+
+def fails(where: str, how: str) -> list[str]:
+    """Rank 1 fails before it posts a cut, or after the answer "whole". Return the errors of the lost results."""
+    members = list(range(dist.get_world_size()))
+    group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=2 if how == "stop" else 60))
+    x = torch.ones(4, device="tpu")
+    launch = Window._launch
+
+    def end(*args: Any, **kwargs: Any) -> None:
+        if how == "raise":
+            raise MemoryError("no room")
+        os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
+    with _together(recurrences=0):
+        before = _counts()
+        for _ in range(3):
+            _step(x, group)
+        assert _counts()[0] - before[0] == 3
+        if dist.get_rank() == 1:
+            if where == "inside":
+                setattr(Window, "_launch", end)  # noqa: B010
+            else:
+                end()
+        try:
+            y = (x * 0.5).sin()
+            local = y.exp()
+            dist.all_reduce(y, group=group)
+            z = y + x
+            lazytpu.mark_step()
+            texts: list[str] = []
+            for value in (local, z):
+                try:
+                    value.tolist()
+                except (RuntimeError, MemoryError) as error:
+                    texts.append(f"{type(error).__name__}: {error}")
+            with pytest.raises(RuntimeError) as raised:
+                _step(x, group).tolist()
+            texts.append(str(raised.value))
+        finally:
+            Window._launch = launch
+    assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    return texts
