@@ -96,6 +96,8 @@ def _call(record: Record, known: Slots) -> Call:
     """Return the description of a collective, such as `all_reduce(add) float32[4, 2]`."""
     arguments = dict(record.arguments)
     operand, group, members = arguments.pop("self"), arguments.pop("group"), arguments.pop("members")
+    for where in ("mesh", "axes"):  # of an imagined job
+        arguments.pop(where, None)
     assert isinstance(operand, Operand)
     assert operand.slot not in known.empty, "empty memory would be a constant of this rank's program"
     layout = known.layouts[operand.slot]
