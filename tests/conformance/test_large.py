@@ -137,3 +137,45 @@ def test_reference_of_a_dtype_argument_is_of_the_narrower_dtype():
     want = gradient.high
     got: Any = gradients(trial, trial.host_inputs.take(grad=True), "cpu")
     torch.testing.assert_close(got[0].to(want.dtype), want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("mean", (), {}),
+        ("mean", (1, True), {}),
+        ("std", (False,), {}),
+        ("var", ([0, 2],), {"correction": 2}),
+        ("var", (1, False, True), {}),
+        ("std_mean", (), {"dim": 1, "keepdim": True}),
+        ("var_mean", (True,), {}),
+    ],
+)
+def test_extended_moments_are_those_of_torch(name: str, args: Any, kwargs: Any):
+    import numpy as np
+
+    from tools.conformance.extended import moments
+    from tools.conformance.samples import tensors
+
+    x = torch.randn(3, 4, 5, dtype=torch.float64)
+    expected = tensors(getattr(torch, name)(x, *args, **kwargs))
+    results = moments(name, x.numpy().astype(np.longdouble), *args, **kwargs)
+    for result, want in zip(results, expected, strict=True):
+        assert result.dtype == np.longdouble
+        torch.testing.assert_close(torch.from_numpy(np.asarray(result, np.float64)), want)
+
+
+def test_reference_of_a_bessel_function_is_exact():
+    from tools.conformance.entries import Entry, table
+    from tools.conformance.extended import INEXACT
+    from tools.conformance.large import enlarged
+
+    pytest.importorskip("scipy")
+    for name in INEXACT:
+        trial = next(enlarged(Entry(name, table()[name], torch.float32), 1))
+        trial.host_inputs.take = lambda **_: (torch.tensor([5.5]), (), {})
+        same: Any = trial.same
+        (reference,) = same.reference("result")
+        j0, y0 = -0.006843869417819197, -0.339480592881911
+        expected = {"j0": j0, "y0": y0, "j1": -0.34143821542913, "y1": -0.02375823895638965}[name[-2:]]
+        assert abs(reference.high.item() - expected) < 1e-8
