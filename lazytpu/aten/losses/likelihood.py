@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along, without
@@ -79,3 +80,28 @@ def nll_loss_backward(
     grad = b.convert(b.select(valid, grad, full(b, 0, grad)), dtype)
     hit = b.compare("EQ", b.iota("i32", shape, dim), along(b, classes, shape, [dim]))
     return b.select(hit, along(b, grad, shape, [dim]), b.constant(0, dtype, shape))
+
+
+LEAST_VARIANCE = 9.999999960041972e-13
+"""The least p (1 - p) that the CPU's kernel divides by: 1e-12 as a float, whatever the dtype."""
+
+
+@rule("aten.binary_cross_entropy_backward.default")
+def binary_cross_entropy_backward(
+    b: Builder,
+    grad_output: SSAValue,
+    self: SSAValue,
+    target: SSAValue,
+    weight: SSAValue | None = None,
+    reduction: int = MEAN,
+) -> SSAValue:
+    """(p - t) / (p (1 - p)) for probabilities p and targets t, times the weight and the gradient."""
+    dtype, shape = wide(dtype_of(self)), shape_of(self)
+    grad, p, t = (b.broadcast_to(b.convert(x, dtype), shape) for x in (grad_output, self, target))
+    variance = b.max(b.mul(b.sub(full(b, 1, p), p), p), full(b, LEAST_VARIANCE, p))
+    result = b.div(b.mul(grad, b.sub(p, t)), variance)
+    if weight is not None:
+        result = b.mul(result, b.broadcast_to(b.convert(weight, dtype), shape))
+    if reduction == MEAN:
+        result = b.div(result, full(b, prod(shape), result))
+    return b.convert(result, dtype_of(self))

@@ -123,3 +123,17 @@ def test_empty_batch(reduction: int) -> None:
     check(A.mse_loss_backward.default, x if reduction == NONE else torch.tensor(0.7), x, x, reduction)
     if reduction == NONE:  # the CPU sums up no memory in particular
         check(A.multilabel_margin_loss_forward.default, x, target, reduction)
+
+
+@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_gradient_of_binary_cross_entropy_at_extreme_probabilities(
+    reduction: int, weighted: bool, dtype: torch.dtype
+) -> None:
+    p = torch.tensor([0.0, 1e-13, 1.6e-9, 0.3, 1 - 1e-9, 1.0, float("nan")], dtype=dtype)
+    target = torch.tensor([1, 1, 0.2, 0.3, 0.4, 0, 1], dtype=dtype)
+    weight = values(7, dtype=dtype).abs() if weighted else None
+    grad = values(7, dtype=dtype) if reduction == NONE else torch.tensor(0.7, dtype=dtype)
+    exact = {"rtol": 1e-14, "atol": 0.0} if dtype is torch.float64 else {}
+    check(A.binary_cross_entropy_backward.default, grad, p, target, weight, reduction, **exact)
