@@ -9,7 +9,7 @@ from lazytpu.aten.linalg.matrices import adjoint, diagonal, part, product, trian
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -89,7 +89,8 @@ def unpacked(b: Builder, factors: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def first_zero(b: Builder, factors: SSAValue) -> SSAValue:
-    """LAPACK's info: the position, counted from 1, of the first zero on U's diagonal, or 0 if there is none."""
+    """LAPACK's info: the position, counted from 1, of the first zero on U's diagonal, or 0 if there is none. Factors that
+    are not finite are not singular: libraries differ in the elements that a NaN reaches."""
     pivots = diagonal(b, factors)
     shape = shape_of(pivots)
     if shape[-1] == 0:
@@ -98,6 +99,9 @@ def first_zero(b: Builder, factors: SSAValue) -> SSAValue:
     past = full(b, shape[-1], position)
     first = b.reduce("min", b.select(b.compare("EQ", pivots, full(b, 0, pivots)), position, past), [len(shape) - 1])
     singular = b.compare("LT", first, full(b, shape[-1], first))
+    rank = len(shape_of(factors))
+    for component in [b.unary(n, factors) for n in ("real", "imag")] if is_complex(dtype_of(factors)) else [factors]:
+        singular = b.and_(singular, b.reduce("min", b.unary("is_finite", component), [rank - 2, rank - 1]))
     return b.select(singular, b.add(first, full(b, 1, first)), full(b, 0, first))
 
 

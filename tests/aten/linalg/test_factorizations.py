@@ -165,3 +165,13 @@ def test_eig(dtype: torch.dtype) -> None:
     assert [t.shape for t in (values, vectors)] == [t.shape for t in want]
     (alone,), _ = outs(A._linalg_eigvals, x)
     assert_close(alone, values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_matrices_with_a_number_that_is_not_finite_are_not_singular(dtype: torch.dtype) -> None:
+    x = matrix(dtype, 6, 6)
+    x[2] = float("inf")
+    assert int(torch.linalg.lu_factor_ex(x.to("tpu")).info) == 0
+    assert int(torch.linalg.inv_ex(x.to("tpu")).info) == 0
+    x[2] = 0
+    assert int(torch.linalg.inv_ex(x.to("tpu")).info) == int(torch.linalg.inv_ex(x).info) > 0
