@@ -101,3 +101,9 @@ def test_other_platforms_use_their_own_functions(platform):
     module = module_of(lambda b, x: [b.unary(name, x) for name in ("tanh", "expm1", "erf")], ("f32", (8,)))
     text = stablehlo_text(emit(module, platform=platform))
     assert all(op in text for op in ("stablehlo.tanh", "stablehlo.exponential_minus_one", "chlo.erf"))
+
+
+def test_bessel_functions_of_f32_do_not_lose_digits_near_their_zeros():
+    x = np.array([2.4, 5.52, 8.65, 100.5, 1000.3], np.float32)
+    (got,) = compiled(lambda b, v: b.template("bessel_j0", [v], [("f32", x.shape)]), x)
+    assert np.max(ulps(got, exactly(lambda v: mpmath.besselj(0, v))(x))) <= 1
