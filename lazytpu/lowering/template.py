@@ -14,7 +14,6 @@ from lazytpu.lowering.templates.registry import NEEDS, Instance, Types, instance
 from lazytpu.runtime.xla import module_options
 from lazytpu.runtime.xla.mlir import ir
 
-
 WIDENED = frozenset(
     """bessel_i0 bessel_i0e bessel_i1 bessel_j0 bessel_j1 bessel_k bessel_y0 bessel_y1 airy_ai spherical_bessel_j0 erfcx
     log_ndtr ndtri trigamma zeta_at_extremes""".split()

@@ -89,8 +89,8 @@ def unpacked(b: Builder, factors: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def first_zero(b: Builder, factors: SSAValue) -> SSAValue:
-    """LAPACK's info: the position, counted from 1, of the first zero on U's diagonal, or 0 if there is none. Factors that
-    are not finite are not singular: libraries differ in the elements that a NaN reaches."""
+    """LAPACK's info: the position, counted from 1, of the first zero on U's diagonal, or 0 if there is none. Factors
+    that are not finite are not singular: libraries differ in the elements that a NaN reaches."""
     pivots = diagonal(b, factors)
     shape = shape_of(pivots)
     if shape[-1] == 0:
