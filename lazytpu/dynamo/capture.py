@@ -171,7 +171,7 @@ class _Run(GraphRun):
         another size in its place, which it has to equal."""
         number = counts.asked[-1]
         total = counts.totals[number]
-        symbols = set(_symbols(n.meta.get("val")))
+        symbols = set(_symbols(n.meta.get("val"))) - counts.sizes.keys()
         new = symbols - self.counted.keys()
         if len(new) > 1 or not (new or any(self.counted[name] is total for name in symbols)):
             raise NotOneRecord(f"{n.target} has a count that torch replaced by another size")

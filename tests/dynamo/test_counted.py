@@ -215,6 +215,15 @@ def test_count_that_has_to_be_a_size_is_compared_with_it():
         f(x.to("tpu"), mask(3).to("tpu"), y.to("tpu")).cpu()
 
 
+def test_rows_of_a_dynamic_width_are_counted():
+    f = torch.compile(lambda x, m: (x[m] * 2.5).sum(0), dynamic=True)
+    for count, width in ((5, 3), (0, 3), (1, 4), (16, 4)):
+        x, m = torch.randn(16, width), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), (x[m] * 2.5).sum(0))
+
+
 def test_sizes_of_arguments_may_vary():
     f = torch.compile(lambda x, m: x[m].square().sum() / x.shape[1], dynamic=True)
     for size in (4, 6, 9):
