@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -129,9 +130,10 @@ class Importer:
 
     def import_records(self) -> None:
         """Import all records. Raises ImportFailure."""
+        folder = os.getcwd()
         for index, record in enumerate(self.records):
             try:
-                with self.b.at(location_of(record.line)), under(dict(record.settings)):
+                with self.b.at(location_of(record.line, folder)), under(dict(record.settings)):
                     self.record(record)
             except (NotImplementedError, ImportFailure):
                 raise
@@ -363,11 +365,15 @@ def _flatten(values: Any) -> list[Any]:
     return [values]
 
 
-def location_of(line: Any) -> LocationAttr:
-    """The location of a record's source line (see `lazytpu.ir.location.ScriptLine`), with a short path."""
+def location_of(line: Any, folder: str) -> LocationAttr:
+    """The location of a record's source line (see `lazytpu.ir.location.ScriptLine`), with a path from `folder`."""
     if line is None:
         return UNKNOWN_LOC
-    path = os.path.relpath(line.file)
-    if path.startswith(os.pardir):
-        path = os.sep.join(line.file.split(os.sep)[-2:])
-    return place(path, line.line, line.backward)
+    return place(_short(line.file, folder), line.line, line.backward)
+
+
+@lru_cache(maxsize=4096)
+def _short(file: str, folder: str) -> str:
+    """Return the path of a file relative to a folder, or its last two parts if it is elsewhere."""
+    path = os.path.relpath(file, folder)
+    return os.sep.join(file.split(os.sep)[-2:]) if path.startswith(os.pardir) else path
