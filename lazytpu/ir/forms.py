@@ -195,7 +195,12 @@ def _multiplied(left: Form, right: Form | int) -> Form:
 
 def form(value: Form | int) -> Form:
     """Return an int as a constant form, and a form unchanged."""
-    return value if isinstance(value, Form) else Form.of([((), value)])
+    return value if isinstance(value, Form) else _constant(int(value))
+
+
+@lru_cache(maxsize=1 << 14)
+def _constant(value: int) -> Form:
+    return Form.of([((), value)])
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
 from lazytpu.ir.forms import Form, Monomial, Range, form, parse
 
@@ -73,6 +73,10 @@ class Guard:
         return f"{self.form} {self.relation if self.holds else opposite[self.relation]} 0"
 
 
+Comparison: TypeAlias = tuple[Form, str]
+"""A form, and its relation to 0: `==` or `<`."""
+
+
 class Derivation:
     """The symbols of a computation with sizes, with their ranges, and its guards. Comparisons are answered for the
     sizes `at`, by default the bound. As a context manager, it is the active derivation of this process: imports run one
@@ -84,6 +88,8 @@ class Derivation:
         self.symbols = dict(symbols)
         self.bound = {name: high for name, (_, high) in symbols.items()} if at is None else dict(at)
         self.guards: dict[Guard, None] = {}
+        self.answers: dict[Comparison, tuple[bool, Guard | None]] = {}
+        """The result of each comparison so far, and its guard unless it is the same at all sizes."""
         self.types: dict[Any, Any] = {}
         """The symbolic types of the import: (dtype, forms) -> type."""
         self._attached: dict[int, tuple[Any, Any]] = {}
@@ -119,23 +125,16 @@ class Derivation:
 
     def is_zero(self, of: Form) -> bool:
         """Whether a form is 0, at all sizes or by a guard."""
-        if of.number is not None:
-            return of.number == 0
-        low, high = self.range_of(of)
-        if low > 0 or high < 0:
-            return False
-        if low == high or of.same(form(0)):
-            return True
-        return self._guarded(of, "==")
+        return self._answer((of, "==")) if of.number is None else of.number == 0
 
     def is_negative(self, of: Form) -> bool:
         """Whether a form is less than 0, at all sizes or by a guard."""
-        if of.number is not None:
-            return of.number < 0
-        low, high = self.range_of(of)
-        if high < 0 or low >= 0:
-            return high < 0
-        return self._guarded(of, "<")
+        return self._answer((of, "<")) if of.number is None else of.number < 0
+
+    def follows(self, other: Derivation) -> bool:
+        """Whether all comparisons of another derivation have the same answers here, so that code takes the same
+        path."""
+        return all(self._answer(comparison) == answer for comparison, (answer, _) in other.answers.items())
 
     def range_of(self, of: Form) -> Range:
         """Return the range of a form, as `Form.range`, cached."""
@@ -144,11 +143,26 @@ class Derivation:
             bounds = self._signs[of] = of.range(self.symbols)
         return bounds
 
-    def _guarded(self, of: Form, relation: str) -> bool:
+    def _answer(self, comparison: Comparison) -> bool:
+        if comparison not in self.answers:
+            self.answers[comparison] = self._compared(*comparison)
+        answer, guard = self.answers[comparison]
+        if guard is not None:
+            self.guards[guard] = None
+        return answer
+
+    def _compared(self, of: Form, relation: str) -> tuple[bool, Guard | None]:
+        low, high = self.range_of(of)
+        if relation == "==":
+            if low > 0 or high < 0:
+                return False, None
+            if low == high or of.same(form(0)):
+                return True, None
+        elif high < 0 or low >= 0:
+            return high < 0, None
         number = of.at(self.bound)
         holds = number == 0 if relation == "==" else number < 0
-        self.guards[Guard(of, relation, holds)] = None
-        return holds
+        return holds, Guard(of, relation, holds)
 
 
 class Size:

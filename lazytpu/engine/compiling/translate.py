@@ -93,9 +93,7 @@ def translate(
         marks = any(spec.name == "mark-donation" for spec in parse_pipeline(passes))
         donated = _donated(records, dead) if marks else ()  # else XLA would choose the overwritten inputs itself
 
-        def import_(records: Sequence[Record], identities: bool = False) -> Imported:
-            return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
-
+        import_ = _Import(tuple(live), tuple(donated), tuple(sorted(names.items())), bounds_check, sized is not None)
         imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
         before = print_module(imported.module) if options.dump else None
         if tuned and target.generation is not None:
@@ -154,6 +152,22 @@ def translate(
         notes=(*rewritten.notes, *(left_out(error, name) for error in errors)),
         complete=not errors,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """The import of a program with these slots as results, these inputs to donate, and these names of slots."""
+
+    live: tuple[int, ...]
+    donated: tuple[int, ...]
+    names: tuple[tuple[int, str], ...]
+    bounds_check: bool
+
+    identities: bool
+
+    def __call__(self, records: Sequence[Record]) -> Imported:
+        names, checks = dict(self.names), self.bounds_check
+        return import_trace(records, self.live, self.donated, names, bounds_checks=checks, identities=self.identities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,17 @@ DIGITS = 8  # digits stored per entry of a structure, to locate the difference b
 class Expressions:
     """The module of a program at any size: its structure, and an expression for each of its integers.
 
-    - `decomposed`, `identities`: the import strategy (`padded.Way`).
+    - `decomposed`: whether attention is decomposed. `bounds_checks`: whether indices are checked.
     - `structure`: the digest of the part that is the same at all sizes; `entries` has digits of the digest of each
       entry.
     - `numbers`: the index in `forms` of each integer's expression.
-    - `constants`: the constants 2 divided by an integer at the bound, in hexadecimal. The program keeps a constant
-      whose integer is the same at all sizes.
+    - `constants`: the constants 2 divided by an integer, in hexadecimal, as the import at some bound had them. The
+      program keeps a constant whose integer is the same at all sizes.
     - `guards`: the conditions that decided branches of the import: each an expression, a relation to 0, and whether it
       holds.
     """
 
     decomposed: bool
-    identities: bool
     bounds_checks: bool
     structure: str
     entries: str

@@ -66,8 +66,8 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     symbols = {name: (MIN_SYMBOL, top) for name, top in bounds.items() if name not in fixed}
     live = [result.slot for result in function.results if isinstance(result, Operand)]
 
-    def imports(records: Sequence[Record], identities: bool) -> Imported:
-        return import_trace(records, live, (), identities=identities)
+    def imports(records: Sequence[Record]) -> Imported:
+        return import_trace(records, live, (), identities=True)
 
     padded = padded_for(imports, _Counts(symbolic, symbols), True)
     if padded.expressions.guards:  # the counts of a run are unknown here

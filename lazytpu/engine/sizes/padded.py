@@ -3,9 +3,11 @@ bucket."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+from xdsl.dialects.builtin import ModuleOp
 
 from lazytpu.aten.importer import Imported
 from lazytpu.engine.programs.binding import Factors, Padding
@@ -17,6 +19,9 @@ from lazytpu.engine.sizes.templates import Sized as SizedTrace
 from lazytpu.engine.sizes.verification import decompose, expressions_of
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
+from lazytpu.ir.rebinding import rebuilt
+from lazytpu.ir.shape import ReshapeOp, SliceOp
+from lazytpu.ir.sizes import set_symbols
 from lazytpu.ir.symbolic import Derivation, LostSize
 from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.dims import Dim, Refused
@@ -27,26 +32,8 @@ from lazytpu.trace.trie import Record
 
 ATTENTION = frozenset((AttentionOp.name, AttentionBackwardOp.name))
 
-Import = Callable[[Sequence[Record], bool], Imported]
-"""A function that imports records, with or without identity ops (`import_trace`)."""
-
-
-class Guarded(Refused):
-    """Raised where the import takes another branch at some size than at the bound."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """The import strategy of a bucket's program: whether attention is decomposed, and whether identity ops are kept."""
-
-    decomposed: bool = False
-    identities: bool = False
-
-    def after(self, error: Refused) -> Way:
-        """Return the strategy to try after this one was refused with `error`; this one again if there is none."""
-        if isinstance(error, Refusal) and error.op in ATTENTION:
-            return replace(self, decomposed=True)
-        return replace(self, identities=True) if isinstance(error, Guarded) else self
+Import = Callable[[Sequence[Record]], Imported]
+"""A function that imports records, with identity ops (`import_trace`)."""
 
 
 class ManySizes(Protocol):
@@ -60,6 +47,27 @@ class ManySizes(Protocol):
         ...
 
     def symbolic(self, derivation: Derivation) -> list[Record]: ...
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An annotated import at the bound of `derivation`, and its size expressions. Each bucket gets a copy of its module
+    (`lazytpu.ir.rebinding`)."""
+
+    imported: Imported
+    derivation: Derivation
+    expressions: Expressions
+    copied: bool
+    """Whether it serves other bounds: custom kernels are other ones there."""
+
+    def at(self, derivation: Derivation) -> Imported:
+        """Return the import at the bound of `derivation`, the active one."""
+        return replace(self.imported, module=rebuilt(self.imported.module, self.derivation, derivation))
+
+
+DERIVED: dict[Any, Derived] = {}
+"""The newest imports, at most `KEPT`, by the traces and the slots and names of their program."""
+KEPT = 8
 
 
 @dataclass(frozen=True)
@@ -77,69 +85,107 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
 
     Raise OneSize if the program cannot be padded or does not serve the trace.
     """
-    program = padded_for(imports, trace.bucket, bounds_checks, trace.sizes)
+    program = padded_for(imports, trace.bucket, bounds_checks, trace.sizes, (trace.bucket.forms, imports))
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
     return imported, Padding(sized.symbols, arguments, results, program.expressions), (program.note,)
 
 
-def padded_for(imports: Import, many: ManySizes, bounds_checks: bool, sizes: Mapping[str, int] | None = None) -> Made:
+def padded_for(
+    imports: Import,
+    many: ManySizes,
+    bounds_checks: bool,
+    sizes: Mapping[str, int] | None = None,
+    key: Hashable = None,
+) -> Made:
     """Return the program at the bound, padded to serve all sizes of `many`, which include `sizes`.
 
-    Attention is decomposed first if it supports no padding: with dropout, or if its bias has a gradient. Raise OneSize
-    if the program cannot be padded.
+    Programs with an equal `key` have the same import at other bounds. Attention is decomposed if it supports no
+    padding: with dropout, or if its bias has a gradient. Raise OneSize if the program cannot be padded.
     """
-    strategy = Way()
-    while True:
+    try:
         try:
-            return _padded(imports, many, bounds_checks, strategy, sizes)
-        except LostSize as error:
-            raise OneSize(str(error)) from error
-        except Refused as error:
-            next_strategy = strategy.after(error)
-            if next_strategy == strategy:
-                raise OneSize(str(error)) from error
-            strategy = next_strategy
+            return _padded(imports, many, bounds_checks, False, sizes, key)
+        except Refusal as error:
+            if error.op not in ATTENTION:
+                raise
+        return _padded(imports, many, bounds_checks, True, sizes, key)
+    except (LostSize, Refused) as error:
+        raise OneSize(str(error)) from error
 
 
-def _padded(imports: Import, many: ManySizes, bounds_checks: bool, way: Way, sizes: Mapping[str, int] | None) -> Made:
-    """Import the program with one strategy and pad it. Raise Refused if the strategy fails."""
-    # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
+def _padded(
+    imports: Import,
+    many: ManySizes,
+    bounds_checks: bool,
+    decomposed: bool,
+    sizes: Mapping[str, int] | None,
+    key: Hashable,
+) -> Made:
+    """Import the program, with attention decomposed or not, and pad it. Raise Refused if that fails."""
+    key = key, decomposed
     with Derivation(many.derived) as derivation:
-        imported = _imported(imports, many, derivation, way)
-        reading = read(imported.module)
-    guards = tuple(derivation.guards)
+        derived = DERIVED.get(key)
+        follows = derived is not None and derivation.follows(derived.derivation)
+        imported = derived.at(derivation) if derived is not None and follows else None
+    if derived is None or imported is None:
+        # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
+        with Derivation(many.derived) as derivation:
+            derived = _derived(imports, many, bounds_checks, derivation, decomposed)
+            imported = derived.at(derivation) if derived.copied else derived.imported
 
-    # Where a guard fails the import takes another branch, so the program differs there. Most guards ask whether an
-    # op is an identity.
-    if guards and not way.identities:
-        raise Guarded(f"the program of the bound is another one than where not {guards[0]}")
+    # Where a guard fails the import takes another branch, so the program differs there.
+    guards = tuple(derivation.guards)
     if sizes is not None and (failing := next((guard for guard in guards if not guard.at(sizes)), None)):
         at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise Guarded(f"the program of the bound holds where {failing}, which is not so at {at}")
+        raise OneSize(f"the program of the bound holds where {failing}, which is not so at {at}")
 
-    annotate(imported.module, reading, many.symbols)
+    set_symbols(imported.module, many.symbols)
     before = sum(1 for _ in imported.module.walk())
     sized = pad_sizes(imported.module)
     assert sized is not None
     added = sum(1 for _ in imported.module.walk()) - before
     masks = f"{sized.masks} operands are masked, {sized.moves} moved into a row"
     note = f"padding: {masks}, {added} more of {before} ops"
-    return Made(imported, sized, note, expressions_of(reading, guards, way.decomposed, way.identities, bounds_checks))
+    # Keep the import for other buckets. Its module is not the padded one, which passes rewrite.
+    if key[0] is not None and derived.copied:
+        DERIVED.pop(key, None)
+        DERIVED[key] = derived
+        while len(DERIVED) > KEPT:
+            del DERIVED[next(iter(DERIVED))]
+    expressions = replace(derived.expressions, guards=tuple([guard.fields for guard in guards]))
+    return Made(imported, sized, note, expressions)
 
 
-def _imported(imports: Import, many: ManySizes, derivation: Derivation, way: Way) -> Imported:
+def _derived(
+    imports: Import, many: ManySizes, bounds_checks: bool, derivation: Derivation, decomposed: bool
+) -> Derived:
     """Import the records with symbolic sizes. Raise OneSize if the import fails at the bound."""
+    records = many.symbolic(derivation)
     try:
-        imported = imports(with_kernels(many.symbolic(derivation)), way.identities)
+        with_own_kernels = with_kernels(records)
+        imported = imports(with_own_kernels)
     except LostSize:
         raise
     except Exception as error:  # such as a table smaller than the bound
         raise OneSize(f"at its bound, {error}") from error
-    if way.decomposed:
+    if decomposed:
         decompose(imported.module)
-    return imported
+    reading = read(imported.module)
+    annotate(imported.module, reading)
+    _drop_identities(imported.module)
+    expressions = expressions_of(reading, decomposed, bounds_checks)
+    return Derived(imported, derivation, expressions, with_own_kernels is records)
+
+
+def _drop_identities(module: ModuleOp) -> None:
+    """Drop the reshapes and slices that change nothing at all sizes: types of equal expressions are one object."""
+    for op in list(module.walk()):
+        if isinstance(op, ReshapeOp | SliceOp) and op.operands[0].type is op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.detach()
+            op.erase()
 
 
 def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:

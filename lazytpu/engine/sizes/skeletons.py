@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, cast
 
-from lazytpu.ir.symbolic import MIN_SYMBOL, Size
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size, has_sizes
 from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Number, Operand, Record
@@ -384,8 +385,17 @@ def _new_strided(
 
 def dense_order(size: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
     """Return the dimensions ordered from the largest stride to the smallest, or None if the strides are not dense."""
+    if has_sizes(size) or has_sizes(stride):
+        return _dense_order(size, stride)
+    return _cached_order(tuple(size), tuple(stride))
+
+
+def _dense_order(size: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
     order = tuple(sorted(range(len(size)), key=lambda dim: -stride[dim]))
     return order if dense_strides(size, order) == tuple(stride) else None
+
+
+_cached_order = lru_cache(maxsize=1 << 14)(_dense_order)
 
 
 def dense_strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.skeletons import with_parts
 from lazytpu.engine.sizes.templates import OneSize, Sized
 from lazytpu.ir.forms import parse
-from lazytpu.ir.symbolic import Guard, respelled
+from lazytpu.ir.symbolic import respelled
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.annotations import Reading, entries_of, place, read
 from lazytpu.passes.padding.rules.constants import quotient
@@ -54,12 +54,11 @@ class ImportedAt:
 
     @classmethod
     def of(
-        cls, sizes: dict[str, int], records: Sequence[Record], live: Sequence[int], checks: bool, way: tuple[bool, bool]
+        cls, sizes: dict[str, int], records: Sequence[Record], live: Sequence[int], checks: bool, decomposed: bool
     ) -> ImportedAt:
-        """Import a trace as its bucket's program was imported: with bounds `checks`, and with `way`, which is
-        (`decomposed`, `identities`)."""
-        decomposed, identities = way
-        imported = import_trace(records, live, (), bounds_checks=checks, identities=identities)
+        """Import a trace as its bucket's program was imported: with bounds `checks`, and with attention `decomposed` or
+        not."""
+        imported = import_trace(records, live, (), bounds_checks=checks, identities=True)
         if decomposed:
             decompose(imported.module)
         return cls(sizes, imported, read(imported.module))
@@ -74,16 +73,13 @@ def decompose(module: ModuleOp) -> None:
     DecomposeAttentionPass().apply(Context(), module)
 
 
-def expressions_of(
-    reading: Reading, guards: Sequence[Guard], decomposed: bool, identities: bool, bounds_checks: bool
-) -> Expressions:
-    """Return the size expressions of a program, from the symbolic module at its bound."""
+def expressions_of(reading: Reading, decomposed: bool, bounds_checks: bool) -> Expressions:
+    """Return the size expressions of programs without guards, from the symbolic module at a bound."""
     forms = {form: i for i, form in enumerate(dict.fromkeys(reading.integers))}
     constants = tuple([number.hex() for _, _, number in reading.reciprocals])
     numbers = tuple([forms[form] for form in reading.integers])
     return Expressions(
-        decomposed, identities, bounds_checks, *digests(reading.structure), tuple(map(str, forms)), numbers, constants,
-        tuple([guard.fields for guard in guards]),
+        decomposed, bounds_checks, *digests(reading.structure), tuple(map(str, forms)), numbers, constants, (),
     )  # fmt: skip
 
 
@@ -133,8 +129,8 @@ def verify(binding: Binding, sized: Sized) -> None:
     assert binding.padding is not None
     expressions = binding.padding.expressions
     try:
-        strategy = expressions.decomposed, expressions.identities
-        trace = ImportedAt.of(sized.sizes, served(sized), binding.live, expressions.bounds_checks, strategy)
+        checks, decomposed = expressions.bounds_checks, expressions.decomposed
+        trace = ImportedAt.of(sized.sizes, served(sized), binding.live, checks, decomposed)
         compare(expressions, binding.packer.entries, binding.checks, trace)
     except Refusal as error:
         raise OneSize(str(error)) from error

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
@@ -157,7 +158,7 @@ def read(module: ModuleOp) -> Reading:
     return reading
 
 
-def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range]) -> None:
+def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range] = MappingProxyType({})) -> None:
     """Attach the size expressions of a module's integers, and its symbols, as attributes."""
     sizes: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
 from lazytpu.ir.forms import Form, form, parse
@@ -30,7 +31,7 @@ class Factor:
     size: int
     true: Form
 
-    @property
+    @cached_property
     def padded(self) -> bool:
         return self.true != form(self.size)
 
@@ -49,12 +50,12 @@ class Dim:
     factors: tuple[Factor, ...]
     free: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of elements in memory."""
         return prod(factor.size for factor in self.factors)
 
-    @property
+    @cached_property
     def total(self) -> Form:
         """The number of true elements."""
         total = form(1)
@@ -62,7 +63,7 @@ class Dim:
             total = total * factor.true
         return total
 
-    @property
+    @cached_property
     def padded(self) -> bool:
         return any(factor.padded for factor in self.factors)
 
@@ -105,7 +106,8 @@ def sized(size: int, true: Form | int | None = None, free: bool = False) -> Dim:
     return Dim((Factor(size, form(size if true is None else true)),), free)
 
 
-def static(shape: Iterable[int]) -> tuple[Dim, ...]:
+@lru_cache(maxsize=4096)
+def static(shape: Sequence[int]) -> tuple[Dim, ...]:
     """Return dimensions without padding."""
     return tuple(sized(size) for size in shape)
 

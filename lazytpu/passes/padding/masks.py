@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import inf
 
 import numpy as np
@@ -13,7 +14,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.forms import Atom, Form, Symbols, form
 from lazytpu.ir.types import UNSIGNED, dtype_of, is_float, numpy_dtype, shape_of
-from lazytpu.passes.padding.dims import Dim, Number, Refused, sized
+from lazytpu.passes.padding.dims import Dim, Number, Refused, sized, static
 from lazytpu.passes.patterns.rewriting import RECOMPUTE
 
 
@@ -25,9 +26,15 @@ class Padded:
     dims: tuple[Dim, ...]
     fill: Number | None = None
 
-    @property
+    @cached_property
     def padded(self) -> bool:
         return any(dim.padded for dim in self.dims)
+
+
+@lru_cache(maxsize=4096)
+def without_padding(shape: Sequence[int]) -> Padded:
+    """Return the padding of a value of this shape that has none."""
+    return Padded(static(shape))
 
 
 @dataclass
@@ -36,6 +43,8 @@ class Shared:
 
     symbols: Symbols
     values: dict[SSAValue, Padded] = field(default_factory=dict[SSAValue, Padded])
+    checked: set[tuple[Form, int]] = field(default_factory=set[tuple[Form, int]])
+    """True sizes that fit in a size in memory."""
     masks: int = 0
     """Number of masked operands."""
     moves: int = 0
@@ -86,10 +95,13 @@ class Masks:
 
     def check_size(self, true: Form, size: int) -> None:
         """Raise Refused for a size that can be negative, or more than the size in memory."""
+        if (true, size) in self.shared.checked:
+            return
         self.check_symbols(true)
         low, high = true.range(self.shared.symbols)
         if low < 0 or high > size:
             raise Refused(f"the size {true} is {low} to {high}; expected 0 to {size}, the size in memory")
+        self.shared.checked.add((true, size))
 
     def dim(self, size: int, true: Form) -> Dim:
         """Return a dimension of `size` elements, with the first `true` elements true. Raise Refused if they may not

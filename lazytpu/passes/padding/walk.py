@@ -16,8 +16,8 @@ from lazytpu.ir.sizes import SIZES, sizes_of
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.errors import describe
 from lazytpu.passes.padding.arranging import in_a_row, rearranged
-from lazytpu.passes.padding.dims import Dim, Refused, sized, static
-from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared
+from lazytpu.passes.padding.dims import Dim, Refused, sized
+from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared, without_padding
 
 Rule: TypeAlias = "Callable[[Walk, TensorOp], Sequence[Padded] | None]"
 """rule(walk, op) returns the padding of the results in order, or None if the rule has replaced the op."""
@@ -30,8 +30,10 @@ class Walk(Masks):
         super().__init__(shared, pack)
         self.block, self.rules = block, rules
         self._in_rows: dict[SSAValue, SSAValue] = {}
+        self._sizes: Mapping[str, Sequence[Form | None]] = {}
+        "Annotations of the current op."
         self._unread: set[str] = set()
-        "Annotations of the current op that its rule has not read."
+        "The names of those that its rule has not read."
 
     def run(self) -> list[SSAValue]:
         """Apply the rules to all ops of the block. Return the operands of its terminator."""
@@ -49,7 +51,7 @@ class Walk(Masks):
         pack = block.insert_arg(self.pack.type, len(block.args))
         for argument, padded in zip(block.args, entering, strict=False):
             self.shared.values[argument] = padded
-        self.shared.values[pack] = Padded(static(shape_of(pack)))
+        self.shared.values[pack] = without_padding(shape_of(pack))
         return [self.of(value) for value in Walk(self.shared, block, pack, self.rules).run()]
 
     def enter_pack(self, op: RegionOp) -> None:
@@ -74,12 +76,14 @@ class Walk(Masks):
             rule = self.rules.get(type(op))
             if rule is None:
                 raise Refused("there is no rule for this op")
+            if not self._touched(op):
+                for value in op.results:
+                    self.shared.values[value] = without_padding(shape_of(value))
+                return
             self.builder = MaskBuilder(op)
-            self._unread = {name for name, sizes in sizes_of(op).items() if any(size is not None for size in sizes)}
-            if self._touched(op):
-                results = self._results(op, rule)
-            else:
-                results = [Padded(static(shape_of(x))) for x in op.results]
+            self._sizes = sizes_of(op)
+            self._unread = {name for name, sizes in self._sizes.items() if any(size is not None for size in sizes)}
+            results = self._results(op, rule)
             if results is not None:
                 self._check(op, results)
                 for value, padded in zip(op.results, results, strict=True):
@@ -130,7 +134,7 @@ class Walk(Masks):
             for dim in padded.dims:
                 for factor in dim.factors:
                     self.check_size(factor.true, factor.size)
-        if "result" in sizes_of(op):
+        if "result" in self._sizes:
             for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
                 # Two expressions may be equal at all sizes, such as n-(n+1)/2 and n/2.
                 if dim.total != expected and (dim.total - expected).range(self.shared.symbols) != (0, 0):
@@ -149,7 +153,7 @@ class Walk(Masks):
 
         Annotations that a rule does not read are refused.
         """
-        annotated = sizes_of(op).get(name, [None] * count)
+        annotated = self._sizes.get(name, [None] * count)
         if len(annotated) != count:
             raise Refused(f"{name} is annotated with {len(annotated)} sizes; expected {count}")
         for size in annotated:

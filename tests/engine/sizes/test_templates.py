@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import lazytpu
+from lazytpu.engine.sizes import padded as making
 from lazytpu.runtime.buffers import padded
 
 
@@ -40,6 +41,20 @@ def mlp(width: int) -> tuple[nn.Module, nn.Module]:
     host, device = (nn.Sequential(nn.Linear(4, width), nn.GELU(), nn.Linear(width, 4)) for _ in range(2))
     device.load_state_dict(host.state_dict())
     return host, device.to("tpu")
+
+
+def test_buckets_of_a_step_share_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, device = mlp(7)
+    imports, derive = list[object](), making._derived
+    monkeypatch.setattr(making, "_derived", lambda *args: imports.append(args) or derive(*args))
+
+    def steps() -> None:
+        for length in (9, 11, 23):
+            x = torch.randn(length, 4)
+            torch.testing.assert_close(device(x.to("tpu")).softmax(0).cpu(), host(x).softmax(0))
+
+    assert programs(steps) == 3
+    assert len(imports) == 1
 
 
 @pytest.mark.parametrize("mode", ["lazy", "fused"])

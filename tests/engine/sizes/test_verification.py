@@ -49,7 +49,7 @@ def seen(build: Callable[..., SSAValue], sizes: dict[str, int]) -> ImportedAt:
 def expressions(build: Callable[..., SSAValue]) -> Expressions:
     with Derivation(RANGE) as derivation:
         reading = read(module_at(build, ["f32[n,4]"], {"n": derivation.size(symbol("n"))}))
-    return expressions_of(reading, list(derivation.guards), False, False, True)
+    return expressions_of(reading, False, True)
 
 
 def wrong(build: Callable[..., SSAValue], size: int) -> str:

@@ -150,7 +150,7 @@ def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
     if not dims[-1].prefix or dims[-1].total.range(w.shared.symbols)[0] < k:
         raise Refused(f"the {k} largest of {dims[-1]} elements, which may be fewer")
     w.mask_operand(op, 0, [len(dims) - 1], -inf)
-    return [Padded((*dims[:-1], *static([k]))) for _ in op.results]
+    return [Padded((*dims[:-1], *static((k,)))) for _ in op.results]
 
 
 def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
