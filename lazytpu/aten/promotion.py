@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -33,8 +33,3 @@ def promote(
     values = [b.scalar(a, to) if isinstance(a, Scalar) else b.convert(a, to) for a in args]
     common = broadcast_shape(*map(shape_of, values)) if shape is None else shape
     return tuple(b.broadcast_to(v, common) for v in values)
-
-
-def dtype_and_shape(value: SSAValue) -> tuple[str, tuple[int, ...]]:
-    """The dtype and shape of a value, comparable with an entry of `b.out`."""
-    return dtype_of(value), shape_of(value)

@@ -6,7 +6,7 @@ dict if their entries have names, else to a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,8 +109,3 @@ def flatten(value: Any) -> tuple[list[Any], Tree]:
     leaves, spec = pytree.tree_flatten(value)
     tree, order = tree_of(spec)
     return [leaves[i] for i in order], tree
-
-
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return the same containers with each leaf replaced by `function(leaf)`."""
-    return pytree.tree_map(function, value)

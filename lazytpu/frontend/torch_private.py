@@ -84,7 +84,6 @@ def native(op: Any) -> Callable[..., Any]:
 
 # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
-storage_from_pointer = torch._C._construct_storage_from_data_pointer
 as_strided = native(torch.ops.aten.as_strided.default)
 set_storage = native(torch.ops.aten.set_.source_Storage_storage_offset)
 
@@ -123,7 +122,6 @@ make_subclass = torch.Tensor._make_subclass  # (class, tensor): an alias of that
 ScriptMapping = OrderedDictWrapper, OrderedModuleDict  # replace a ScriptModule's dicts of members
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
-without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses behave like plain tensors
 swap_tensor_impl = torch._C._swap_tensor_impl
 
 # torch.compile: the class behind the backend "inductor", and the attributes that dynamo/routing.py changes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,8 +88,3 @@ def jax_export(data: bytes, name: str, platform: str, args: Any, kwargs: Any, re
     with jax.enable_x64(True):
         framed = jax.export.export(jax.jit(stand_in, keep_unused=True), platforms=(platform,))(*args, **kwargs)
     return replace(framed, mlir_module_serialized=data)
-
-
-def load_jax_export(data: bytes) -> Callable[..., Any]:
-    """Load a function that `jax.export` saved. Raises ValueError for damaged data."""
-    return jax.export.deserialize(bytearray(data)).call
