@@ -86,6 +86,7 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("dce"),
         _built_in("attention/decompose-attention", "recorded", targets=("cpu", "gpu"), required=True),
         _built_in("gather-first", "simplify", targets=("tpu",)),
+        _built_in("collectives/own-shapes", "patterns", targets=("tpu",)),
         _built_in("attention/fuse-attention", "patterns", targets=("tpu",)),
         _built_in("attention/flash-attention", "patterns", targets=("tpu",), instead="decompose-attention"),
         _built_in("loops/roll-loops", "patterns", target_options=("platform",)),

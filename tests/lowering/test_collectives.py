@@ -121,6 +121,19 @@ def sharded_step(b: Builder, x: SSAValue) -> object:
     return b.dynamic_slice(b.sub(x, mean), [start, b.constant(0, "i32")], (1, 2))
 
 
+def flat_step(b: Builder, x: SSAValue) -> object:
+    """Gather two parameters in one buffer, and reduce-scatter what are their gradients in another one, which is kept."""
+    weight, bias = b.slice(x, (0, 0), (2, 2)), b.reshape(b.slice(x, (2, 0), (3, 2)), (2,))
+    buffer = b.concatenate([b.reshape(weight, (4,)), bias], 0)
+    gathered = b.all_gather(b.reshape(buffer, (1, 6)), 0, MIXED)
+    weights = b.reshape(b.slice(gathered, (0, 0), (2, 4)), (4, 2))
+    biases = b.reshape(b.slice(gathered, (0, 4), (2, 6)), (4,))
+    rows = b.concatenate([b.reshape(b.mul(weights, weights), (2, 4)), b.reshape(b.neg(biases), (2, 2))], 1)
+    total = b.convert(b.reshape(b.reduce_scatter("add", rows, 0, MIXED), (6,)), "f64")
+    mean = b.div(total, b.constant(3.0, "f64", (6,)))
+    return [weights, biases, b.reshape(b.slice(mean, (0,), (4,)), (2, 2)), b.slice(mean, (4,), (6,)), mean]
+
+
 def module_for_all(build: Build, x: Rows):
     module = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))
     set_replicas(module, 4)
@@ -135,8 +148,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rows]]:
     run_pipeline(after, passes="shard-reductions,dce", verify=True)
     assert "reduce_scatter" in print_module(after)
     assert "all_reduce" not in print_module(after)
+    flat, apart, all_apart = (module_for_all(flat_step, X) for _ in range(3))
+    run_pipeline(apart, passes="own-shapes{part_bytes=16}", verify=True)
+    run_pipeline(all_apart, passes="own-shapes{part_bytes=1}", verify=True)
+    assert [print_module(module).count("reduce_scatter") for module in (flat, apart, all_apart)] == [1, 2, 2]
+    assert "-> tensor<2x2xf32>" in print_module(apart)
     modules = {name: (module_for_all(build, x), x) for name, (build, x, _) in CASES.items()}
-    for name, (module, x) in {**modules, "whole": (before, X), "in parts": (after, X)}.items():
+    compared = {"whole": before, "in parts": after, "flat": flat, "apart": apart, "all apart": all_apart}
+    for name, (module, x) in {**modules, **{name: (module, X) for name, module in compared.items()}}.items():
         (folder / f"{name}.mlir").write_text(print_module(module))
         np.savez(folder / f"{name}.npz", arg0=x)
     subprocess.run([sys.executable, replicas.__file__, str(folder)], check=True, timeout=120)
@@ -159,6 +178,16 @@ def test_shard_reductions_keeps_the_results_of_each_device(ran: dict[str, list[R
     expected = np.stack([X[d, d : d + 1] - mean[d : d + 1] for d in range(4)])
     np.testing.assert_array_equal(ran["whole"][0], expected)
     np.testing.assert_array_equal(ran["in parts"][0], expected)
+
+
+@pytest.mark.parametrize("name", ["apart", "all apart"])
+def test_own_shapes_keep_the_results_of_each_device(name: str, ran: dict[str, list[Rows]]) -> None:
+    weights = of_group(X, lambda g, r: np.concatenate([x[:2] for x in g]), MIXED)
+    np.testing.assert_array_equal(ran["flat"][0], weights)
+    gradient = of_group(weights, lambda g, r: part(sum(w * w for w in g), r, 2).astype(np.float64) / 3, MIXED)
+    np.testing.assert_array_equal(ran["flat"][2], gradient)
+    for actual, expected in zip(ran[name], ran["flat"], strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_module_declares_its_number_of_devices() -> None:
