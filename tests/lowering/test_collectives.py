@@ -122,7 +122,7 @@ def sharded_step(b: Builder, x: SSAValue) -> object:
 
 
 def flat_step(b: Builder, x: SSAValue) -> object:
-    """Gather two parameters in one buffer, and reduce-scatter what are their gradients in another one, which is kept."""
+    """Gather two parameters in one buffer, and reduce-scatter their gradients in another one, which is kept."""
     weight, bias = b.slice(x, (0, 0), (2, 2)), b.reshape(b.slice(x, (2, 0), (3, 2)), (2,))
     buffer = b.concatenate([b.reshape(weight, (4,)), bias], 0)
     gathered = b.all_gather(b.reshape(buffer, (1, 6)), 0, MIXED)
