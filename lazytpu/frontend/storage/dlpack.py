@@ -40,8 +40,9 @@ def dlpack(
     tensor that requires a gradient or is not strided.
     """
     if self.device.type == "tpu":
-        if self.is_conj():  # the copy would not be conjugated
-            raise BufferError("Can't export tensors with the conjugate bit set")
+        _check(self)  # the copy would not be conjugated
+        if stream is not None and type(stream) is not int:
+            raise TypeError("stream must be ``int`` or ``none``")
         self, dl_device, copy, stream = _copied(self, dl_device, copy), None, None, None
     return _dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 

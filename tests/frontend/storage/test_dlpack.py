@@ -111,6 +111,13 @@ def test_unexportable_tensors_raise() -> None:
             export()
 
 
+def test_streams_are_checked_and_ignored() -> None:
+    x = torch.ones(3, device="tpu")
+    with pytest.raises(TypeError, match="stream must be"):
+        x.__dlpack__(stream=object())
+    assert torch.from_dlpack(x.__dlpack__(stream=1)).tolist() == [1, 1, 1]
+
+
 def test_on_other_platforms_the_copy_must_be_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dlpack, "_on_host", lambda: False)
     x = torch.arange(3.0).to("tpu")
