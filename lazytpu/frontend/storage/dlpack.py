@@ -1,14 +1,14 @@
 """DLPack: other libraries get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share
 it, and a program may reuse it for its results. So a consumer could neither write to it nor rely on it.
 
-torch itself as the consumer (`torch.from_dlpack`, `torch.asarray`) gets a tensor on the device that shares the storage,
-as with any other device. For a capsule of `to_dlpack`, the copy within refers to the exported tensor (`_exported`).
+`torch.from_dlpack` returns a tensor on the device that shares the storage, as with any other device. For a capsule of
+`to_dlpack`, the copy within refers to the exported tensor (`_exported`). `torch.asarray` takes the copy out of a
+capsule: torch's function modes and torch.compile compare it with the native function, so it is not replaced.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
 from typing import Any
 
@@ -20,7 +20,7 @@ from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
-_from_dlpack, _asarray = torch.from_dlpack, torch.asarray
+_from_dlpack = torch.from_dlpack
 
 _is_capsule, _pointer = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
 _is_capsule.argtypes = _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -88,12 +88,6 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _alias(ext_tensor, None).to(target)
 
 
-@functools.wraps(_asarray)
-def asarray(obj: Any, **options: Any) -> torch.Tensor:
-    source = _consumed(obj)
-    return _asarray(obj if source is None else source, **options)
-
-
 def _consumed(capsule: Any) -> torch.Tensor | None:
     """Take the tpu tensor out of a capsule of `to_dlpack`; None for any other object."""
     if not _is_capsule(capsule, _NAME) or (host := _exported.get(_pointer(capsule, _NAME))) is None:
@@ -145,4 +139,3 @@ def install() -> None:
     torch.to_dlpack = host_to_dlpack
     from_dlpack.__doc__ = _from_dlpack.__doc__
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # pyright: ignore[reportAttributeAccessIssue]
-    torch.asarray = asarray
