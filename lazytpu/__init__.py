@@ -183,7 +183,7 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
 def tpu_report(
     step: Callable[..., Any] | ProgramGraph,
     *args: Any,
-    topology: str = "v6e:2x2",
+    topology: str | None = None,
     progress: bool | None = None,
     **kwargs: Any,
 ) -> TpuReport:
@@ -199,7 +199,8 @@ def tpu_report(
     elsewhere only if it is True.
 
     `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod; "v6e" alone is the
-    smallest. Raises PlatformError when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError
+    smallest, "v5e:4x4*2" two slices. The default is that of `imagined_job`, or "v6e:2x2". Raises PlatformError when
+    libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError
     for an unknown topology, and the errors of the function.
     """
     activate()
@@ -209,7 +210,7 @@ def tpu_report(
     return report(step, topology, progress, *args, **kwargs)
 
 
-def imagined_job(ranks: int, rank: int = 0) -> ImaginedJob:
+def imagined_job(ranks: int | None = None, rank: int = 0, topology: str | None = None) -> ImaginedJob:
     """Return a context manager: in its block, this process is rank `rank` of a job of `ranks` processes, of which no
     other one exists.
 
@@ -217,12 +218,16 @@ def imagined_job(ranks: int, rank: int = 0) -> ImaginedJob:
     devices: `with lazytpu.imagined_job(ranks=256): lazytpu.tpu_report(step, topology="v5e:16x16")`. Collectives outside
     of a report are computed as if all ranks held the same tensors. docs/scale.md has an example.
 
-    Raises ValueError for a rank that the job does not have. Entering the block raises RuntimeError in a process group.
+    `topology` names the chips of the job, for `lazytpu.distributed.mesh` and for reports; there is a rank for each of
+    its devices.
+
+    Raises ValueError for a rank that the job does not have, and for another number of ranks than the topology's.
+    Entering the block raises RuntimeError in a process group.
     """
     activate()
     from lazytpu.rehearsal.job import ImaginedJob
 
-    return ImaginedJob(ranks, rank)
+    return ImaginedJob(ranks, rank, topology)
 
 
 def metrics() -> dict[str, Any]:

@@ -20,14 +20,17 @@ from lazytpu.distributed.lattice import Lattice, lattice_of
 from lazytpu.distributed.ops import LIBRARY, OPS
 from lazytpu.distributed.work import Recorded
 from lazytpu.frontend.tensors import recorder
+from lazytpu.runtime.tpu.topology import Topology
 
 
 @dataclass(slots=True)
 class Job:
-    """The imagined job of this process, which is its rank `rank` of `size`. `ended` says that its block is over."""
+    """The imagined job of this process, which is its rank `rank` of `size`, on the chips of `topology`, if it is known.
+    `ended` says that its block is over."""
 
     size: int
     rank: int
+    topology: Topology | None = None
     ended: bool = False
     lattices: dict[tuple[int, ...], Lattice] = field(default_factory=dict[tuple[int, ...], Lattice])
 

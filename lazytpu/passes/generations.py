@@ -41,9 +41,19 @@ class Generation:
     vmem_bytes: int
     "Vector memory of one TensorCore, from jax's Pallas (`pltpu.get_tpu_info`)."
     source: str
+    dcn_bandwidth: float
+    """Bytes per second of a chip's share of the data center's network, in one direction: a pod of 256 v5e has 6.4 Tbps
+    and one of v6e 25.6 (https://cloud.google.com/tpu/docs/v6e), a chip of v5p 50 Gbps, and one of tpu7x 100
+    (https://cloud.google.com/tpu/docs/tpu7x)."""
+    ring: int
+    "The chips in a dimension of a slice that wrap around: a full pod's of a 2D torus, or a cube's of a 3D one."
     devices: int = 1
     tile: tuple[int, int] = (8, 128)
     "Sublanes and lanes of a vector register of 32-bit elements; the last two dimensions of an array are padded to it."
+
+    def wraps(self, size: int) -> bool:
+        """Whether `size` chips of a slice in one dimension form a ring."""
+        return size % self.ring == 0
 
     @property
     def device_flops(self) -> float:
@@ -77,19 +87,19 @@ GENERATIONS: dict[str, Generation] = {
     for generation in (
         Generation(
             "v5e", ("tpu v5 lite", "tpu v5e"), 197 * TERA, 16 * GB, 819 * GB, 400 * GB, 4, 128, 1, 1.5e9, 128 * MIB,
-            "https://cloud.google.com/tpu/docs/v5e",
+            "https://cloud.google.com/tpu/docs/v5e", 3.125 * GB, 16,
         ),
         Generation(
             "v5p", ("tpu v5", "tpu v5p"), 459 * TERA, 95 * GIB, 2_765 * GB, 1_200 * GB, 6, 128, 2, 1.75e9, 64 * MIB,
-            "https://cloud.google.com/tpu/docs/v5p",
+            "https://cloud.google.com/tpu/docs/v5p", 6.25 * GB, 4,
         ),
         Generation(
             "v6e", ("tpu v6 lite", "tpu v6e"), 918 * TERA, 32 * GB, 1_638 * GB, 800 * GB, 4, 256, 1, 1.75e9, 128 * MIB,
-            "https://cloud.google.com/tpu/docs/v6e",
+            "https://cloud.google.com/tpu/docs/v6e", 12.5 * GB, 16,
         ),
         Generation(
             "tpu7x", ("tpu7x", "tpu v7x", "tpu v7"), 2_307 * TERA, 192 * GIB, 7_380 * GB, 1_200 * GB, 6, 256, 2, 2.2e9,
-            64 * MIB, "https://cloud.google.com/tpu/docs/tpu7x", devices=2,
+            64 * MIB, "https://cloud.google.com/tpu/docs/tpu7x", 12.5 * GB, 4, devices=2,
         ),
     )
 }  # fmt: skip

@@ -13,13 +13,22 @@ from torch.distributed import distributed_c10d
 
 from lazytpu.distributed import imagined
 from lazytpu.distributed.imagined import Job
+from lazytpu.runtime.tpu.topology import Topology
 
 
 class ImaginedJob:
     """A context manager: in its block this process is rank `rank` of a job of `ranks` processes, the others of which do
-    not exist. Raises ValueError for a rank that the job does not have."""
+    not exist. With a `topology`, there is a rank for each of its devices. Raises ValueError for a rank that the job
+    does not have, and for another number of ranks."""
 
-    def __init__(self, ranks: int, rank: int = 0):
+    def __init__(self, ranks: int | None = None, rank: int = 0, topology: str | None = None):
+        self.topology = None if topology is None else Topology.parse(topology)
+        if ranks is None:
+            if self.topology is None:
+                raise ValueError("imagined_job takes the number of ranks, or the topology of their chips")
+            ranks = self.topology.devices
+        if self.topology is not None and ranks != self.topology.devices:
+            raise ValueError(f"the job has {ranks} ranks, and {self.topology} has {self.topology.devices} devices")
         if ranks < 1:
             raise ValueError(f"imagined_job takes the number of ranks, at least 1, not {ranks}")
         if not 0 <= rank < ranks:
@@ -44,7 +53,7 @@ class ImaginedJob:
         variables = {"RANK": self.rank, "WORLD_SIZE": self.ranks, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
         self._environment = {name: os.environ.get(name) for name in variables}
         os.environ.update({name: str(value) for name, value in variables.items()})
-        imagined.JOB = self._job = Job(self.ranks, self.rank)
+        imagined.JOB = self._job = Job(self.ranks, self.rank, self.topology)
         self._init, self._excepthook = dist.init_process_group, sys.excepthook
         dist.init_process_group = distributed_c10d.init_process_group = self._already(self._init)
         try:

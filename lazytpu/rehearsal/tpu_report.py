@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lazytpu.distributed import imagined
 from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.inspection.graphs import ProgramGraph
@@ -17,12 +18,17 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
-from lazytpu.runtime.tpu.tpu_compiler import Topology
+from lazytpu.runtime.tpu.topology import Topology
+
+DEFAULT = "v6e:2x2"
 
 
-def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:
+def report(work: Any, topology: str | None, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:
     """Return the report of a step, a function that is called with the arguments, or of a program of
-    `lazytpu.graphs()`."""
+    `lazytpu.graphs()`. Without a topology, it is for that of the imagined job, or for DEFAULT."""
+    if topology is None:
+        job = imagined.JOB
+        topology = DEFAULT if job is None or job.topology is None else str(job.topology)
     topology = str(Topology.parse(topology))  # before the work begins
     with Stages(progress) as tell:
         if isinstance(work, ProgramGraph):

@@ -279,6 +279,18 @@ def test_pod_is_compiled():
     assert {cost.collective for cost in compiled.collectives} <= {"all-gather", "reduce-scatter", "all-reduce"}
 
 
+def test_slices_exchange_over_the_network():
+    """Replicas in two slices: gradients are reduced inside of each slice, and then between them."""
+
+    def in_slices() -> nn.Module:
+        return sharded(2, 16)
+
+    with lazytpu.imagined_job(ranks=32):
+        (compiled,) = lazytpu.tpu_report(training(in_slices), topology="v5e:4x4*2").programs
+    assert {cost.bound for cost in compiled.collectives} == {"links", "network"}
+    assert "network" in {span.lane for span in compiled.schedule.spans}
+
+
 def test_topology_has_the_jobs_chips():
     with lazytpu.imagined_job(ranks=16), pytest.raises(ValueError, match="is for 16 devices, and v6e:2x2 has 4"):
         lazytpu.tpu_report(training(ddp), topology="v6e:2x2")

@@ -23,7 +23,8 @@ from lazytpu.engine.compiling.translate import translate
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse_once
 from lazytpu.runtime.tpu import topologies
-from lazytpu.runtime.tpu.tpu_compiler import ALONE, smallest
+from lazytpu.runtime.tpu.topology import smallest
+from lazytpu.runtime.tpu.tpu_compiler import ALONE
 from tools.conformance.checks import cotangents_of
 from tools.conformance.entries import Entry
 from tools.conformance.rows import CALL, CHIPS, Row

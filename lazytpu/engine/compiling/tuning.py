@@ -19,7 +19,7 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.pipeline import run_pipeline, without
 from lazytpu.passes.registry import passes as known_passes
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.tpu.tpu_compiler import smallest
+from lazytpu.runtime.tpu.topology import smallest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,18 @@ chips."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lazytpu.inspection.tpu.hlo import Computation, Hlo, Op
+from lazytpu.inspection.tpu.links import Links, one_way
 from lazytpu.passes.generations import Generation
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all", "collective-permute")
 _KIND = re.compile("|".join(sorted(KINDS, key=len, reverse=True)))
 LATENCY = 1.5e-6
 "Seconds from the start of a collective to its first byte. An assumption: nobody publishes it."
+NETWORK_LATENCY = 2e-5
+"The same between slices, with the copies from and to the hosts. An assumption as well."
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,35 @@ class Collective:
     kind: str
     members: int
     payload: int
+    group: tuple[int, ...] | None = field(default=None, compare=False)
+    "The devices of a group, if the op names them."
+    across: bool = False
+    "Whether the members are slices, which the data center's network connects."
+
+
+def across_slices(op: Op) -> Collective | None:
+    """Return the collective between slices whose result an op receives; None for other ops.
+
+    The compiler splits a collective of several slices: each slice exchanges its part, and each chip then exchanges an
+    equal share with the same chip of the other slices, which its host sends and receives.
+    """
+    kind = op.frontend.get("_xla_megascale_transfer_type") if op.opcode == "recv" else None
+    if kind is None:
+        return None
+    slices = len(_numbers(op.frontend["_xla_megascale_target"]))
+    received = op.results[0].bytes
+    payload = received * slices if kind == "REDUCE_SCATTER" else received
+    return Collective(kind.lower().replace("_", "-"), slices, payload, across=True)
+
+
+def _numbers(target: str) -> list[int]:
+    """Return the first list of a text such as "{1,2}x{0:15}", with ranges resolved."""
+    listed = re.match(r"\{([\d:,]*)\}", target)
+    numbers: list[int] = []
+    for item in listed[1].split(",") if listed else ():
+        first, _, last = item.partition(":")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:
@@ -42,8 +74,8 @@ def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Coll
         payload = max(result_bytes, default=0)  # the type includes the operand
     else:
         payload = sum(result_bytes)
-    members = 2 if carrier.kind == "collective-permute" else carrier.groups.groups or devices
-    return Collective(carrier.kind, members, payload)
+    group = None if carrier.kind == "collective-permute" else carrier.groups.group or tuple(range(devices))
+    return Collective(carrier.kind, 2 if group is None else len(group), payload, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +121,26 @@ def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
     return None
 
 
-def seconds(kind: str, nbytes: float, devices: int, facts: Generation) -> float:
-    """Return the seconds of a ring for a result (for reduce-scatter and all-to-all, an operand) of `nbytes`.
+def seconds(kind: str, nbytes: float, devices: int, facts: Generation, links: Links | None = None) -> float:
+    """Return the seconds of a collective for a result (for reduce-scatter and all-to-all, an operand) of `nbytes`.
 
-    A ring uses a link in each direction, a permutation one link in one direction.
+    A group uses the `links` of all its dimensions; without these, a ring with a link in each direction. A permutation
+    uses one link in one direction.
     """
     if devices <= 1:
         return 0.0
-    one_way = facts.ici_bandwidth / facts.ici_links / 2
-    share = (devices - 1) / devices
-    wire = {"all-reduce": 2 * share, "all-to-all": share / 2, "ragged-all-to-all": share / 2, "collective-permute": 2.0}
-    return wire.get(kind, share) * nbytes / (2 * one_way) + LATENCY
+    if kind == "collective-permute":
+        return nbytes / one_way(facts) + LATENCY
+    links = Links(2 * one_way(facts), 0) if links is None else links
+    return _sent(kind, devices) * nbytes / links.bandwidth + LATENCY + links.latency
+
+
+def seconds_across(kind: str, nbytes: float, slices: int, facts: Generation) -> float:
+    """Return the seconds of the same between slices, over a device's share of the data center's network."""
+    return _sent(kind, slices) * nbytes / (facts.dcn_bandwidth / facts.devices) + NETWORK_LATENCY
+
+
+def _sent(kind: str, members: int) -> float:
+    """Return the part of a collective's bytes that each member sends."""
+    share = (members - 1) / members
+    return {"all-reduce": 2 * share, "all-to-all": share / 2, "ragged-all-to-all": share / 2}.get(kind, share)

@@ -18,7 +18,8 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.pipeline import PassRecord, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.tpu.tpu_compiler import Topology, compile_for_tpu, installed, smallest
+from lazytpu.runtime.tpu.topology import Topology, smallest
+from lazytpu.runtime.tpu.tpu_compiler import compile_for_tpu, installed
 
 Options = Mapping[str, bool | int | str]
 

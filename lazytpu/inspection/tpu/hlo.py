@@ -10,7 +10,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from lazytpu.inspection.tpu.arrays import Array, arrays
 from lazytpu.inspection.tpu.wire import Message
@@ -88,14 +91,25 @@ class Op:
 
     @property
     def groups(self) -> int | None:
-        """The number of devices per group of a collective; None if it names no groups. Raises ValueError for groups
-        given as axes of a mesh."""
+        """The number of devices per group of a collective; None if it names no groups."""
+        group = self.group
+        return None if group is None else len(group)
+
+    @cached_property
+    def group(self) -> tuple[int, ...] | None:
+        """The largest group of a collective; None if it names no groups. Raises ValueError for groups given as axes of
+        a mesh."""
         if self.raw.raw(98):
             raise ValueError(f"the groups of {self.name} are given as axes of a mesh, which is not supported here")
         listed = self.raw.messages(49) or self.raw.message(87).messages(1)
         if listed:
-            return max(len(group.integers(1)) for group in listed)
-        return self.raw.message(92).integer(2) or None  # devices in order, reshaped into groups
+            return max((group.integers(1) for group in listed), key=len)
+        iota = self.raw.message(92)  # devices in order, reshaped, transposed, and reshaped into groups
+        if not iota.integer(2):
+            return None
+        dims, order = iota.integers(3), iota.integers(4)
+        devices = np.arange(prod(dims)).reshape(dims).transpose(order or range(len(dims)))
+        return tuple(devices.reshape(-1, iota.integer(2))[0].tolist())
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -140,7 +140,7 @@ def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> Progr
     """Return the report of a program from its StableHLO and the compiler's output. Raises InconsistentError if the two
     disagree."""
     hlo, facts = read_hlo(compiled.proto), GENERATIONS[compiled.topology.generation]
-    module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices)
+    module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices, compiled.topology)
     agree(hlo, module, planned, compiled.devices, name)
     return ProgramReport(
         name=name,

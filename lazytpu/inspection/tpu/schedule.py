@@ -15,10 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lazytpu.inspection.tpu import collectives
+from lazytpu.inspection.tpu.collectives import Collective, across_slices, seconds_across
 from lazytpu.inspection.tpu.hlo import Computation, Hlo, Op
 from lazytpu.inspection.tpu.kernels import Estimate
+from lazytpu.inspection.tpu.links import links_of
 from lazytpu.inspection.tpu.work import NOTHING, Work, is_free, work
 from lazytpu.passes.generations import Generation
+from lazytpu.runtime.tpu.topology import Topology
 
 PRODUCTS = 0.95
 "Factor on the compiler's estimate for products: simulated 7.4 to 160 us for 11 to 172 (v6e, 1,024 to 4,096 wide)."
@@ -35,8 +38,8 @@ class Cost:
     - `kind`: "compute", "transfer" or "collective".
     - `seconds`: the core's time for it, including waiting; `waited` is the waiting alone.
     - `beside`: its time in parallel with the core.
-    - `bound`: "matrix unit", "vector unit", "HBM", "links", "latency", or "unknown" for a call of unknown duration,
-      which has 0 seconds.
+    - `bound`: "matrix unit", "vector unit", "HBM", "links", "network", "latency", or "unknown" for a call of unknown
+      duration, which has 0 seconds.
     """
 
     op: Op
@@ -68,7 +71,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of the timeline: its lane ("core", "dma", "links"), start and end in seconds, and op."""
+    """A span of the timeline: its lane ("core", "dma", "links", "network"), start and end in seconds, and op."""
 
     lane: str
     start: float
@@ -87,20 +90,35 @@ class Schedule:
     unknown: list[str] = field(default_factory=list[str])
 
 
-def schedule(hlo: Hlo, facts: Generation, devices: int = 1) -> Schedule:
-    """Run the entry computation of a program on the model of the chip; collectives are among `devices`."""
+def schedule(hlo: Hlo, facts: Generation, devices: int = 1, topology: Topology | None = None) -> Schedule:
+    """Run the entry computation of a program on the model of the chip. Collectives are among `devices` of `topology`;
+    without it, they are timed as rings."""
     result = Schedule()
-    result.seconds = _Run(_Chip(hlo, facts, devices), result, hlo.entry, 1, top=True).run()
+    result.seconds = _Run(_Chip(hlo, facts, devices, topology), result, hlo.entry, 1, top=True).run()
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """The program, the chip's figures, and the number of devices."""
+    """The program, the chip's figures, the number of devices, and their arrangement, if it is known."""
 
     hlo: Hlo
     facts: Generation
     devices: int
+    topology: Topology | None
+
+    def collective(self, computation: Computation, op: Op) -> tuple[Collective, float] | None:
+        """Return the collective of an op, and its seconds; None for other ops."""
+        carried = across_slices(op)
+        if carried is not None:
+            return carried, seconds_across(carried.kind, carried.payload, carried.members, self.facts)
+        carried = collectives.collective(self.hlo, computation, op, self.devices)
+        if carried is None:
+            return None
+        links = None
+        if self.topology is not None and carried.group is not None and len(carried.group) > 1:
+            links = links_of(carried.group, self.topology, self.facts)
+        return carried, collectives.seconds(carried.kind, carried.payload, carried.members, self.facts, links)
 
 
 class _Run:
@@ -125,7 +143,7 @@ class _Run:
                 self._loop(op)
             elif op.opcode in ("call", "conditional"):
                 self._branch(op)
-            elif op.opcode.endswith("-start"):
+            elif op.opcode.endswith("-start") or across_slices(op) is not None:
                 self._start(op, op.name)
             elif op.opcode.endswith(("-done", "-update")):
                 source = next((name for name in op.operands if name in self.pending or name in self.ended), None)
@@ -177,11 +195,13 @@ class _Run:
     # -- in parallel with the core
 
     def _collective(self, op: Op) -> Cost | None:
-        carried = collectives.collective(self.hlo, self.computation, op, self.chip.devices)
-        if carried is None:
+        timed = self.chip.collective(self.computation, op)
+        if timed is None:
             return None
-        cost = Cost(op, "collective", "links", NOTHING, self.runs, payload=carried.payload, collective=carried.kind)
-        cost.beside = collectives.seconds(carried.kind, carried.payload, carried.members, self.facts) * self.runs
+        carried, seconds = timed
+        bound = "network" if carried.across else "links"
+        cost = Cost(op, "collective", bound, NOTHING, self.runs, payload=carried.payload, collective=carried.kind)
+        cost.beside = seconds * self.runs
         return cost
 
     def _start(self, op: Op, name: str) -> None:
@@ -245,8 +265,10 @@ class _Run:
 
 
 def _direction(op: Op) -> str:
-    """Return the lane of a collective. A permutation has one of two directions, determined by its first pair of
-    chips."""
+    """Return the lane of a collective: the network between slices, or the links. A permutation has one of two
+    directions, determined by its first pair of chips."""
+    if op.opcode == "recv":
+        return "network"
     if not op.pairs:
         return "links"
     source, target = op.pairs[0]

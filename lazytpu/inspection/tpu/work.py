@@ -14,7 +14,7 @@ from lazytpu.inspection.tpu.windows import positions
 # Ops that take no time: they name, regroup or reinterpret existing arrays.
 FREE = frozenset(
     """parameter constant get-tuple-element tuple bitcast after-all partition-id replica-id iota opt-barrier
-    optimization-barrier add-dependency rng-get-and-update-state domain""".split()
+    optimization-barrier add-dependency rng-get-and-update-state domain send""".split()
 )
 _FREE_CALLS = re.compile(
     r"ConcatBitcast|AllocateBuffer|Sharding|SPMD\w+|PrepareAsync\w+|AssumeGatherIndicesInBound|X64\w*|annotate_device_placement"

@@ -21,7 +21,7 @@ from lazytpu.runtime.cache import programs, translation
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.tpu import topologies
-from lazytpu.runtime.tpu.tpu_compiler import full_name
+from lazytpu.runtime.tpu.topology import full_name
 from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.signature import signature

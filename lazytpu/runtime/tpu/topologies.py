@@ -15,6 +15,8 @@ from typing import Any
 from jax.experimental import topologies
 
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.tpu.coordinates import coordinates
+from lazytpu.runtime.tpu.topology import Topology
 from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.analysis import Memory, memory_of
 from lazytpu.runtime.xla.client import XlaError, compile_options
@@ -44,15 +46,35 @@ def here() -> tuple[str, tuple[int, ...]] | None:
     return f"{generation}:{'x'.join(map(str, _extents(chips)[:dimensions]))}", _extents(mine)
 
 
+def places_here() -> tuple[Topology, list[tuple[int, ...]]]:
+    """Return the topology of this job's TPUs, of which each process drives one, and the place of each process: the
+    values of `coordinates`. Raises PlatformError for an unknown kind of TPU."""
+    chips = sorted(client.client().devices(), key=lambda chip: chip.process_index)
+    generation, dimensions = _KINDS.get(str(chips[0].device_kind), ("", 0))
+    if not generation:
+        raise PlatformError(f"the torus of {chips[0].device_kind} is unknown")
+    slices = [getattr(chip, "slice_index", None) or 0 for chip in chips]
+    topology = Topology(generation, _extents(chips)[:dimensions], len(set(slices)))
+    places: list[tuple[int, ...]] = []
+    for chip, number in zip(chips, slices, strict=True):
+        place = {**dict(zip("xyz", chip.coords, strict=True)), "slice": number, "core": chip.core_on_chip}
+        places.append(tuple(place[name] for name in coordinates(topology, 0)))
+    return topology, places
+
+
 def _extents(chips: Sequence[Any]) -> tuple[int, ...]:
     return tuple(len(set(along)) for along in zip(*(chip.coords for chip in chips), strict=True))
 
 
 @cache
 def _devices(topology: str, chips_per_host: tuple[int, ...] = ()) -> list[Any]:
-    bounds = {"chips_per_host_bounds": list(chips_per_host)} if chips_per_host else {}
+    """Return the devices of a topology, slice by slice and host by host: the ranks of torchrun have this order."""
+    name, _, slices = topology.partition("*")
+    chosen: dict[str, Any] = {"chips_per_host_bounds": list(chips_per_host)} if chips_per_host else {}
+    if slices:
+        chosen["num_slices"] = int(slices)
     try:
-        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **bounds).devices)
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=name, **chosen).devices)
     except (XlaError, RuntimeError, ValueError) as error:
         raise PlatformError(
             f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "

@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from lazytpu.runtime.cache.fingerprint import flags, library
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.children import search_path
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.tpu.topology import Topology
 from lazytpu.runtime.tpu.tpu_child import ANSWER, MODULE, REQUEST
 from lazytpu.runtime.xla.analysis import Memory
 from lazytpu.runtime.xla.client import mlir_context
@@ -49,62 +48,6 @@ ALONE = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_STDERR_LOG_LEVEL": "2",
 }
-
-# Generation -> (dimensions of a topology, chips of the largest one, XLA devices per chip).
-_GENERATIONS = {"v5e": (2, 256, 1), "v6e": (2, 256, 1), "v5p": (3, 8960, 1), "tpu7x": (3, 9216, 2)}
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """An arrangement of TPU chips such as "v6e:2x2": its generation, and the chips in each dimension."""
-
-    generation: str
-    shape: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> Topology:
-        """Parse the name of a topology. A generation alone, "v6e", stands for its smallest topology. Raises ValueError
-        with the form of a name."""
-        match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", full_name(text))
-        generation, shape = (match[1], tuple(map(int, match[2].split("x")))) if match else ("", ())
-        dimensions, largest, _ = _GENERATIONS.get(generation, (0, 0, 0))
-        if len(shape) != dimensions or not 1 <= prod(shape) <= largest:
-            raise ValueError(
-                f"{text!r} is no TPU topology: a generation and its chips in each dimension, v5e:4x4 and v6e:2x2 "
-                "(up to 256 chips), v5p:2x2x1 (up to 8,960), tpu7x:2x2x1 (up to 9,216); v6e alone is the smallest"
-            )
-        return cls(generation, shape)
-
-    @property
-    def chips(self) -> int:
-        """The number of chips."""
-        return prod(self.shape)
-
-    @property
-    def devices(self) -> int:
-        """The number of XLA devices: two for each chip of a tpu7x."""
-        return self.chips * _GENERATIONS[self.generation][2]
-
-    @property
-    def smallest(self) -> Topology:
-        """The smallest topology of this generation that libtpu knows, one host of four chips. A program for one device
-        is compiled for it, so that its compilation, and its cache entry, is the same for a pod."""
-        return Topology.parse(smallest(self.generation))
-
-    def __str__(self) -> str:
-        return f"{self.generation}:{'x'.join(map(str, self.shape))}"
-
-
-def full_name(topology: str) -> str:
-    """Return a topology's name in lower case. A generation alone, "v6e", stands for its smallest topology."""
-    name = topology.strip().lower()
-    return smallest(name) if name in _GENERATIONS else name
-
-
-def smallest(generation: str) -> str:
-    """Return the smallest topology of a generation, "v6e:2x2"."""
-    dimensions, _, _ = _GENERATIONS[generation]
-    return str(Topology(generation, (2, 2, 1)[:dimensions]))
 
 
 def installed() -> bool:

@@ -18,7 +18,8 @@ from lazytpu.inspection.tpu.hlo import Hlo, read_hlo
 from lazytpu.inspection.tpu.module import read_module
 from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.schedule import Cost
-from lazytpu.runtime.tpu.tpu_compiler import Topology, TpuProgram
+from lazytpu.runtime.tpu.topology import Topology
+from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 from lazytpu.runtime.xla.analysis import Memory
 
 FOLDER = Path(__file__).with_name("recorded")

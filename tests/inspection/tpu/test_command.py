@@ -11,7 +11,8 @@ import pytest
 from lazytpu.inspection.show import main
 from lazytpu.inspection.tpu import compiling
 from lazytpu.runtime.errors import CompileError
-from lazytpu.runtime.tpu.tpu_compiler import Topology, TpuProgram
+from lazytpu.runtime.tpu.topology import Topology
+from lazytpu.runtime.tpu.tpu_compiler import TpuProgram
 from tests.inspection.samples import BEFORE
 from tests.inspection.tpu.recorded import FOLDER, MEMORY, proto, text
 

@@ -26,7 +26,8 @@ from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime.tpu import topologies
-from lazytpu.runtime.tpu.tpu_compiler import ALONE, smallest
+from lazytpu.runtime.tpu.topology import smallest
+from lazytpu.runtime.tpu.tpu_compiler import ALONE
 from lazytpu.trace.trie import Record
 from tests.passes.padding.sized import compiled, padded, true_of
 

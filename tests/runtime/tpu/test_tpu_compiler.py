@@ -14,7 +14,8 @@ import pytest
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.tpu import tpu_compiler
-from lazytpu.runtime.tpu.tpu_compiler import Topology, compile_for_tpu
+from lazytpu.runtime.tpu.topology import Topology
+from lazytpu.runtime.tpu.tpu_compiler import compile_for_tpu
 
 MODULE = """
 module @step {
@@ -100,6 +101,7 @@ def test_error_without_libtpu_explains_the_installation(monkeypatch: pytest.Monk
         ("v6e:1x1", 1, 1, "v6e:2x2"),
         ("v5p:16x20x28", 8960, 8960, "v5p:2x2x1"),
         ("tpu7x:2x2x1", 4, 8, "tpu7x:2x2x1"),
+        ("v5e:4x4*2", 32, 32, "v5e:2x2"),
     ],
 )
 def test_topologies(text: str, chips: int, devices: int, smallest: str):
@@ -112,7 +114,10 @@ def test_generation_alone_is_its_smallest_topology(text: str, full: str):
     assert str(Topology.parse(text)) == full
 
 
-@pytest.mark.parametrize("text", ["tpu", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2"])
+INVALID = ["tpu", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2", "v6e:2x2*0"]
+
+
+@pytest.mark.parametrize("text", INVALID)
 def test_invalid_topologies_are_refused(text: str):
     with pytest.raises(ValueError, match="is no TPU topology: a generation and its chips"):
         compile_for_tpu(MODULE, text)
