@@ -31,7 +31,7 @@ from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.indexing.overlapping import combined, write_part
-from lazytpu.aten.recompute import BEGIN, END, Recomputation
+from lazytpu.aten.recompute import BEGIN, END, GATHER, Recomputation
 from lazytpu.aten.scalars import PACKS, Packer, PackPlan
 from lazytpu.aten.schema import functional
 from lazytpu.aten.views.access import Base, View, read, write
@@ -156,6 +156,9 @@ class Importer:
         for argument in record.op._schema.arguments:
             if argument.name not in bound:
                 bound[argument.name] = argument.default_value if argument.has_default_value() else None
+        if str(record.op) == GATHER:
+            key = (record.arguments["group"], dtype_of(bound["self"]), shape_of(bound["self"]))
+            bound["self"] = self.recomputation.again(self.b, bound["self"], key, record.in_backward)
         metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
         rng = None if record.rng is None else self.seed_and_offset(record.rng)
         if self._write_part(record, bound):

@@ -6,14 +6,18 @@ then stay alive. The barrier also waits for the last value before the region, us
 that XLA does not run the region early.
 
 Parameters need no barrier: the cast of a parameter, for example, is the same everywhere and may be shared.
+
+FSDP2 gathers the parameters of a layer again for the backward pass, so that they need not stay in memory from the
+forward pass on. The second gather reads its operand through a barrier, too (`again`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
+MAX_SOURCES = 1024
 BEGIN, END = "lazytpu.recompute_begin.default", "lazytpu.recompute_end.default"
+GATHER = "lazytpu_dist.all_gather.default"
 
 
 @rule(BEGIN, numbers=("ticket",))
@@ -53,7 +59,13 @@ class Recomputation:
 
     regions: list[_Region] = field(default_factory=list[_Region])
     produced: set[int] = field(default_factory=set[int])
-    last: SSAValue | None = None
+    values: list[SSAValue] = field(default_factory=list[SSAValue])
+    read_before: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
+
+    @property
+    def last(self) -> SSAValue | None:
+        """The last value that was produced."""
+        return self.values[-1] if self.values else None
 
     def begin(self, saved: Iterable[int], ticket: SSAValue) -> None:
         """Enter a region. `saved` are the slots of its arguments, `ticket` is a run-time number that is always 0."""
@@ -67,7 +79,7 @@ class Recomputation:
     def produce(self, slot: int, memory: SSAValue) -> None:
         """Note that `slot` holds a new value, whose array is `memory`."""
         self.produced.add(slot)
-        self.last = memory
+        self.values.append(memory)
         for region in self.regions:
             region.inside.add(slot)
 
@@ -81,6 +93,32 @@ class Recomputation:
                 copy = region.read[slot] = _barrier(b, memory, region)
             memory = copy
         return memory
+
+
+    def again(self, b: Builder, x: SSAValue, key: tuple[object, ...], late: bool) -> SSAValue:
+        """x, or a barrier over it if an operand with this key was read before, and x is read `late`, in the backward
+        pass. The barrier waits for the last value that x is not computed from."""
+        if not late or key not in self.read_before or 0 in shape_of(x):
+            self.read_before.add(key)
+            return x
+        sources = _sources(x)
+        after = next((value for value in reversed(self.values) if value not in sources), None)
+        if after is None:
+            return x
+        return b.template("read_again", [x, _first(b, after)], [(dtype_of(x), shape_of(x))])[0]
+
+
+def _sources(x: SSAValue) -> set[SSAValue]:
+    """The values that x is computed from, and x: at most the nearest MAX_SOURCES."""
+    sources: set[SSAValue] = {x}
+    pending = deque([x])
+    while pending and len(sources) < MAX_SOURCES:
+        owner = pending.popleft().owner
+        for operand in owner.operands if isinstance(owner, Operation) else ():
+            if operand not in sources:
+                sources.add(operand)
+                pending.append(operand)
+    return sources
 
 
 def _barrier(b: Builder, x: SSAValue, region: _Region) -> SSAValue:

@@ -1,4 +1,4 @@
-"""The barrier in front of values that are recomputed on purpose (activation checkpointing)."""
+"""Barriers in front of values that are computed again on purpose: activation checkpointing, and second gathers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def recompute(x: jax.Array, after: jax.Array, ticket: jax.Array) -> jax.Array:
     is always 0, which only the caller knows.
     """
     return lax.platform_dependent(x, after, ticket, cpu=_opaque, default=_barrier)
+
+
+@template("read_again")
+def read_again(x: jax.Array, after: jax.Array) -> jax.Array:
+    """x, available after `after` (0-d), so that values computed from it are computed then. XLA:CPU removes the barrier,
+    and may share them with earlier ones."""
+    return lax.optimization_barrier((x, after))[0]
 
 
 def _opaque(x: jax.Array, after: jax.Array, ticket: jax.Array) -> jax.Array:

@@ -87,6 +87,18 @@ def steady_steps_are_one_program() -> None:
         assert "as one program" in str(lazytpu.explain())
 
 
+def parameters_are_gathered_again_for_the_backward_pass() -> None:
+    """FSDP2 frees the parameters of a layer after its forward pass: its second gather is not merged with the first."""
+    with _together():
+        assert _losses("fsdp2", 4)
+    assert wiring.ENGINE is not None
+    states = [state for state in list(wiring.ENGINE.traces._ends) if state.plan is not None and state.plan.whole]
+    recorded = [sum("all_gather" in str(record.op) for record in state.records()) for state in states]
+    programs = [program for program in lazytpu.explain() if program.code == "whole"]
+    gathers = [lazytpu.graphs()[program.number].text().count("lazytpu.all_gather ") for program in programs]
+    assert max(gathers) == max(recorded) == 4, f"{gathers} of {recorded}"
+
+
 def diverging_ranks_run_pieces() -> None:
     for kind in ("ddp", "fsdp2"):
         expected = _losses(kind, 12)
