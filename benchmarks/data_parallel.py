@@ -71,7 +71,7 @@ def training(kind: str) -> Training:
     if kind.startswith("DDP"):
         made.model = DistributedDataParallel(made.model)
     elif kind.startswith("FSDP2"):
-        for layer in made.model.layers:
+        for layer in made.model.get_submodule("layers").children():
             fully_shard(layer)
         fully_shard(made.model)
         made.optimizer = torch.optim.AdamW(made.model.parameters(), lr=1e-3)
