@@ -14,6 +14,7 @@ from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
     attention,
     collectives,
+    complex_functions,
     constants,
     contractions,
     control,

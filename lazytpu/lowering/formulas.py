@@ -107,6 +107,12 @@ class Formula:
     def sqrt(self) -> Formula:
         return self.of(hlo.sqrt(self.value))
 
+    def sin(self) -> Formula:
+        return self.of(hlo.sine(self.value))
+
+    def cos(self) -> Formula:
+        return self.of(hlo.cosine(self.value))
+
     def tan(self) -> Formula:
         return self.of(hlo.tan(self.value))
 

@@ -107,3 +107,22 @@ def test_bessel_functions_of_f32_do_not_lose_digits_near_their_zeros():
     x = np.array([2.4, 5.52, 8.65, 100.5, 1000.3], np.float32)
     (got,) = compiled(lambda b, v: b.template("bessel_j0", [v], [("f32", x.shape)]), x)
     assert np.max(ulps(got, exactly(lambda v: mpmath.besselj(0, v))(x))) <= 1
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["sinh", "cosh", "tan", "tanh"])
+def test_complex_function_is_exact_to_a_few_last_bits(name, dtype):
+    rng = np.random.default_rng(0)
+    x = ((rng.standard_normal(500) + 1j * rng.standard_normal(500)) * np.geomspace(1e-3, 9, 500)).astype(dtype)
+    (got,) = compiled(lambda b, v: b.unary(name, v), x)
+    for v, r in zip(x, got, strict=True):
+        with mpmath.workdps(40):
+            exact = getattr(mpmath, name)(mpmath.mpc(complex(v)))
+            error = abs(mpmath.mpc(complex(r)) - exact) / abs(exact)
+        assert error <= 3 * np.finfo(dtype).eps
+
+
+def test_complex_sinh_keeps_small_real_parts():
+    x = np.array([1e-20 + 1.5j, 1e-20 - 90j], np.complex64)
+    (got,) = compiled(lambda b, v: b.unary("sinh", v), x)
+    np.testing.assert_allclose(got.real, np.array([7.073720e-22, -4.480736e-21], np.float32), rtol=1e-6)

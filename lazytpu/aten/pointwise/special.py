@@ -115,21 +115,26 @@ def igammac(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """Hurwitz zeta function of self at other: inf at self = 1 and at the poles 0, -1, -2, …, NaN for self < 1.
 
-    The backend's series is for q > 0. For negative q and integer s, with f = q - floor(q), terms of either sign are
-    summed separately: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)). For other s it is NaN.
+    The backend's series is for q > 0. For negative q and integer s, with g = ceil(q) - q, terms of either sign are
+    summed separately: zeta(s, q) = zeta(s, 1 - g) + (-1)^s (zeta(s, g) - zeta(s, 1 - q)). For other s it is NaN. In
+    f64, as the difference cancels.
     """
-    s, q, one = self, other, full(b, 1, other)
-    floored, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
-    f = b.sub(q, floored)
-    below = b.sub(_hurwitz(b, s, b.sub(one, f)), _hurwitz(b, s, b.sub(one, b.select(negative, q, f))))
+    dtype = dtype_of(other)
+    s, q = (b.convert(x, "f64") for x in (self, other))
+    one, negative = full(b, 1, q), b.compare("LT", q, full(b, 0, q))
+    g = b.sub(b.unary("ceil", q), q)
+    g = b.select(b.compare("GT", g, full(b, 0, g)), g, one)  # not at integers
+    below = b.sub(_hurwitz(b, s, g), _hurwitz(b, s, b.sub(one, b.select(negative, q, full(b, 0, q)))))
     even = b.compare("EQ", with_number(b, "rem", s, 2), full(b, 0, s))
     below = b.select(even, below, b.neg(below))
     below = b.select(b.compare("EQ", s, b.unary("floor", s)), below, full(b, math.nan, below))
-    above = _hurwitz(b, s, b.select(negative, f, q))
+    above = _hurwitz(b, s, b.select(negative, b.sub(one, g), q))
     result = b.select(negative, b.add(above, below), above)
-    pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, floored))
-    result = b.select(b.or_(pole, b.compare("EQ", s, full(b, 1, s))), full(b, math.inf, q), result)
-    return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result)
+    pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, b.unary("floor", q)))
+    endless = b.and_(negative, b.compare("EQ", s, full(b, math.inf, s)))
+    pole = b.or_(b.or_(pole, endless), b.compare("EQ", s, full(b, 1, s)))
+    result = b.select(pole, full(b, math.inf, q), result)
+    return b.convert(b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result), dtype)
 
 
 def _hurwitz(b: Builder, s: SSAValue, q: SSAValue) -> SSAValue:

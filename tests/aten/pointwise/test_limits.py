@@ -84,3 +84,29 @@ def test_zeros_have_the_sign_of_the_cpu(name: str, dtype: torch.dtype) -> None:
         slopes = torch.autograd.grad(y, x, torch.ones_like(y)) if x.requires_grad else ()
         seen.append([v.detach().signbit().tolist() for v in (y, *slopes)])
     assert seen[1] == seen[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeta_and_polygamma_at_negative_arguments(dtype: torch.dtype) -> None:
+    orders, places = [2.0, 3.0, 5.0, inf], [-1e-19, -1e-5, -0.5, -1.5, -10.3, -100.7, -3.0]
+    s, q = pairs(orders, places, dtype)
+    rtol = 2e-6 if dtype is torch.float32 else 1e-12
+    ours = special.zeta(s.to("tpu"), q.to("tpu")).cpu()
+    torch.testing.assert_close(ours, special.zeta(s, q), rtol=rtol, atol=0)
+    ours = torch.polygamma(2, q.to("tpu")).cpu()
+    torch.testing.assert_close(ours, torch.polygamma(2, q), rtol=rtol, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("function", [torch.sinh, torch.cosh, torch.tan, torch.tanh])
+def test_complex_functions_of_extreme_numbers(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
+    numbers = [0.0, -0.0, 0.5, -0.5, 1e-10, 30.0, -30.0, 300.0, 1e20]
+    x = torch.tensor([complex(a, b) for a in numbers for b in numbers], dtype=dtype)
+    ours, expected = function(x.to("tpu").repeat(100)).cpu()[: len(x)], function(x)
+    rtol = 2e-6 if dtype is torch.complex64 else 1e-14
+    undefined = ours.isnan() & expected.isnan()
+    for a, b in ((ours.real, expected.real), (ours.imag, expected.imag)):
+        a, b = a[~undefined], b[~undefined]
+        torch.testing.assert_close(a, b, rtol=rtol, atol=torch.finfo(dtype).tiny, equal_nan=True)
+        zero = (a == 0) & (b == 0)
+        assert torch.equal(a.signbit()[zero], b.signbit()[zero])
