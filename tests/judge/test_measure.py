@@ -40,15 +40,24 @@ def test_step_is_one_program_and_stays_unchanged() -> None:
 
 
 def test_gradients_of_several_devices_are_averaged() -> None:
-    (text,) = texts(Case("", lambda: cases.wide(4, 2, 3), devices=2))
+    (text,) = texts(Case("", lambda: cases.wide(4, 2, 3), distributed=True))
     module = parse_module(text)
-    assert replicas_of(module) == 2
-    assert text.count("lazytpu.all_reduce") == 4, "a weight and a bias of each layer"
+    assert replicas_of(module) == 4
+    assert text.count("lazytpu.all_reduce") == 1, "DistributedDataParallel has one bucket for so little"
+    run_pipeline(module, passes=V6E, verify=True)
+
+
+def test_parameters_of_several_devices_are_gathered_and_their_gradients_scattered() -> None:
+    (text,) = texts(Case("", lambda: cases.residual(True, 4, 3), distributed=True))
+    module = parse_module(text)
+    assert replicas_of(module) == 4
+    assert text.count("lazytpu.all_gather") >= 4, "one for each residual block, at least"
+    assert text.count("lazytpu.reduce_scatter") == 4
     run_pipeline(module, passes=V6E, verify=True)
 
 
 def test_optional_passes_change_a_program() -> None:
-    (text,) = texts(Case("", lambda: cases.wide(4, 1, 3), devices=2))
+    (text,) = texts(Case("", lambda: cases.wide(4, 1, 3), distributed=True))
     pipeline = for_target(V6E)
     assert "overlap-collectives" in measure.optional(V6E)
     assert not any(name.startswith("decompose") for name in measure.optional(V6E))
@@ -66,7 +75,7 @@ def test_op_by_op_compiles_each_record_as_a_program(monkeypatch) -> None:
         return lambda: x.sin().sin().exp()
 
     with lazytpu.mode("lazy"):
-        measured = measure.per_op("three", measure.parts(Case("", make)), "v6e:2x2")
+        measured = measure.per_op("three", measure.parts(Case("", make), 1), "v6e:2x2")
     assert len(asked) == 2, "equal ops are one program"
     assert (measured.microseconds, measured.ops, measured.temporary, measured.compile_seconds) == (6.0, 9, 5, 2.0)
     x = np.full((2, 3), 0.5, np.float32)

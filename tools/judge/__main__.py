@@ -17,6 +17,9 @@ from rich.console import Console
 
 from tools.judge.page import table, write
 
+TOPOLOGY = "v6e:2x2"
+"The topology of the rows that do not name theirs."
+
 
 def main() -> int:
     """Run the requested cases; return the exit status."""
@@ -24,7 +27,7 @@ def main() -> int:
         "python -m tools.judge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("cases", nargs="*", metavar="CASE")
-    parser.add_argument("--topology", default="v6e:2x2", help="what to compile for (%(default)s)")
+    parser.add_argument("--topology", default=TOPOLOGY, help="what to compile for (%(default)s)")
     parser.add_argument("--results", type=Path, default=Path("out/judge.json"), help="where figures are kept")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="only put the table between its markers")
     asked = parser.parse_args()
@@ -51,7 +54,8 @@ def _run(asked: argparse.Namespace, results: dict[str, object]) -> None:
         for figures in judge(name, CASES[name], asked.topology):
             print(f"{name}: {figures}", file=sys.stderr)
             figures_of_case.append(figures.as_dict())
-        results[name] = {"about": CASES[name].about, "topology": asked.topology, "figures": figures_of_case}
+        key = name if asked.topology == TOPOLOGY else f"{name} on {asked.topology}"
+        results[key] = {"about": CASES[name].about, "topology": asked.topology, "figures": figures_of_case}
         asked.results.parent.mkdir(parents=True, exist_ok=True)
         partial = asked.results.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(results, indent=1))

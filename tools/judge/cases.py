@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
-from tools.judge.models import VOCABULARY, Gpt, Llama, ResnetBlock
+from tools.judge.models import VOCABULARY, Gpt, Llama, Residual, ResnetBlock
 
 Step = Callable[[], torch.Tensor]
 DEVICE = "tpu"
@@ -18,12 +20,12 @@ TOKENS = 512
 
 @dataclass(frozen=True)
 class Case:
-    """A step: its description, its constructor, and its number of devices, with its gradients reduced over several.
-    `per_op` says whether it is compared with single-op programs."""
+    """A step: its description and its constructor. A `distributed` one is made in an imagined job with a rank on each
+    chip of the topology. `per_op` says whether it is compared with single-op programs."""
 
     about: str
     make: Callable[[], Step]
-    devices: int = 1
+    distributed: bool = False
     per_op: bool = False
 
 
@@ -62,19 +64,68 @@ def images() -> Step:
 
 
 def wide(width: int = 1024, layers: int = 4, rows: int = 512) -> Step:
-    """An SGD step of an MLP whose gradients take longer to reduce than to compute."""
-    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers))).to(DEVICE)
+    """An SGD step by DistributedDataParallel of an MLP whose gradients take longer to reduce than to compute."""
+    model = DistributedDataParallel(nn.Sequential(*(nn.Linear(width, width) for _ in range(layers))).to(DEVICE))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x = torch.randn(rows, width).to(DEVICE)
 
-    def step() -> torch.Tensor:
+    def step(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), x)
         loss.backward()
         optimizer.step()
         return loss
 
-    return step
+    return settled(step, torch.randn(8, width), torch.randn(rows, width))
+
+
+def settled(step: Callable[[torch.Tensor], torch.Tensor], few: torch.Tensor, many: torch.Tensor) -> Step:
+    """Return the step on `many` inputs, after two steps on a few: in the first, DistributedDataParallel and FSDP2 learn
+    the order of gradients and of parameters."""
+    for _ in range(2):
+        step(few.to(DEVICE))
+    x = many.to(DEVICE)
+    return lambda: step(x)
+
+
+def residual(shard: bool, width: int, rows: int) -> Step:
+    """An AdamW step in mixed precision of residual MLPs: `fully_shard` of each one, or DistributedDataParallel."""
+    model = nn.Sequential(*(Residual(width) for _ in range(4))).to(DEVICE)
+    if shard:
+        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        for part in (*model, model):
+            fully_shard(part, mp_policy=half)
+    else:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=not shard):
+            loss = model(x).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return settled(step, torch.randn(8, width), torch.randn(rows, width))
+
+
+def sharded_llama(tokens: int = 2048) -> Step:
+    """An AdamW step on next tokens by FSDP2, each block a unit of its own."""
+    model = Llama(2).to(DEVICE)
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    for part in (*model.blocks, model):
+        fully_shard(part, mp_policy=half)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(ids: torch.Tensor) -> torch.Tensor:
+        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    few, many = (torch.randint(0, VOCABULARY, (1, length + 1)) for length in (8, tokens))
+    return settled(step, few, many)
 
 
 def small_tensors(count: int = 50, size: int = 768) -> Step:
@@ -110,7 +161,32 @@ CASES: dict[str, Case] = {
     "gpt2": Case("GPT-2 of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Gpt(2)), per_op=True),
     "llama": Case("Llama-like of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Llama(2))),
     "resnet": Case("a ResNet block, 32 images of 64x32x32, SGD with momentum", images),
-    "data-parallel": Case("an MLP of 4 x 1024, 512 rows each on 4 chips, SGD", wide, devices=4),
+    "data-parallel": Case("an MLP of 4 x 1024, 512 rows a chip, SGD", wide, distributed=True),
+    "ddp": Case(
+        "DDP, 4 residual MLPs 512-1024-512, 4,096 rows a chip, AMP, AdamW",
+        lambda: residual(False, 512, 4096),
+        distributed=True,
+    ),
+    "ddp-wide": Case(
+        "DDP, 4 residual MLPs 1024-2048-1024, 2,048 rows a chip, AMP, AdamW",
+        lambda: residual(False, 1024, 2048),
+        distributed=True,
+    ),
+    "fsdp2": Case(
+        "FSDP2, 4 residual MLPs 512-1024-512, 4,096 rows a chip, bfloat16, AdamW",
+        lambda: residual(True, 512, 4096),
+        distributed=True,
+    ),
+    "fsdp2-wide": Case(
+        "FSDP2, 4 residual MLPs 1024-2048-1024, 2,048 rows a chip, bfloat16, AdamW",
+        lambda: residual(True, 1024, 2048),
+        distributed=True,
+    ),
+    "fsdp2-llama": Case(
+        "FSDP2, Llama-like of width 768, 2 layers, 2,048 tokens a chip, bfloat16, AdamW",
+        sharded_llama,
+        distributed=True,
+    ),
     "small-tensors": Case("AdamW of 50 vectors of 768", small_tensors),
     "attention": Case("causal attention with its gradients, 4 heads of 128, 8,192 tokens", attention),
 }

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
-
+import lazytpu
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling.tuning import without
 from lazytpu.inspection.tpu.compiling import report_stablehlo
-from lazytpu.ir.builder import Builder
-from lazytpu.ir.module import options_of, set_replicas
+from lazytpu.ir.module import options_of
 from lazytpu.ir.text import parse_module, print_module
-from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
-from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target, passes
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
+from lazytpu.runtime.tpu.tpu_compiler import Topology
 from lazytpu.trace.extract import extract
 from lazytpu.trace.trie import CutPlan
 from tools.judge.cases import Case
@@ -50,8 +47,8 @@ class Figures:
 
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
     """Yield the figures of a case: with the whole pipeline, without each pass that changes it, and op by op."""
-    rehearsed = parts(case)
-    texts = [_imported(part, case.devices) for part in rehearsed]
+    rehearsed = parts(case, Topology.parse(topology).chips)
+    texts = [_imported(part) for part in rehearsed]
     pipeline, target = for_target(Target.parse(topology)), Target.parse(topology)
     yield _figures(name, "as it is", texts, pipeline, topology)
     for optional_pass in optional(target):
@@ -61,14 +58,15 @@ def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
         yield per_op(name, rehearsed, topology)
 
 
-def parts(case: Case) -> list[RehearsedProgram]:
+def parts(case: Case, chips: int) -> list[RehearsedProgram]:
     """The programs that a case's step would run, once it has settled; nothing runs."""
-    return rehearse(case.make())
+    with lazytpu.imagined_job(ranks=chips) if case.distributed else nullcontext():
+        return rehearse(case.make())
 
 
-def programs(case: Case) -> list[str]:
+def programs(case: Case, chips: int = 4) -> list[str]:
     """They as they come to the passes."""
-    return [_imported(part, case.devices) for part in parts(case)]
+    return [_imported(part) for part in parts(case, chips)]
 
 
 def optional(target: Target) -> list[str]:
@@ -135,30 +133,6 @@ def per_op(name: str, parts: list[RehearsedProgram], topology: str) -> Figures:
     return total
 
 
-def _imported(part: RehearsedProgram, devices: int) -> str:
+def _imported(part: RehearsedProgram) -> str:
     """A program as it comes to the passes."""
-    module = import_trace(part.records, part.live, part.dead, part.names).module
-    if devices > 1:
-        reduce_updates(module, devices)
-    return print_module(module)
-
-
-def reduce_updates(module: ModuleOp, devices: int) -> None:
-    """Turn a step of one device into a step of several: the value subtracted from a parameter becomes the mean over
-    all. An SGD step's update is linear in its gradient, so this is the step of data parallelism."""
-    set_replicas(module, devices)
-    function = next(op for op in module.ops if isinstance(op, FuncOp))
-    block, attributes = function.body.block, function.arg_attrs
-    returned = block.last_op
-    assert isinstance(returned, ReturnOp) and attributes is not None
-    groups = (tuple(range(devices)),)
-    for argument, named in zip(block.args, attributes, strict=True):
-        if SUCCESSOR not in named.data:
-            continue
-        update = returned.operands[named.data[SUCCESSOR].value.data].owner  # pyright: ignore[reportAttributeAccessIssue]
-        if argument not in update.operands:
-            continue
-        (index,) = [i for i, operand in enumerate(update.operands) if operand is not argument]
-        b = Builder(block, update)
-        (mean,) = b.all_reduce("add", [update.operands[index]], groups)
-        update.operands[index] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))
+    return print_module(import_trace(part.records, part.live, part.dead, part.names).module)

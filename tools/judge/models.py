@@ -97,6 +97,17 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
+class Residual(nn.Module):
+    """A layer of twice the width, GELU, a layer back, and a way around them."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
 class ResnetBlock(nn.Module):
     """Two convolutions with batch normalization and a way around them, and a classifier."""
 
