@@ -92,8 +92,8 @@ def residual(shard: bool, width: int, rows: int) -> Step:
     model = nn.Sequential(*(Residual(width) for _ in range(4))).to(DEVICE)
     if shard:
         half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-        for part in (*model, model):
-            fully_shard(part, mp_policy=half)
+        for module in (*model, model):
+            fully_shard(module, mp_policy=half)
     else:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -113,8 +113,8 @@ def sharded_llama(tokens: int = 2048) -> Step:
     """An AdamW step on next tokens by FSDP2, each block a unit of its own."""
     model = Llama(2).to(DEVICE)
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
-    for part in (*model.blocks, model):
-        fully_shard(part, mp_policy=half)
+    for module in (*model.blocks, model):
+        fully_shard(module, mp_policy=half)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     def step(ids: torch.Tensor) -> torch.Tensor:
@@ -124,8 +124,8 @@ def sharded_llama(tokens: int = 2048) -> Step:
         optimizer.step()
         return loss
 
-    few, many = (torch.randint(0, VOCABULARY, (1, length + 1)) for length in (8, tokens))
-    return settled(step, few, many)
+    short, whole = (torch.randint(0, VOCABULARY, (1, length + 1)) for length in (8, tokens))
+    return settled(step, short, whole)
 
 
 def small_tensors(count: int = 50, size: int = 768) -> Step:
