@@ -70,6 +70,10 @@ class Ranks:
             lines.write(json.dumps(request) + "\n")
             lines.flush()
 
+    def has_answer(self, rank: int, seconds: float) -> bool:
+        """Return whether a rank has answered, or ended, within some seconds."""
+        return bool(select.select([self._connections[rank]], [], [], seconds)[0])
+
     def answer(self, rank: int) -> dict[str, Any]:
         """Return the result of a case on a rank, or its error."""
         ready, _, _ = select.select([self._connections[rank]], [], [], SECONDS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.distributed.ranks import Ranks, cases
+from tests.distributed.ranks import SECONDS, Ranks, cases
 
 SEEDS = int(os.environ.get("DIVERGENT", "4"))
-BY_THEMSELVES = ("fails", "random_programs_together")  # cases with arguments
+BY_THEMSELVES = ("fails", "random_faults", "random_programs_together")  # cases with arguments
 
 
 @pytest.mark.parametrize("case", [name for name in cases("windows") if name not in BY_THEMSELVES])
@@ -48,3 +51,49 @@ def test_results_that_need_no_other_rank_survive_a_killed_one():
         assert len(texts) == 2, "what is computed before the collective is there"
         for text in texts:
             assert "rank 1 was killed or crashed" in text
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_faults(seed: int):
+    """Every other rank gets an error, and none waits forever. `make distributed` runs 200 of them."""
+    with Ranks(3 + seed % 2) as ranks:
+        ranks.start("windows", "random_faults", seed=seed)
+        victim = random.Random(seed)
+        how, where = victim.choice(("raise", "kill", "stop")), victim.choice(("before", "inside"))
+        texts = _answers(ranks)
+        assert len(texts) >= ranks.size - 1
+        for rank, text in texts.items():
+            number, *_, error = text.split(" ", 3)
+            assert "Error: " in error or rank == int(number), f"{how} {where}: rank {rank} had no error"
+
+
+def _answers(ranks: Ranks) -> dict[int, str]:
+    """Return the answers of the ranks that do not end; a stopped rank continues once the others have answered."""
+    texts: dict[int, str] = {}
+    pending = list(range(ranks.size))
+    end = time.monotonic() + SECONDS
+    while pending:
+        pending = [rank for rank in pending if _state(ranks.processes[rank].pid) != "Z"]
+        stopped = [rank for rank in pending if _state(ranks.processes[rank].pid) == "T"]
+        running = [rank for rank in pending if rank not in stopped]
+        for rank in () if running else stopped:
+            os.kill(ranks.processes[rank].pid, signal.SIGCONT)
+        if not (running or stopped):
+            return texts
+        running = running or stopped
+        rank = running[0]
+        if time.monotonic() < end and not ranks.has_answer(rank, 0.5):
+            continue
+        answer = ranks.answer(rank)
+        assert "result" in answer, f"rank {rank}: {answer}"
+        texts[rank] = answer["result"]
+        pending.remove(rank)
+    return texts
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process in /proc, such as "T" for a stopped one; "Z" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"

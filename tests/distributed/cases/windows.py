@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import datetime
 import os
+import random
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -263,3 +265,62 @@ def fails(where: str, how: str) -> list[str]:
             Window._launch = launch
     assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
     return texts
+
+
+def random_faults(seed: int) -> str:
+    """Run random steps, in one of which a rank is killed, stops or raises: before it posts the step's collectives, or
+    after an answer. Return the error of this rank."""
+    size, draw = dist.get_world_size(), random.Random(seed)
+    members = list(range(size))
+    how, where = draw.choice(("raise", "kill", "stop")), draw.choice(("before", "inside"))
+    timeout = datetime.timedelta(seconds=3 if how == "stop" else 30)
+    groups: list[Any] = [dist.new_group(members, timeout=timeout) for _ in range(2)]
+    kinds = [[(draw.randrange(2), draw.randrange(3)) for _ in range(draw.randint(1, 4))] for _ in range(2)]
+    steps = [draw.choice(kinds) for _ in range(12)]
+    victim, fatal = draw.randrange(size), draw.randrange(6, 12)
+    launch, own = Window._launch, random.Random(f"{seed} {dist.get_rank()}")
+
+    def end() -> None:
+        if how == "raise":  # nothing catches it
+            sys.excepthook(MemoryError, MemoryError("no room"), None)
+            os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+
+    def end_and_launch(self: Window, turns: Any, cut: Any) -> None:
+        Window._launch = launch
+        if how == "raise":
+            raise MemoryError("no room")
+        end()
+        launch(self, turns, cut)
+
+    x, expected = torch.full((4,), dist.get_rank() + 1.0, device="tpu"), torch.arange(1.0, size + 1)
+    error = ""
+    with _together(recurrences=draw.randrange(2)):
+        try:
+            for number, step in enumerate(steps):
+                if dist.get_rank() == victim and number == fatal:
+                    if where == "before":
+                        end()
+                    else:
+                        Window._launch = end_and_launch
+                for group, kind in step:
+                    y = x * 0.5
+                    dist.all_reduce(y, (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN)[kind], groups[group])
+                    x = (x + y) * 0.5
+                    reduced = (expected.sum(), expected.max(), expected.min())[kind] * 0.5
+                    expected = (expected + reduced) * 0.5
+                if own.random() < 0.2:
+                    x.tolist()  # a cut that the other ranks do not have
+                lazytpu.mark_step()
+                if number < fatal and own.random() < 0.5:
+                    torch.testing.assert_close(x.cpu(), expected[dist.get_rank()].expand(4))
+            if dist.get_rank() == victim and Window._launch is not launch:
+                end()  # no window came
+            for group in groups:
+                dist.all_reduce(x, group=group)
+            x.tolist()
+        except (RuntimeError, MemoryError) as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        Window._launch = launch
+    assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    return f"{victim} {how} {where} {error}"
