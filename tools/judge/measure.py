@@ -48,7 +48,7 @@ class Figures:
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
     """Yield the figures of a case: with the whole pipeline, without each pass that changes it, and op by op."""
     rehearsed = parts(case, Topology.parse(topology).chips)
-    texts = [_imported(part) for part in rehearsed]
+    texts = [_imported(program) for program in rehearsed]
     pipeline, target = for_target(Target.parse(topology)), Target.parse(topology)
     yield _figures(name, "as it is", texts, pipeline, topology)
     for optional_pass in optional(target):
@@ -66,7 +66,7 @@ def parts(case: Case, chips: int) -> list[RehearsedProgram]:
 
 def programs(case: Case, chips: int = 4) -> list[str]:
     """They as they come to the passes."""
-    return [_imported(part) for part in parts(case, chips)]
+    return [_imported(program) for program in parts(case, chips)]
 
 
 def optional(target: Target) -> list[str]:
