@@ -8,18 +8,22 @@ further results. The last stage of a case is "done" or "nothing".
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import resource
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 LAST_STAGES = ("done", "nothing")
 CHUNK = 400  # cases per child
+WALL_TIMES = 10
 
 
 def answers(
@@ -29,7 +33,8 @@ def answers(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield one answer for each case, from several children if necessary. `command` receives the numbers, separated by
-    commas; a case may take `limit` seconds. If a child ended, the answer has its last stage, and `end`."""
+    commas; a case may take `limit` seconds of processor time, and `WALL_TIMES` as much in all, for example on a busy
+    machine. If a child ended, the answer has its last stage, and `end`."""
     remaining = list(numbers)
     while remaining:
         chunk, answers_of_child = remaining[:CHUNK], dict[int, dict[str, Any]]()
@@ -44,7 +49,7 @@ def answers(
         threading.Thread(target=_pass_on, args=(child, lines), daemon=True).start()
         end = "hangs"
         try:
-            while (line := lines.get(timeout=limit if answers_of_child else 4 * limit)) is not None:
+            while (line := _next_line(lines, child, limit if answers_of_child else 4 * limit)) is not None:
                 said = json.loads(line)
                 answers_of_child.setdefault(said["number"], {}).update(said)
                 if said["stage"] in LAST_STAGES:
@@ -59,6 +64,26 @@ def answers(
         if last is not None and last["stage"] not in LAST_STAGES:
             yield {**last, "end": end}
         remaining = [n for n in remaining if n > max(answers_of_child)]
+
+
+def _next_line(lines: queue.SimpleQueue[str | None], child: subprocess.Popen[str], limit: float) -> str | None:
+    """Return the next line; raise `queue.Empty` if the child used up its processor time or wall time before."""
+    used, deadline = _processor_time(child), time.monotonic() + WALL_TIMES * limit
+    while True:
+        try:
+            return lines.get(timeout=limit)
+        except queue.Empty:
+            if time.monotonic() > deadline or _processor_time(child) - used > 0.9 * limit:
+                raise
+
+
+def _processor_time(child: subprocess.Popen[str]) -> float:
+    """Return the seconds that a child has used; infinite where the system does not report them."""
+    try:
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _pass_on(child: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:

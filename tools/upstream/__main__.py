@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=0, help="tests of each file at most; 0 for all (0)")
     parser.add_argument("--seed", type=int, default=0, help="chooses samples, and the numbers in the tests (0)")
     parser.add_argument("--processes", type=int, default=2, help="child processes at a time (2)")
-    parser.add_argument("--limit", type=float, default=60, help="seconds that one test may take (60)")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of processor time that one test may take (60)")
     parser.add_argument("--optimized", action="store_true", help="compile programs as users do")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
     parser.add_argument("--docs", type=Path, help="write the table to this folder's conformance.md")
@@ -73,7 +73,7 @@ def main() -> int:
 def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
     """Run the tests that the results file does not have yet, in jobs of `CHUNK` tests."""
     asked.results.parent.mkdir(parents=True, exist_ok=True)
-    # The limit is one of wall time: a test that reached it on a busy machine runs again.
+    # A test that reached the limit runs again, maybe with a larger one.
     rows = [row for row in table.read(asked.results) if row.get("end") != "hangs"]
     finished_rows = {(row["file"], row["number"]) for row in rows if row["seed"] == asked.seed}
     counts = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed" and row["seed"] == asked.seed}
