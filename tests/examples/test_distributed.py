@@ -60,6 +60,17 @@ def test_ddp_trains_as_on_gloo():
     assert in_ranks("ddp.py") == pytest.approx(in_ranks("ddp.py", "cpu"), rel=1e-2)
 
 
+def test_fsdp2_trains_as_on_gloo():
+    assert in_ranks("fsdp2.py") == pytest.approx(in_ranks("fsdp2.py", "cpu"), rel=1e-2)
+
+
+def test_script_is_compiled_for_a_pod():
+    done = zygote.run(["examples/pod.py", "v5e:8x8"], cwd=ROOT, env=os.environ | FLAGS, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert re.match(r"one program for 64 devices: \d+ us, \d+ exposed", done.stdout)
+    assert re.search(r"^  [a-z-]+ of [\d,]+ bytes: the core waits [\d.]+ us$", done.stdout, re.MULTILINE)
+
+
 def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
     """Train Llama in one process on the CPU and return its losses."""
     arguments = ["--device", "cpu", "--tensor-parallel", "1", *SMALL, "--steps", str(steps)]
