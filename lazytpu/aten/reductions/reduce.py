@@ -126,7 +126,7 @@ def min_(b: Builder, self: SSAValue) -> SSAValue:
     return fold(b, "min", self, None, False)
 
 
-@rule("aten.aminmax.default")
+@rule("aten.aminmax.default", "aten._aminmax.default", "aten._aminmax.dim")
 def aminmax(b: Builder, self: SSAValue, dim: int | None = None, keepdim: bool = False) -> tuple[SSAValue, SSAValue]:
     """(smallest, largest) over one dimension, or over all."""
     return fold(b, "min", self, dim, keepdim), fold(b, "max", self, dim, keepdim)

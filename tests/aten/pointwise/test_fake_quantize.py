@@ -1,0 +1,97 @@
+"""Fake quantization against torch's CPU, called by name, by torch.ao's modules, and with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import pytest
+import torch
+
+A: Any = torch.ops.aten
+
+
+def numbers(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    torch.manual_seed(0)
+    x = torch.randn(6, 5) * 2
+    x[0] = torch.tensor([nan, inf, -inf, 0.25, -0.0])
+    x[1] = torch.tensor([1e30, -1e30, 0.05, 0.15, 1.75])
+    return x.to(dtype)
+
+
+SCALE, ZERO = torch.tensor([0.1]), torch.tensor([3], dtype=torch.int32)
+SCALES, ZEROS = torch.tensor([0.1, 0.2, 0.3, 1.0, 2.5]), torch.arange(5, dtype=torch.int32)
+LEARNED, LEARNED_ALL = torch.tensor([2.7]), torch.tensor([0.2, 1.5, 2.5, 30.0, -4.0])
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "tensor": (A.fake_quantize_per_tensor_affine_cachemask, (0.1, 3, 0, 20)),
+    "enabled": (
+        A._fake_quantize_per_tensor_affine_cachemask_tensor_qparams, (SCALE, ZERO, torch.tensor([1]), 0, 20)
+    ),
+    "disabled": (
+        A._fake_quantize_per_tensor_affine_cachemask_tensor_qparams, (SCALE, ZERO, torch.tensor([0]), 0, 20)
+    ),
+    "channels": (A.fake_quantize_per_channel_affine_cachemask, (SCALES, ZEROS, 1, 0, 20)),
+    "float zero points": (A.fake_quantize_per_channel_affine_cachemask, (SCALES, ZEROS + 0.3, 1, 0, 20)),
+    "learned": (A._fake_quantize_learnable_per_tensor_affine, (SCALE, LEARNED, 0, 20, 0.5)),
+    "learned channels": (A._fake_quantize_learnable_per_channel_affine, (SCALES, LEARNED_ALL, 1, 0, 20, 0.5)),
+}  # fmt: skip
+
+
+def same(ours: Any, expected: Any) -> None:
+    pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (ours, expected)), strict=True)
+    for a, b in pairs:
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+def placed(arguments: tuple[Any, ...]) -> list[Any]:
+    return [x.to("tpu") if isinstance(x, torch.Tensor) else x for x in arguments]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_forward_by_name(name: str) -> None:
+    function, arguments = CALLS[name]
+    x = numbers()
+    same(function(x.to("tpu"), *placed(arguments)), function(x, *arguments))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_gradients_of_learned_parameters(learned: bool) -> None:
+    x, grad = torch.nan_to_num(numbers(), 0.0, 5.0, -5.0).clamp(-100, 100), torch.ones(6, 5) * 0.7
+    if learned:
+        function, rest = A._fake_quantize_learnable_per_channel_affine_backward, (SCALES, LEARNED_ALL, 1, 0, 20, 0.5)
+    else:
+        function, rest = A._fake_quantize_learnable_per_tensor_affine_backward, (SCALE, LEARNED, 0, 20, 0.5)
+    same(function(grad.to("tpu"), x.to("tpu"), *placed(rest)), function(grad, x, *rest))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.bfloat16])
+def test_gradient_is_that_of_numbers_in_range(dtype: torch.dtype) -> None:
+    results = []
+    for device in ("cpu", "tpu"):
+        x = numbers(dtype).to(device).requires_grad_()
+        y = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 20)
+        y.backward(torch.full_like(y, 0.7))
+        results.append((y.detach(), x.grad))
+    same(results[1], results[0])
+
+
+def test_bad_ranges_and_channels_are_refused_as_on_the_cpu() -> None:
+    x = numbers()
+    for call in (
+        lambda d: torch.fake_quantize_per_tensor_affine(x.to(d), 0.1, 3, 20, 0),
+        lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES.to(d), ZEROS.to(d), -1, 0, 20),
+        lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES[:3].to(d), ZEROS[:3].to(d), 1, 0, 20),
+        lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES.to(d), ZEROS[:3].to(d), 1, 0, 20),
+    ):
+        with pytest.raises(RuntimeError) as expected:
+            call("cpu")
+        with pytest.raises(RuntimeError, match=str(expected.value).split("\n")[0][:30].replace("`", ".")):
+            call("tpu")
+
+
+def test_aminmax_by_its_old_name() -> None:
+    x = numbers()
+    same(A._aminmax(x.to("tpu")), A._aminmax(x))
+    same(A._aminmax.dim(x.to("tpu"), 1, True), A._aminmax.dim(x, 1, True))
