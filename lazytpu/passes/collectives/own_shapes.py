@@ -38,6 +38,7 @@ from lazytpu.ir.collectives import AllGatherOp, ReduceScatterOp
 from lazytpu.ir.groups import check_groups, lists_of
 from lazytpu.ir.pointwise import ConvertOp
 from lazytpu.ir.shape import BroadcastInDimOp, ConcatenateOp, ReshapeOp, SliceOp
+from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of, tensor_type
 from lazytpu.ir.unary import UnaryOp
 from lazytpu.passes.dce import erase_dead
@@ -145,16 +146,26 @@ def _split_gather(op: AllGatherOp, part_bytes: int) -> bool:
     groups, row, slices = lists_of(op.groups), defined_by(op.operands[0], ReshapeOp), _slices(op.results[0])
     if integer(op.dim) != 0 or row is None or len(shape_of(row.operands[0])) != 1 or not slices:
         return False
-    buffer, count = _Flat.of(row.operands[0], 0), check_groups(groups)
+    again = defined_by(row.operands[0], TemplateOp)
+    if again is not None and again.template_name.data != "read_again":
+        return False
+    buffer, count = _Flat.of(row.operands[0] if again is None else again.operands[0], 0), check_groups(groups)
     if shape_of(row.results[0])[0] != 1 or buffer is None:
         return False
     if not buffer.choose(set(slices.values()), part_bytes, 1):
         return False
     b = _at(op)
-    gathered = {bounds: b.all_gather(_own(b, part), 0, groups) for bounds, part in buffer.apart.items()}
+
+    def read(x: SSAValue) -> SSAValue:
+        """x, behind the barrier of the buffer if there is one (lazytpu/aten/recompute.py)."""
+        if again is None:
+            return x
+        return b.template("read_again", [x, again.operands[1]], [(dtype_of(x), shape_of(x))])[0]
+
+    gathered = {bounds: b.all_gather(read(_own(b, part)), 0, groups) for bounds, part in buffer.apart.items()}
     others = {cut: buffer.in_rest(bounds) for cut, bounds in slices.items() if bounds not in gathered}
     if others:
-        rest = b.concatenate(list(buffer.rest.values()), 0)
+        rest = read(b.concatenate(list(buffer.rest.values()), 0))
         flat = b.all_gather(b.reshape(rest, (1, numel(shape_of(rest)))), 0, groups)
         for cut, (start, end) in others.items():
             _replace(cut, _at(cut).slice(flat, (0, start), (count, end)))

@@ -30,6 +30,11 @@ def cut(name: str, start: int, end: int, of: str = "%all", rows: int = 2) -> str
     )
 
 
+def barrier(name: str, shape: str) -> str:
+    """Return an op that reads a value again, after `%after`."""
+    return f"lazytpu.template read_again %{name}, %after : (tensor<{shape}xf32>, tensor<f32>) -> tensor<{shape}xf32>"
+
+
 def test_a_large_parameter_is_gathered_in_its_own_shape_and_small_ones_together() -> None:
     rewrites(
         PASS,
@@ -67,6 +72,26 @@ def test_a_conversion_is_repeated_in_the_own_shape() -> None:
         %1 = lazytpu.all_gather %0 dim = 0 groups = {G} : (tensor<4x2xbf16>) -> tensor<8x2xbf16>
         %2 = lazytpu.reshape %1 : (tensor<8x2xbf16>) -> tensor<2x8xbf16>
         func.return %2 : tensor<2x8xbf16>""",
+    )
+
+
+def test_a_second_gather_stays_behind_its_barrier() -> None:
+    rewrites(
+        PASS,
+        f"{ARGUMENTS}, %after : tensor<f32>",
+        BUFFER.replace("%row =", f"%again = {barrier('buffer', '13')}\n%row =").replace("reshape %buffer", "reshape %again")
+        + f"""{cut("%0", 0, 2)}{cut("%1", 2, 10)}
+        %weight = lazytpu.reshape %1 : (tensor<2x8xf32>) -> tensor<8x2xf32>
+        func.return %0, %weight : tensor<2x2xf32>, tensor<8x2xf32>""",
+        f"""
+        %0 = {barrier("w", "4x2")}
+        %weight = lazytpu.all_gather %0 dim = 0 groups = {G} : (tensor<4x2xf32>) -> tensor<8x2xf32>
+        %1 = lazytpu.concatenate %c, %d dim = 0 : (tensor<2xf32>, tensor<3xf32>) -> tensor<5xf32>
+        %2 = {barrier("1", "5")}
+        %3 = lazytpu.reshape %2 : (tensor<5xf32>) -> tensor<1x5xf32>
+        %4 = lazytpu.all_gather %3 dim = 0 groups = {G} : (tensor<1x5xf32>) -> tensor<2x5xf32>
+        %5 = lazytpu.slice %4 starts = [0, 0] limits = [2, 2] strides = [1, 1] : (tensor<2x5xf32>) -> tensor<2x2xf32>
+        func.return %5, %weight : tensor<2x2xf32>, tensor<8x2xf32>""",
     )
 
 
