@@ -35,6 +35,9 @@ def barrier(name: str, shape: str) -> str:
     return f"lazytpu.template read_again %{name}, %after : (tensor<{shape}xf32>, tensor<f32>) -> tensor<{shape}xf32>"
 
 
+AGAIN = f"%again = {barrier('buffer', '13')}\n%row"
+
+
 def test_a_large_parameter_is_gathered_in_its_own_shape_and_small_ones_together() -> None:
     rewrites(
         PASS,
@@ -79,8 +82,8 @@ def test_a_second_gather_stays_behind_its_barrier() -> None:
     rewrites(
         PASS,
         f"{ARGUMENTS}, %after : tensor<f32>",
-        BUFFER.replace("%row =", f"%again = {barrier('buffer', '13')}\n%row =").replace("reshape %buffer", "reshape %again")
-        + f"""{cut("%0", 0, 2)}{cut("%1", 2, 10)}
+        f"""{BUFFER.replace("reshape %buffer", "reshape %again").replace("%row", AGAIN, 1)}
+        {cut("%0", 0, 2)}{cut("%1", 2, 10)}
         %weight = lazytpu.reshape %1 : (tensor<2x8xf32>) -> tensor<8x2xf32>
         func.return %0, %weight : tensor<2x2xf32>, tensor<8x2xf32>""",
         f"""

@@ -34,6 +34,6 @@ def test_gathers_and_scatters_run_beside_compute() -> None:
     (before,) = report_text(step(), "v6e:2x2", name="step", passes="dce").programs
     (after,) = report_text(step(), "v6e:2x2", name="step", passes="overlap-collectives{generation=v6e}").programs
     assert not any(c.op.opcode.endswith("-start") for c in before.collectives)
-    started = [c.collective for c in after.collectives if c.op.opcode.endswith("-start")]
+    started = [str(c.collective) for c in after.collectives if c.op.opcode.endswith("-start")]
     assert sorted(started) == ["all-gather"] * len(LAYERS) + ["reduce-scatter"] * len(LAYERS)
     assert after.exposed < before.exposed / 2
