@@ -64,6 +64,7 @@ def test_fsdp2_trains_as_on_gloo():
     assert in_ranks("fsdp2.py") == pytest.approx(in_ranks("fsdp2.py", "cpu"), rel=1e-2)
 
 
+@pytest.mark.long  # docs/examples.md has the same command
 def test_script_is_compiled_for_a_pod():
     done = zygote.run(["examples/pod.py", "v5e:8x8"], cwd=ROOT, env=os.environ | FLAGS, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]

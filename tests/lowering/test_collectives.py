@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
+from lazytpu.aten.collectives import own_part
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.groups import Groups, MeshGroups, mesh_groups
 from lazytpu.ir.module import add_options, set_replicas
@@ -99,6 +100,14 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
         ],
         X,
         [X, X, X, X],
+    ),
+    "own_part": (
+        lambda b, x: [own_part(b, x, 0, 2, (2, 2), (0,)), own_part(b, x, 1, 1, (2, 2), (1,))],
+        X,
+        [
+            np.stack([part(X[device], rank, 2) for device, rank in enumerate((0, 0, 1, 1))]),
+            np.stack([part(X[device], rank, 2, 1) for device, rank in enumerate((0, 1, 0, 1))]),
+        ],
     ),
     "group_rank in a mesh": (
         lambda b, x: [b.add(b.group_rank(groups), b.reshape(x, [])) for groups in (COLUMNS, TURNED, ALONE)],
