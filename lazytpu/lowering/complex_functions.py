@@ -3,13 +3,16 @@ reason). XLA's sum e^z and e^-z, and so lose small real parts altogether."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 
 from lazytpu.ir import pointwise as ops
 from lazytpu.lowering import elementary
 from lazytpu.lowering.elementary import FORMS
+from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.formulas import Formula
+from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 Parts = tuple[Formula, Formula]
@@ -49,6 +52,18 @@ def _form(function: Callable[[Formula, Formula], Parts], name: str, part: str, z
     parts = [result.as_dtype(part).value for result in function(x, y)]
     finite = z.e.binary("and", *(hlo.is_finite(v.value) for v in (x, y)))
     return z.of(hlo.select(finite, hlo.complex(*parts), z.e.create(name, [z.value], z.value.type)))
+
+
+def complex_power(e: Emission, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x^y of c64 as e^(y log x), in f64. XLA multiplies two powers, of which one may be infinite and the other 0."""
+    (a, b), (c, d) = ([Formula(e, p(v), "f32").as_dtype("f64") for p in (hlo.real, hlo.imag)] for v in (x, y))
+    log, phase = 0.5 * (a * a + b * b).log(), a.of(hlo.atan2(b.value, a.value))
+    size, angle = (c * log - d * phase).exp(), c * phase + d * log
+    sine = (size * angle.sin()).where(abs(angle) > 0, angle)
+    parts = [part.as_dtype("f32").value for part in (size * angle.cos(), sine)]
+    usual = reduce(partial(e.binary, "and"), [abs(log) < math.inf, abs(c) < math.inf, abs(d) < math.inf])
+    xla = e.convert(hlo.power(e.convert(x, "c128"), e.convert(y, "c128")), "c64")  # of 0 and numbers not finite
+    return hlo.select(usual, hlo.complex(*parts), xla)
 
 
 for _op, _function, _name in (

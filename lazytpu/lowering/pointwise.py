@@ -7,6 +7,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import COMPLEX_OF, FLOATS8, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering import float8
+from lazytpu.lowering.complex_functions import complex_power
 from lazytpu.lowering.elementary import elementary
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import guarded, hidden, reinterpreted
@@ -55,7 +56,6 @@ DIRECT = {
     "mul": "stablehlo.multiply",
     "div": "stablehlo.divide",
     "rem": "stablehlo.remainder",
-    "pow": "stablehlo.power",
     "atan2": "stablehlo.atan2",
     "and": "stablehlo.and",
     "or": "stablehlo.or",
@@ -80,6 +80,13 @@ def _direct(target: str):
 
 
 RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
+
+
+@lowers(ops.PowOp)
+def power(e: Emission, op: ops.PowOp, x: ir.Value, y: ir.Value) -> ir.Value:
+    if e.target == "cpu" and dtype_of(op.operand_type(0)) == "c64":
+        return complex_power(e, x, y)
+    return hlo.power(*guarded(e, op, (x, y)))
 
 
 @lowers(ops.Log1pOp)
