@@ -51,9 +51,10 @@ def multi_margin_loss_backward(
     other_class = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
     active = b.and_(other_class, b.compare("GT", gap, full(b, 0, gap)))
     slope = full(b, 1, gap) if p.value == 1 else b.mul(full(b, 2, gap), gap)
-    slope = b.select(active, b.mul(slope, along(b, share, shape, [1])), full(b, 0, gap))
-    at_target = b.neg(along(b, b.reduce("add", slope, [1]), shape, [1]))
-    return b.reshape(b.select(other_class, slope, at_target), shape_of(self))
+    slope = b.select(active, slope, full(b, 0, gap))
+    at_target = b.sub(full(b, 0, gap), along(b, b.reduce("add", slope, [1]), shape, [1]))
+    slope = b.mul(b.select(other_class, slope, at_target), along(b, share, shape, [1]))  # a zero has the sign of share
+    return b.reshape(slope, shape_of(self))
 
 
 def _matrix(x: SSAValue) -> tuple[int, int]:

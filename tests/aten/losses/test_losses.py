@@ -137,3 +137,15 @@ def test_gradient_of_binary_cross_entropy_at_extreme_probabilities(
     grad = values(7, dtype=dtype) if reduction == NONE else torch.tensor(0.7, dtype=dtype)
     exact = {"rtol": 1e-14, "atol": 0.0} if dtype is torch.float64 else {}
     check(A.binary_cross_entropy_backward.default, grad, p, target, weight, reduction, **exact)
+
+
+def test_zero_gradients_of_multi_margin_loss_have_the_sign_of_the_incoming_one() -> None:
+    x, target = torch.tensor([[5.0, 0.0, 4.5], [0.0, 9.0, 0.0]]), torch.tensor([0, 1])
+    results = []
+    for device in ("cpu", "tpu"):
+        leaf = x.detach().to(device, copy=True).requires_grad_()
+        loss = torch.nn.functional.multi_margin_loss(leaf, target.to(device), reduction="none")
+        loss.backward(torch.tensor([-1.0, -1.0], device=device))
+        assert leaf.grad is not None
+        results.append(leaf.grad.cpu())
+    assert torch.equal(*results) and torch.equal(results[0].signbit(), results[1].signbit())
