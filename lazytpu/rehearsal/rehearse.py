@@ -22,6 +22,7 @@ from lazytpu import wiring
 from lazytpu.aten import dtypes
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.pieces import Piece, pieces_of
+from lazytpu.engine.cutting.windows import obstacle
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.frontend.names import slot_names
@@ -202,16 +203,19 @@ class RehearsalRecorder(Recorder):
 
     def _programs_of(self, cut: Cut) -> list[RehearsedProgram]:
         """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives. In an
-        imagined job, the collectives are part of one program."""
+        imagined job, the collectives are part of one program; and with `collectives="together"`, as in a steady
+        step."""
         plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
-        if not plan.collective or is_imagined(trace.state.records()):
+        records = trace.state.records() if plan.collective else []
+        together = options.collectives == "together" and not obstacle(cut, records)
+        if not plan.collective or is_imagined(records) or together:
             if live or (plan.checks and options.bounds_check):
                 return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]
             return []
         key = trace.state, live, dead
         pieces = self._pieces.get(key)
         if pieces is None:
-            pieces = self._pieces[key] = pieces_of(plan, trace.state.records(), live, dead)
+            pieces = self._pieces[key] = pieces_of(plan, records, live, dead)
         names = slot_names(trace.epoch)
         return [
             RehearsedProgram(

@@ -36,11 +36,13 @@ from lazytpu.engine.recompiles import reasons
 from lazytpu.engine.recompiles.whole_runs import WholeLog, WholeRuns
 from lazytpu.options import options
 from lazytpu.runtime.xla.program import Program
+from lazytpu.trace.trie import Record
 
 RECURRENCES = 2
 """The number of cuts in pieces before the whole program is compiled."""
 PATIENCE = 8
 """The number of times in a row that the ranks' marks may differ before this rank asks less often."""
+NO_INPUTS = "it has no inputs"
 MOST = 10
 """This rank asks at least at every 2^MOST-th cut."""
 
@@ -112,13 +114,14 @@ class Windows:
 
     def _prepare(self, whole: Whole, cut: Cut, calls: Sequence[Call]) -> None:
         """Have the whole program compiled, and take it once it is there."""
-        why = self._obstacle(cut, calls)
+        records = cut.trace.state.records()
+        why = obstacle(cut, records)
         if why:
             whole.refuse(why)
             return
         try:
             if whole.job is None:
-                line = next(record.line for record in cut.trace.state.records() if record.collective)
+                line = next(record.line for record in records if record.collective)
                 prepared = self.compiler.prepare(cut.trace, cut.live, cut.dead, reasons.whole(line))
                 if prepared.ready is None and options.background_compile:
                     whole.job = self.background.whole(prepared)
@@ -132,29 +135,32 @@ class Windows:
         except Exception as error:  # noqa: BLE001  (the pieces run, and raise the error if they have it as well)
             whole.refuse(f"its program could not be compiled: {type(error).__name__}: {error}")
 
-    def _obstacle(self, cut: Cut, calls: Sequence[Call]) -> str:
-        """Return why a cut has no whole program; empty if it has one."""
-        if cut.trace.mode not in ("fused", "lazy"):
-            return f"mode {cut.trace.mode} runs each op by itself"
-        if len({call.members for call in calls}) > 1:
-            return "its collectives are among different ranks"
-        if not cut.live:
-            return "none of its results is used"
-        return ""
-
     def _take(self, whole: Whole, compiled: Compiled, calls: Sequence[Call]) -> None:
         """Use a compiled program from now on."""
         whole.job = None
         program = compiled.program
         if not isinstance(program, Program):
             whole.refuse("it is compiled in parts (clusters)")
-        elif not compiled.binding.inputs:  # XLA would reduce constants without the other ranks
-            whole.refuse("it has no inputs")
+        elif not compiled.binding.inputs:
+            whole.refuse(NO_INPUTS)
         else:
             assert program.key is not None
             listed = "\n".join(f"{call.group} {call.signature} {call.members}" for call in calls)
             digest = hashlib.sha256(f"{program.key}\n{listed}".encode()).hexdigest()
             whole.program, whole.mark = compiled, f"{digest[:32]}/{len(calls)}"
+
+
+def obstacle(cut: Cut, records: Sequence[Record]) -> str:
+    """Return why a cut with collectives has no whole program; empty if it may have one."""
+    if cut.trace.mode not in ("fused", "lazy"):
+        return f"mode {cut.trace.mode} runs each op by itself"
+    if len({tuple(record.arguments["members"]) for record in records if record.collective}) > 1:
+        return "its collectives are among different ranks"
+    if not cut.live:
+        return "none of its results is used"
+    if not cut.plan.inputs:  # XLA would reduce constants without the other ranks
+        return NO_INPUTS
+    return ""
 
 
 @dataclass(slots=True)

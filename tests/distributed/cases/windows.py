@@ -23,6 +23,7 @@ from lazytpu import wiring
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.cutting import windows
 from lazytpu.engine.cutting.windows import Whole, Window
+from lazytpu.rehearsal.rehearse import rehearse
 from tests.distributed.cases import random_programs
 
 
@@ -99,6 +100,28 @@ def parameters_are_gathered_again_for_the_backward_pass() -> None:
     programs = [program for program in lazytpu.explain() if program.code == "whole"]
     gathers = [lazytpu.graphs()[program.number].text().count("lazytpu.all_gather ") for program in programs]
     assert max(gathers) == max(recorded) == 4, f"{gathers} of {recorded}"
+
+
+def rehearsals_list_one_program() -> None:
+    """As a steady step runs, and without effects on the training."""
+    model = DistributedDataParallel(torch.nn.Linear(8, 8).to("tpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(2, 8, device="tpu")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = [step().item(), step().item()]
+    with _together():
+        programs = [program for program in rehearse(step) if any(record.collective for record in program.records)]
+        assert len(programs) == 1
+        assert len(programs[0].records) > 5
+        losses += [step().item() for _ in range(3)]
+    assert losses == sorted(losses, reverse=True)
 
 
 def diverging_ranks_run_pieces() -> None:
