@@ -17,16 +17,19 @@ PATIENCE = 0.05  # seconds before a member is notified that others wait for it
 ANSWER = 1.0  # seconds in which a member has to report its state
 CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
+ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
 SHOWN = 8  # ranks that an error lists of each kind
 
 
 @dataclass(slots=True)
 class Window:
     """The collectives of a cut, in the groups `groups`, which some ranks can launch as one program. `marks` has the
-    ranks that have posted it, by mark."""
+    ranks that have posted it, by mark. `abouts` has a rank for each description of a cut, with whether it has a mark,
+    up to ABOUTS."""
 
     groups: list[str]
-    marks: dict[str, list[int]]
+    marks: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
+    abouts: dict[tuple[str, bool], int] = field(default_factory=dict[tuple[str, bool], int])
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class Group:
     calls: Ledger
     reported: int = 0  # the agreed collectives of which the members were notified
     whole: list[int] = field(default_factory=list[int])  # the first collectives of windows that are whole, of these
+    split: list[Any] = field(default_factory=list[Any])  # the first collectives of other windows, and what ranks say
     last: dict[int, Call] = field(default_factory=dict[int, Call])
     broken: str | None = None
     answers: dict[int, str] | None = None  # the members' states, while these are being asked for
@@ -194,17 +198,19 @@ class Arbiter:
             if len(orders) > 1 or len(working) < len(post.calls):
                 chosen = {name for name in working if self.groups[name].order is order}
                 names = [name for name in names if name in chosen]
-            if post.mark and names is post.groups:
-                window = order.windows.setdefault(order.launches.at[rank], Window(names, {}))
-                window.marks.setdefault(post.mark, []).append(rank)
+            if (post.mark or post.about) and names is post.groups:
+                window = order.windows.setdefault(order.launches.at[rank], Window(names))
+                if post.mark:
+                    window.marks.setdefault(post.mark, []).append(rank)
+                if len(window.abouts) < ABOUTS:
+                    window.abouts.setdefault((post.about, bool(post.mark)), rank)
             order.launches.write(rank, names, names)
 
     def _is_whole(self, order: Order, window: Window) -> bool:
         """Return whether all members launch a window, whose first collective is agreed, as one program."""
-        count, ranks = len(window.groups), next(iter(window.marks.values()))
+        count = len(window.groups)
         return (
-            len(window.marks) == 1
-            and len(ranks) == len(order.members)
+            [len(ranks) for ranks in window.marks.values()] == [len(order.members)]
             and order.launches.is_equal(count)
             and order.launches.texts[:count] == window.groups
             and all(self.groups[name].calls.is_equal(window.groups.count(name)) for name in set(window.groups))
@@ -240,6 +246,9 @@ class Arbiter:
             window = group.order.windows.pop(launches.start, None)
             if window is not None and self._is_whole(group.order, window):
                 group.whole.append(group.agreed)
+            elif window is not None and window.marks:
+                abouts = [(rank, about, marked) for (about, marked), rank in window.abouts.items()]
+                group.split.append((group.agreed, *abouts))
             launches.remove_first()
         calls.remove_first()
         return True
@@ -258,9 +267,9 @@ class Arbiter:
         """Notify all members of a group of its agreed collectives."""
         if group.agreed > group.reported:
             group.reported = group.agreed
-            whole = {"whole": group.whole} if group.whole else {}
-            self.tell(group.members, {"agreed": name, "count": group.agreed, **whole})
-            group.whole = []
+            verdicts = {kind: each for kind, each in (("whole", group.whole), ("split", group.split)) if each}
+            self.tell(group.members, {"agreed": name, "count": group.agreed, **verdicts})
+            group.whole, group.split = [], []
 
     def _remind_later(self, name: str, group: Group) -> None:
         """Notify the members that are missing in a while, unless all have come by then."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from lazytpu.distributed.ledger import in_ranges
+from lazytpu.engine.cutting.agreement import NO_MARK, Mark, Split
 from lazytpu.interrupts import interruptible, wait_for
 
 SETTLING = 1.0  # seconds that the helper needs to notice a lost rank and report it
@@ -64,6 +65,7 @@ class Control:
         self._changed = threading.Condition()
         self._agreed: dict[str, int] = {}
         self._whole: dict[str, set[int]] = {}  # by group: the first collectives of whole windows
+        self._split: dict[str, tuple[int, Split]] = {}  # by group: why its last window that is not whole is not
         self._broken: dict[str, str] = {}
         self._groups: set[str] = set()
         self._sought: dict[str, bool] = {}
@@ -117,6 +119,8 @@ class Control:
         with self._changed:
             if "agreed" in message:
                 self._agreed[message["agreed"]] = message["count"]
+                for number, *split in message.get("split", ()):
+                    self._split[message["agreed"]] = number, split
                 if "whole" in message:
                     self._whole.setdefault(message["agreed"], set()).update(message["whole"])
             if "sought" in message:
@@ -134,15 +138,15 @@ class Control:
         calls: Sequence[tuple[str, str, str]],
         members: Mapping[str, Sequence[int]],
         launches: bool = True,
-        mark: str = "",
+        mark: Mark = NO_MARK,
     ) -> None:
         """Announce the collectives that this rank launches next, or calls that launch nothing.
 
         Each call is (group, signature, source line). The members of a group are sent along only the first time.
-        With a `mark` this rank can launch all calls as one program.
+        With the digest of a `mark` this rank can launch all calls as one program.
         """
         new_groups = {group: in_ranges(ranks) for group, ranks in members.items() if group not in self._groups}
-        marked = {"mark": mark} if mark else {}
+        marked = {key: text for key, text in (("mark", mark.digest), ("about", mark.about)) if text}
         self._send({"post": {"members": new_groups, "calls": calls, "launches": launches, **marked}})
         self._groups.update(new_groups)
 
@@ -231,6 +235,12 @@ class Control:
             whole = number in windows
             windows.discard(number)
             return whole
+
+    def split(self, group: str, number: int) -> Split:
+        """Return why the cut that begins with an agreed collective is not whole."""
+        with self._changed:
+            last, split = self._split.get(group, (None, ()))
+            return split if last == number else ()
 
     def why_broken(self, group: str) -> str | None:
         """Return why a group is broken, or None if it is not known to be."""

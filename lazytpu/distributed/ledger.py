@@ -43,7 +43,8 @@ class Post:
     - `members`: the ranks, as text, of the groups that are new to the rank.
     - `launches`: whether anything is launched; if not, they are not ordered relative to other groups.
     - `groups`: the group of each call. `calls`: by group, the signatures and the source lines of its calls.
-    - `mark`: the digest of the program that the rank can launch for all of the calls; empty if it has none.
+    - `mark`: the digest of the program that the rank can launch for all of the calls; empty if it has none. `about`:
+      what it says about its cut, for ranks that have a program.
     """
 
     members: dict[str, str]
@@ -51,10 +52,16 @@ class Post:
     groups: list[str]
     calls: dict[str, tuple[list[str], list[str]]]
     mark: str = ""
+    about: str = ""
 
     @classmethod
     def parsed(
-        cls, calls: Sequence[Sequence[str]], members: dict[str, str], launches: bool = True, mark: str = ""
+        cls,
+        calls: Sequence[Sequence[str]],
+        members: dict[str, str],
+        launches: bool = True,
+        mark: str = "",
+        about: str = "",
     ) -> Post:
         """Return the post of a message, whose calls are (group, signature, source line)."""
         by_group: dict[str, tuple[list[str], list[str]]] = {}
@@ -62,7 +69,7 @@ class Post:
             signatures, lines = by_group.setdefault(group, ([], []))
             signatures.append(signature)
             lines.append(line)
-        return cls(members, launches, [group for group, *_ in calls], by_group, mark)
+        return cls(members, launches, [group for group, *_ in calls], by_group, mark, about)
 
 
 class Ledger:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
-from lazytpu.engine.cutting.agreement import Turn
+from lazytpu.engine.cutting.agreement import Split, Turn
 
 
 class Job(Protocol):
@@ -92,6 +92,10 @@ class Collective(Turn):
         with self.named():
             self.agree()
         return self.world.control.is_whole(self.entry.group, self.number)
+
+    def split(self) -> Split:
+        """Implement `Turn.split`."""
+        return () if self.number is None else self.world.control.split(self.entry.group, self.number)
 
     def is_awaited(self) -> bool:
         """Implement `Turn.is_awaited`."""

@@ -24,7 +24,7 @@ from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import meeting, own_address
 from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
-from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.agreement import NO_MARK, Agreement, Call, Mark, Turn
 from lazytpu.engine.cutting.deferral import Deferral
 from lazytpu.engine.cutting.launcher import Launcher
 from lazytpu.engine.engine import Engine
@@ -78,12 +78,12 @@ class World(Agreement):
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
         self._peers.start()
 
-    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: Mark = NO_MARK) -> Sequence[Turn]:
         """Implement `Agreement.post`. All calls are sent in one message."""
         with self._counting:
             return self._post(calls, mark)
 
-    def _post(self, calls: Sequence[Call], mark: str) -> Sequence[Turn]:
+    def _post(self, calls: Sequence[Call], mark: Mark) -> Sequence[Turn]:
         turns: list[Turn] = []
         announced: list[tuple[str, str, str]] = []
         checked = options.collectives != "trusted"

@@ -21,6 +21,24 @@ class Call:
     line: str
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a rank can run a cut with collectives.
+
+    `digest` is that of the program with which it can launch all of them; empty if it has none. `about` describes the
+    cut, for a rank that has a program while the others differ; empty unless they may.
+    """
+
+    digest: str = ""
+    about: str = ""
+
+
+NO_MARK = Mark()
+
+Split = Sequence[tuple[int, str, bool]]
+"""Why a cut is not whole: ranks, what each says about its cut, and whether it has a program."""
+
+
 class Turn(Protocol):
     """The ticket of one collective that is about to be launched."""
 
@@ -31,6 +49,10 @@ class Turn(Protocol):
     def is_whole(self) -> bool:
         """Wait until the other ranks have posted this collective, the first of a marked cut. Return whether all ranks
         launch the cut as one program. Raise an error if they will not post it."""
+        ...
+
+    def split(self) -> Split:
+        """Return why the cut is not whole, after `is_whole`; empty if that is unknown."""
         ...
 
     def launched(self, status: Any) -> None:
@@ -46,11 +68,11 @@ class Turn(Protocol):
 class Agreement(Protocol):
     """Compares the collectives of the ranks before they are launched."""
 
-    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: Mark = NO_MARK) -> Sequence[Turn]:
         """Announce to the other ranks which collectives this rank launches next, without waiting. Return a ticket for
         each.
 
-        With a `mark` this rank can launch them as one program. It does so if all members post equal marks.
+        With the digest of a `mark` this rank can launch them as one program. It does so if all members post equal ones.
         """
         ...
 
@@ -78,7 +100,7 @@ class Agreement(Protocol):
 class Alone(Agreement):
     """The agreement of a process without peers."""
 
-    def post(self, calls: Sequence[Call], mark: str = "") -> Sequence[Turn]:
+    def post(self, calls: Sequence[Call], mark: Mark = NO_MARK) -> Sequence[Turn]:
         raise AssertionError(f"a collective outside of a process group: {calls[0]}")
 
     def posted(self, group: str) -> int:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.agreement import NO_MARK, Agreement, Call, Mark, Turn
 from lazytpu.engine.cutting.cut import Cut, part_of
 from lazytpu.engine.cutting.strategies import Away, Strategy
 from lazytpu.engine.launching.compiled import Compiled
@@ -119,13 +119,14 @@ class Result:
 @dataclass(slots=True)
 class Pieces(Strategy):
     """Run a trace with collectives: its `pieces` in order, each by its strategy, or None if there is nothing to run.
-    Each collective waits for its turn, until the other ranks have reached the same one."""
+    Each collective waits for its turn, until the other ranks have reached the same one. They are posted with `mark`."""
 
     pieces: Sequence[tuple[Piece, Strategy | None]]
     agreement: Agreement
     hit: bool
     turns: Sequence[Turn] | None = None
     away: Away = nullcontext
+    mark: Mark = NO_MARK
 
     program = None
     collective = True
@@ -137,21 +138,20 @@ class Pieces(Strategy):
         ]
 
     def defer(self, away: Away) -> Sequence[Turn]:
-        return self.announce(away)
+        self.away, self.turns = away, self.announce()
+        return self.turns
 
     @property
     def calls(self) -> Sequence[Call]:
         """The collectives, in order."""
         return [piece.call for piece, _ in self.pieces if piece.call is not None]
 
-    def announce(self, away: Away, mark: str = "") -> Sequence[Turn]:
-        """Announce the collectives to the other ranks and return their tickets. With a `mark`, this rank can launch
-        them as one program."""
-        self.away, self.turns = away, self.agreement.post(self.calls, mark)
-        return self.turns
+    def announce(self) -> Sequence[Turn]:
+        """Announce the collectives to the other ranks and return their tickets."""
+        return self.agreement.post(self.calls, self.mark)
 
     def run(self, cut: Cut) -> Strategy | None:
-        turns = iter(self.announce(self.away) if self.turns is None else self.turns)
+        turns = iter(self.announce() if self.turns is None else self.turns)
         buffers = cut.inputs()
         for piece, strategy in self.pieces:
             if strategy is not None:

@@ -26,14 +26,14 @@ from typing import Any
 from lazytpu.engine.compiling.background import Background
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.jobs import Job
-from lazytpu.engine.cutting.agreement import Agreement, Call, Turn
+from lazytpu.engine.cutting.agreement import Agreement, Call, Mark, Turn
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.pieces import Pieces
 from lazytpu.engine.cutting.strategies import Away, Strategy
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles import reasons
-from lazytpu.engine.recompiles.whole_runs import WholeLog, WholeRuns
+from lazytpu.engine.recompiles.whole_runs import WholeLog, WholeRuns, described, explained
 from lazytpu.options import options
 from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.trie import Record
@@ -49,8 +49,11 @@ MOST = 10
 
 @dataclass(slots=True)
 class Whole:
-    """The whole program of a cut: not yet there (`job` compiles it), there, or refused. `differed` counts the times in
-    a row that the ranks' marks differed. `counted` is its entry in `lazytpu.explain()`."""
+    """The whole program of a cut: not yet there (`job` compiles it), there, or refused.
+
+    `differed` counts the times in a row that the ranks' marks differed. `digest` is that of its mark, and `about`
+    describes the cut. `counted` is its entry in `lazytpu.explain()`.
+    """
 
     counted: WholeRuns
     cuts: int = 0
@@ -58,7 +61,8 @@ class Whole:
     program: Compiled | None = None
     is_refused: bool = False
     differed: int = 0
-    mark: str = ""
+    digest: str = ""
+    about: str = ""
 
     def refuse(self, why: str) -> None:
         """Run pieces for good, for this reason."""
@@ -69,6 +73,10 @@ class Whole:
         less often ask at the same cuts."""
         less = min(MOST, self.differed - PATIENCE + 1)
         return less <= 0 or number % (1 << less) == 0
+
+    def mark(self) -> Mark:
+        """Return the mark of a cut that has the program. It has a description once ranks differ."""
+        return Mark(self.digest, self.about if self.differed else "")
 
     def decided(self, whole: bool) -> None:
         """Count an answer of the control plane."""
@@ -89,7 +97,7 @@ class Windows:
         key = (cut.live, cut.dead)
         whole: Whole | None = cut.plan.whole.get(key)
         if whole is None:
-            whole = cut.plan.whole[key] = Whole(self.log.begins(cut.trace.state.records()))
+            whole = cut.plan.whole[key] = self._begin(cut)
         whole.cuts += 1
         if whole.program is None and not whole.is_refused:
             self._share(whole, cut)
@@ -98,9 +106,15 @@ class Windows:
         if whole.program is not None:
             number = agreement.posted(pieces.calls[0].group) // len(pieces.calls)
             if whole.asks(number):
+                pieces.mark = whole.mark()
                 return Window(pieces, whole.program, whole, self.compiler.metrics)
+        pieces.mark = Mark("", whole.about)
         whole.counted.pieces += 1
         return pieces
+
+    def _begin(self, cut: Cut) -> Whole:
+        records = cut.trace.state.records()
+        return Whole(self.log.begins(records), about=described(records, cut.live, cut.dead, cut.trace.read))
 
     def _share(self, whole: Whole, cut: Cut) -> None:
         """Use a program that was compiled for other live results, if it serves: which results are alive depends on the
@@ -109,7 +123,7 @@ class Windows:
         for other in cut.plan.whole.values():
             program = other.program
             if program is not None and needed.issubset(program.binding.live) and program.binding.donated <= free:
-                whole.program, whole.mark, whole.job = program, other.mark, None
+                whole.program, whole.digest, whole.job = program, other.digest, None
                 return
 
     def _prepare(self, whole: Whole, cut: Cut, calls: Sequence[Call]) -> None:
@@ -147,7 +161,7 @@ class Windows:
             assert program.key is not None
             listed = "\n".join(f"{call.group} {call.signature} {call.members}" for call in calls)
             digest = hashlib.sha256(f"{program.key}\n{listed}".encode()).hexdigest()
-            whole.program, whole.mark = compiled, f"{digest[:32]}/{len(calls)}"
+            whole.program, whole.digest = compiled, f"{digest[:32]}/{len(calls)}"
 
 
 def obstacle(cut: Cut, records: Sequence[Record]) -> str:
@@ -186,15 +200,18 @@ class Window(Strategy):
 
     def defer(self, away: Away) -> Sequence[Turn]:
         self.away = away
-        self.turns = self.pieces.announce(away, self.whole.mark)
+        self.turns = self.pieces.defer(away)
         return self.turns
 
     def run(self, cut: Cut) -> Strategy | None:
-        turns = self.pieces.announce(self.away, self.whole.mark) if self.turns is None else self.turns
+        turns = self.pieces.defer(self.away) if self.turns is None else self.turns
         is_whole = self._is_whole(turns[0])
         self.whole.decided(is_whole)
         if not is_whole:
             self.metrics.split_windows += 1
+            split = turns[0].split()
+            if split:
+                self.whole.counted.why = explained(split, self.whole.about, cut.trace.state.records())
             return self.pieces.run(cut)
         self.metrics.windows += 1
         self._launch(turns, cut)

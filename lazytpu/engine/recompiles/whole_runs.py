@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class WholeRuns:
     """Number of other runs in pieces: before the program was compiled, or when the rank did not ask."""
     refused: str = ""
     """Why there is no program; empty if there is one, or may be one."""
+    why: str = ""
+    """Why the ranks differed the last time, as far as that is known."""
 
     def count(self, whole: bool) -> None:
         """Count a run that this rank had a program for."""
@@ -45,7 +48,7 @@ class WholeRuns:
         if self.refused:
             return f"{what}, in pieces because: {self.refused}"
         why = (
-            f"; in pieces {self.differed:,} times because: other ranks had other programs, or none"
+            f"; in pieces {self.differed:,} times because: {self.why or 'other ranks had other programs, or none'}"
             if self.differed
             else ""
         )
@@ -74,3 +77,36 @@ class WholeLog(Sequence[WholeRuns]):
 
     def __iter__(self) -> Iterator[WholeRuns]:
         return iter(list(self._traces.values()))
+
+
+def described(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], read: int | None) -> str:
+    """Return the description of a cut that ranks compare: its number of ops, where it ends, the slots of its results
+    that are alive and its inputs that are not."""
+    ends = f"behind {at(records[-1])}" if read is None else f"by a read of {_made(records, read)}"
+    return json.dumps([len(records), ends, list(live), list(dead)])
+
+
+def explained(split: Sequence[tuple[int, str, bool]], own: str, records: Sequence[Record]) -> str:
+    """Return why the cuts of ranks differ, from what they say of theirs and this rank's `own` description."""
+    others = [(rank, about, has_program) for rank, about, has_program in split if about and about != own]
+    if not others:
+        waiting = [rank for rank, about, has_program in split if about == own and not has_program]
+        return f"rank {waiting[0]} has no program of it yet" if waiting else ""
+    rank, about, _ = others[0]
+    ops, ends, live, dead = json.loads(about)
+    own_ops, own_ends, own_live, own_dead = json.loads(own)
+    if (ops, ends) != (own_ops, own_ends):
+        return f"rank {rank} cut {ends} after {ops:,} ops, and this rank {own_ends} after {own_ops:,}"
+    for keeper, slots in ((f"rank {rank}", set(live) - set(own_live)), ("this rank", set(own_live) - set(live))):
+        if slots:
+            return f"{keeper} keeps {_made(records, min(slots))} alive"
+    keeper = f"rank {rank}" if set(own_dead) - set(dead) else "this rank"
+    return f"{keeper} keeps a tensor alive that the step overwrites"
+
+
+def _made(records: Sequence[Record], slot: int) -> str:
+    """Return the op and line that computed a slot."""
+    for record in records:
+        if slot in record.out_slots or any(slot in slots for slots in record.written.values()):
+            return f"the result of {at(record)}"
+    return "an input"

@@ -161,19 +161,49 @@ def different_marks_ask_less_often() -> None:
         before = _counts()
         if dist.get_rank() == 1:
             for whole in _wholes():
-                whole.mark = f"other {whole.mark}"
+                whole.digest = f"other {whole.digest}"
         for _ in range(64):
             _step(x)
         _, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
         assert windows.PATIENCE <= split < 24
         if dist.get_rank() == 1:
             for whole in _wholes():
-                whole.mark = whole.mark.removeprefix("other ")
+                whole.digest = whole.digest.removeprefix("other ")
         before = _counts()
         for _ in range(80):
             z = _step(x)
         assert _counts()[0] - before[0] >= 8
     torch.testing.assert_close(z.cpu(), dist.get_world_size() * torch.full((3,), 0.5).sin() + 1)
+
+
+def ranks_get_the_difference() -> None:
+    """Rank 0 keeps a result alive, or reads one in the middle; the explanation of the other ranks names it."""
+
+    def step(x: torch.Tensor, keeps: bool, reads: bool) -> tuple[torch.Tensor, Any]:
+        loss = (x * 0.25).cos()
+        y = loss * 2
+        dist.all_reduce(y)
+        if reads:
+            y.tolist()
+        z = y.exp() + x
+        kept = loss if keeps else None
+        del loss
+        lazytpu.mark_step()
+        return z, kept
+
+    x = torch.ones(9, device="tpu")
+    kept_alive, cut_early = "rank 0 keeps the result of `cos` at ", "rank 0 cut behind `lazytpu_dist.all_reduce` at "
+    for keeps, expected in ((True, kept_alive), (False, cut_early)):
+        with _together(recurrences=0):
+            for _ in range(3):
+                step(x, False, False)
+            for _ in range(4):
+                mine = dist.get_rank() == 0
+                kept = step(x, keeps and mine, not keeps and mine)
+                lazytpu.sync()  # otherwise later steps are posted before the first answer
+        assert kept[0].isfinite().all()
+        text = str(lazytpu.explain())
+        assert dist.get_rank() == 0 or expected in text, text
 
 
 def a_refused_program_on_one_rank() -> None:
