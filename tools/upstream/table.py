@@ -100,8 +100,9 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
     lines = [
         "## PyTorch's own tests\n",
         "`make upstream FOLDER=...` runs PyTorch's device-generic test files, many tests in one process, each",
-        "followed by its control: the same test on the CPU device. A test is comparable if its control passes",
-        "and it does not ask for a kernel of torch's CPU by name.\n",
+        "followed by its control: the same test on the CPU device. A test is comparable if its control passes,",
+        "it does not ask for a kernel of torch's CPU by name, and the control does not fail in the same way once",
+        'the CPU device has another name than "cpu".\n',
         f"torch {torch.__version__}, lazytpu {lazytpu.__version__}, seed {seed}, {datetime.now(UTC):%Y-%m-%d}:",
         f"**{passed:,} of {comparable:,} comparable tests pass ({percent(passed, comparable)}); without the",
         f"{refused:,} refusals {percent(passed, comparable - refused)}.**\n",
