@@ -110,5 +110,14 @@ def test_tensor_split(where: torch.Tensor) -> None:
         assert x.grad is not None
         pieces.append(x.grad.cpu())
     assert torch.equal(*pieces)
-    with pytest.raises(RuntimeError, match="dtype of long"):
-        torch.tensor_split(torch.ones(4, device="tpu"), torch.tensor([1.0], device="tpu"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [torch.tensor([1.0]), torch.tensor(1, dtype=torch.int32), torch.tensor([[1]])],
+    ids=["Float", "Int", "2 dims"],
+)
+def test_tensor_split_refuses_indices_as_torch_does(where: torch.Tensor, request: pytest.FixtureRequest) -> None:
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match=f"got .*{request.node.callspec.id}"):
+            torch.tensor_split(torch.ones(4, device=device), where.to(device))
