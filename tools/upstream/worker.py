@@ -136,6 +136,11 @@ def shortened(text: str) -> str:
     return "\n".join([" <- ".join(reversed(raised)), text[-MAX_TEXT:]])
 
 
+def message(reason: str) -> str:
+    """Return the whole message of the last exception, with values that it compared."""
+    return re.split(r"^(?=[A-Za-z_.]+(?:Error|Exception)\b)", reason, flags=re.MULTILINE)[-1].strip()
+
+
 def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
     """(passed, skipped or failed; the reason)."""
     result = unittest.TestResult()
@@ -207,7 +212,7 @@ def of_device_names(module: ModuleType, cls: str, test: str, reason: str) -> boo
         status, disguised_reason = outcome(module, cls, test)
     finally:
         arguments["device"], control.device_type = device, device_type
-    return status == "failed" and disguised_reason.partition("\n")[0] == reason.partition("\n")[0]
+    return status == "failed" and message(disguised_reason) == message(reason)
 
 
 def is_late(module: ModuleType, name: str, test: str, reason: str) -> bool:
