@@ -24,7 +24,6 @@ for number in sys.argv[1].split(","):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is read from /proc")
 def test_limit_is_one_of_processor_time() -> None:
-    ends = {
-        one["number"]: one.get("end") for one in answers([0, 1, 2], lambda n: [sys.executable, "-c", CHILD, n], 0.4)
-    }
+    rows = answers([0, 1, 2], lambda numbers: [sys.executable, "-c", CHILD, numbers], 0.4)
+    ends = {row["number"]: row.get("end") for row in rows}
     assert ends == {-1: None, 0: None, 1: "hangs", 2: None}
