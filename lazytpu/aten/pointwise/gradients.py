@@ -10,7 +10,7 @@ from lazytpu.aten.pointwise.complex import conjugate
 from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, stored, wide, with_number
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import dtype_of, is_integer, shape_of
 
 SIXTH = 0.1666666716337204  # 1.0f / 6.0f: single precision in the CPU kernel, even for doubles
 
@@ -212,7 +212,9 @@ def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SS
 
 @rule("aten.native_dropout_backward.default", numbers=("scale",))
 def native_dropout_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, scale: SSAValue) -> SSAValue:
-    """g * mask * scale, with scale a float; so the result is a float even for integers."""
+    """g * mask * scale, with scale a float; so the result is a float even for integers, and their zeros positive."""
     dtype = b.out[0][0]
+    if is_integer(dtype_of(grad_output)):
+        grad_output = b.mul(grad_output, b.convert(mask, dtype_of(grad_output)))
     grad, keep, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
     return b.convert(b.mul(b.mul(grad, keep), factor), dtype)

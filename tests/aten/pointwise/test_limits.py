@@ -117,3 +117,10 @@ def test_complex_powers_that_overflow_are_infinite() -> None:
     y = torch.tensor([3 + 1j, 2.5 - 1j, 3 + 1j, 1.5 + 0.5j] * 1000)
     ours, expected = (x.to("tpu") ** y.to("tpu")).cpu(), (x.to(torch.complex128) ** y.to(torch.complex128)).to(x.dtype)
     torch.testing.assert_close(torch.view_as_real(ours), torch.view_as_real(expected), rtol=1e-6, atol=0)
+
+
+def test_integer_gradients_of_dropout_have_positive_zeros() -> None:
+    grad, mask = torch.arange(-8, 8).repeat(8), torch.arange(128) % 3 > 0
+    ours = torch.ops.aten.native_dropout_backward(grad.to("tpu"), mask.to("tpu"), 2.0).cpu()
+    expected = torch.ops.aten.native_dropout_backward(grad, mask, 2.0)
+    assert torch.equal(ours, expected) and torch.equal(ours.signbit(), expected.signbit())
