@@ -15,7 +15,7 @@ from math import prod
 from lazytpu.aten.views.plan_builder import PlanBuilder
 from lazytpu.aten.views.steps import Plan, Shape
 from lazytpu.aten.views.walks import Walk, unroll
-from lazytpu.ir.symbolic import Derivation
+from lazytpu.ir.symbolic import Derivation, has_sizes
 
 
 def plan(
@@ -27,7 +27,8 @@ def plan(
     `identities`, see `PlanBuilder`.
     Raises ValueError if the view reaches past the memory.
     """
-    cached_plan = _planned if Derivation.active is not None else _known  # symbolic sizes are no keys
+    symbolic = Derivation.active is not None and has_sizes((*memory, *size, *stride, offset))
+    cached_plan = _planned if symbolic else _known  # symbolic sizes are no keys
     return cached_plan(memory, size, stride, offset, writing, identities)
 
 

@@ -54,6 +54,8 @@ class Reading:
     places: list[tuple[Operation | None, str, int]] = field(default_factory=list[tuple[Operation | None, str, int]])
     reciprocals: list[tuple[int, str, float]] = field(default_factory=list[tuple[int, str, float]])
     _numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    _texts: dict[int, str] = field(default_factory=dict[int, str])
+    """The texts of properties by their `id`: most ops share them."""
 
     def add(self, op: Operation | None, name: str, integers: Sequence[Any]) -> None:
         """Append the integers that an op has under this name; op None stands for the arguments of the function."""
@@ -78,14 +80,14 @@ class Reading:
                 for parameter, value in op.params.data.items():
                     is_size = parameter in sized
                     properties.append(
-                        self._named(op, parameter, _parameter(value)) if is_size else _fixed(op, parameter, value)
+                        self._named(op, parameter, _parameter(value)) if is_size else self._fixed(op, parameter, value)
                     )
             elif is_int_array(prop) and name in sized:
                 properties.append(self._named(op, name, ints(prop)))
             elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key differs for each size
                 properties.append((name, op.body.data.rpartition("_")[0]))
             else:
-                properties.append(_fixed(op, name, prop))
+                properties.append(self._fixed(op, name, prop))
 
         # Operands by number, results by dtype and rank; then the sizes of the results, and the regions.
         types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
@@ -129,15 +131,18 @@ class Reading:
         self.add(op, RECIPROCAL, (divisor,))
         return RECIPROCAL
 
-
-def _fixed(op: Operation, name: str, value: Attribute) -> tuple[str, str]:
-    """Return a property that is the same at all sizes. Raise Refusal for one with a symbolic size."""
-    derivation = Derivation.active
-    values: list[Attribute] = [value]
-    values += cast("ArrayAttr[Attribute]", value).data if isinstance(value, ArrayAttr) else ()
-    if derivation is not None and any(derivation.attached(item) is not None for item in values):
-        raise Refusal(op, f"its `{name}` is a size, and chooses what the op does")
-    return name, str(values[0])
+    def _fixed(self, op: Operation, name: str, value: Attribute) -> tuple[str, str]:
+        """Return a property that is the same at all sizes. Raise Refusal for one with a symbolic size."""
+        key = id(value)
+        text = self._texts.get(key)
+        if text is None:
+            derivation = Derivation.active
+            values: list[Attribute] = [value]
+            values += cast("ArrayAttr[Attribute]", value).data if isinstance(value, ArrayAttr) else ()
+            if derivation is not None and any(derivation.attached(item) is not None for item in values):
+                raise Refusal(op, f"its `{name}` is a size, and chooses what the op does")
+            text = self._texts[key] = str(values[0])
+        return name, text
 
 
 def _parameter(value: Attribute) -> Sequence[Any]:
