@@ -79,28 +79,7 @@ def _places(w: Masks, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
 
     Positions of padding are arbitrary, also out of bounds, which a gather clamps.
     """
-    b, rows = w.builder, (prod(dim.size for dim in target),)
-
-    def every(number: int | Form) -> SSAValue:
-        size = form(number)
-        constant = size.number
-        return b.broadcast_in_dim(w.number(size), rows, ()) if constant is None else b.constant(constant, "i32", rows)
-
-    place = lies = every(0)
-    step, stride = 1, form(1)
-    for i, factor in reversed(list(enumerate(_factors(target)))):  # the index among the true elements
-        digit = b.iota("i32", rows, 0)
-        digit = b.div(digit, every(step)) if step > 1 else digit
-        digit = b.binary("rem", digit, every(factor.size)) if i else digit
-        digit = digit if stride == form(1) else b.mul(digit, every(stride))
-        place = digit if step == 1 else b.add(place, digit)
-        step, stride = step * factor.size, stride * factor.true
-    step = 1
-    for i, factor in reversed(list(enumerate(_factors(source)))):  # and its position in memory
-        digit = place
-        if i:
-            divisor = b.max(every(factor.true), every(1))  # avoid division by zero if there are no elements
-            digit, place = b.binary("rem", place, divisor), b.div(place, divisor)
-        lies = digit if step == 1 else b.add(lies, b.mul(digit, every(step)))
-        step *= factor.size
-    return lies
+    places = w.builder.iota("i32", (prod(dim.size for dim in target),), 0)
+    inner, outer = _factors(target), _factors(source)
+    places = w.renumbered(places, [factor.size for factor in inner], [factor.true for factor in inner])
+    return w.renumbered(places, [factor.true for factor in outer], [factor.size for factor in outer])

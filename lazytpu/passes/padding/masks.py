@@ -127,6 +127,33 @@ class Masks:
             self._numbers[size, dtype] = cached
         return cached
 
+    def filled(self, size: Form | int, shape: Sequence[int], dtype: str = "i32") -> SSAValue:
+        """Return a value of this shape whose elements are all a size."""
+        constant = form(size).number
+        if constant is not None:
+            return self.builder.constant(constant, dtype, shape)
+        return self.builder.broadcast_in_dim(self.number(form(size), dtype), shape, ())
+
+    def renumbered(
+        self, places: SSAValue, sizes: Sequence[Form | int], targets: Sequence[Form | int]
+    ) -> SSAValue:
+        """Return for row-major places in an array of these sizes the places of the same elements in one of the sizes
+        `targets`."""
+        b, shape, dtype = self.builder, shape_of(places), dtype_of(places)
+        total: SSAValue | None = None
+        stride = form(1)
+        for i, (size, target) in reversed(list(enumerate(zip(sizes, targets, strict=True)))):
+            digit = places
+            if i:
+                divisor = self.filled(size, shape, dtype)
+                if form(size).number is None:
+                    divisor = b.max(divisor, self.filled(1, shape, dtype))  # there may be no elements
+                digit, places = b.binary("rem", places, divisor), b.div(places, divisor)
+            term = digit if stride == form(1) else b.mul(digit, self.filled(stride, shape, dtype))
+            total = term if total is None else b.add(total, term)
+            stride = stride * target
+        return self.filled(0, shape, dtype) if total is None else total
+
     def _sum(self, size: Form) -> SSAValue:
         b = self.builder
         total: SSAValue | None = None
@@ -193,14 +220,19 @@ class Masks:
         key = value, tuple((i, padded.dims[i].factors) for i in chosen), repr(fill)
         if key not in self._masked:
             mask = self.mask(padded.dims, chosen)
-            assert mask is not None
             filler = self.builder.constant(fill, dtype_of(value), shape_of(value))
-            selected = self.builder.select(mask, value, filler)
             everywhere = all(i in chosen for i, dim in enumerate(padded.dims) if dim.padded)
-            self.shared.values[selected] = Padded(padded.dims, fill if everywhere else None)
-            self.shared.masks += 1
-            self._masked[key] = selected
+            self._masked[key] = self.selected(mask, value, filler, Padded(padded.dims, fill if everywhere else None))
         return self._masked[key]
+
+    def selected(self, mask: SSAValue | None, value: SSAValue, other: SSAValue, padded: Padded) -> SSAValue:
+        """Return a value with the elements of `other` where a mask is false; it is `padded` then."""
+        if mask is None:
+            return value
+        result = self.builder.select(mask, value, other)
+        self.shared.values[result] = padded
+        self.shared.masks += 1
+        return result
 
     def mask_operand(
         self, op: Operation, index: int, only: Iterable[int], fill: Number, dims: Sequence[Dim] | None = None

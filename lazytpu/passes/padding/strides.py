@@ -13,7 +13,7 @@ from lazytpu.passes.padding.masks import Masks
 def every(w: Masks, value: SSAValue, along: int, start: Form, step: Form, size: int) -> SSAValue:
     """Return `size` elements of a dimension, beginning at `start` with stride `step`."""
     b = w.builder
-    places = b.add(b.mul(b.iota("i32", (size,), 0), _row(w, step, size)), _row(w, start, size))
+    places = b.add(b.mul(b.iota("i32", (size,), 0), w.filled(step, (size,))), w.filled(start, (size,)))
     return _taken(w, value, along, places)
 
 
@@ -22,23 +22,15 @@ def spread(
 ) -> SSAValue:
     """Return `size` elements in which the elements of a dimension are `step` apart, from `low` on. All others are
     `fill`, 0-d."""
-    b, zero = w.builder, w.builder.constant(0, "i32", (size,))
-    place = b.sub(b.iota("i32", (size,), 0), _row(w, low, size))
-    step_row = _row(w, step, size)
+    b, zero = w.builder, w.filled(0, (size,))
+    place = b.sub(b.iota("i32", (size,), 0), w.filled(low, (size,)))
+    step_row = w.filled(step, (size,))
     number, remainder = b.div(place, step_row), b.binary("rem", place, step_row)
     present = b.and_(b.compare("GE", place, zero), b.compare("EQ", remainder, zero))
-    present = b.and_(present, b.compare("LT", number, _row(w, dim.total, size)))
+    present = b.and_(present, b.compare("LT", number, w.filled(dim.total, (size,))))
     taken = _taken(w, value, along, number)
     shape = shape_of(taken)
     return b.select(b.broadcast_in_dim(present, shape, (along,)), taken, b.broadcast_in_dim(fill, shape, ()))
-
-
-def _row(w: Masks, number: Form, size: int) -> SSAValue:
-    """Return a 1-D i32 filled with a number."""
-    b, constant = w.builder, number.number
-    return (
-        b.broadcast_in_dim(w.number(number), (size,), ()) if constant is None else b.constant(constant, "i32", (size,))
-    )
 
 
 def _taken(w: Masks, value: SSAValue, along: int, places: SSAValue) -> SSAValue:

@@ -40,9 +40,7 @@ def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
         return
     on = b.compare("EQ", b.iota("i32", shape, len(shape) - 2), b.iota("i32", shape, len(shape) - 1))
     block = b.select(on, diagonal, b.constant(0, dtype_of(x), shape))
-    op.operands[index] = b.select(mask, x, block)
-    w.shared.values[op.operands[index]] = Padded(dims)
-    w.shared.masks += 1
+    op.operands[index] = w.selected(mask, x, block, Padded(dims))
 
 
 def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
@@ -64,14 +62,11 @@ def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
 def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Keep rows of padding in place."""
     b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
-    mask = w.mask(dims, range(len(dims)))
     if not dims[-1].prefix:
         raise Refused(f"the merged dimension {dims[-1]} is permuted")
-    if mask is not None:
-        row_indices = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
-        op.operands[0] = b.select(mask, pivots, row_indices)
-        w.shared.values[op.operands[0]] = Padded(dims)
-        w.shared.masks += 1
+    mask = w.mask(dims, range(len(dims)))
+    row_indices = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
+    op.operands[0] = w.selected(mask, pivots, row_indices, Padded(dims))
     rows = w.result_dims(op)[-1]
     (size,) = w.forms(op, "size", [rows.size])
     if size != rows.total:

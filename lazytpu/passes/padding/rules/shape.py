@@ -8,7 +8,7 @@ from lazytpu.ir import shape as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import ints, numel, shape_of
 from lazytpu.passes.padding.arranging import rearranged
-from lazytpu.passes.padding.dims import Dim, Refused, merged, reshaped, static
+from lazytpu.passes.padding.dims import Refused, merged_all, reshaped, static
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Rule, Walk
 
@@ -60,26 +60,21 @@ def transpose(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """Reverse dimensions and move their padding back to the end by a slice at a run-time start. Merged dimensions are
-    reversed by factor."""
+    """Reverse dimensions and move their padding back to the end by a slice at a run-time start."""
     assert isinstance(op, ops.ReverseOp)
     operand, along = w.of(op.operand), ints(op.dims)
-    if not any(operand.dims[i].padded for i in along):
+    moved = [i in along and dim.padded for i, dim in enumerate(operand.dims)]
+    if not any(moved):
         return [operand]
-    b, memory, reversed_dims, shifts = w.builder, list[int](), list[int](), dict[int, Dim]()
-    for i, dim in enumerate(operand.dims):
-        for factor in dim.factors:
-            if i in along:
-                reversed_dims.append(len(memory))
-                if factor.padded:
-                    shifts[len(memory)] = Dim((factor,))
-            memory.append(factor.size)
-    value = b.reverse(b.reshape(op.operand, memory), reversed_dims)
-    zero = b.constant(0, "i32")
-    high = [size if i in shifts else 0 for i, size in enumerate(memory)]
+    if any(not operand.dims[i].prefix for i in along):
+        raise Refused("a merged dimension is reversed")
+    b, memory = w.builder, shape_of(op.operand)
+    value, zero = b.reverse(op.operand, along), b.constant(0, "i32")
+    high = [dim.size if varies else 0 for varies, dim in zip(moved, operand.dims, strict=True)]
     long = b.pad(value, w.zero(value), [0] * len(memory), high)
-    starts = [w.number(shifts[i].total * -1 + size) if i in shifts else zero for i, size in enumerate(memory)]
-    w.replace(op, b.reshape(b.dynamic_slice(long, starts, memory), shape_of(op.results[0])), Padded(operand.dims))
+    pairs = zip(moved, operand.dims, strict=True)
+    starts = [w.number(dim.total * -1 + dim.size) if varies else zero for varies, dim in pairs]
+    w.replace(op, b.dynamic_slice(long, starts, memory), Padded(operand.dims))
     return None
 
 
@@ -96,7 +91,7 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, ops.ConcatenateOp)
     k, operands = integer(op.dim), [w.of(x) for x in op.operands]
     rank = len(shape_of(op.results[0]))
-    dims = [_alike([x.dims[i] for x in operands]) if i != k else operands[0].dims[k] for i in range(rank)]
+    dims = list(merged_all([(*x.dims[:k], operands[0].dims[k], *x.dims[k + 1 :]) for x in operands]))
     along = [x.dims[k] for x in operands]
     total = along[0].total
     for dim in along[1:]:
@@ -122,14 +117,6 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         at = at + dim.total
     w.replace(op, value, Padded(tuple(dims)))
     return None
-
-
-def _alike(dims: Sequence[Dim]) -> Dim:
-    """Return the dimension merged from the same dimension of several values."""
-    result = dims[0]
-    for dim in dims[1:]:
-        result = merged(result, dim)
-    return result
 
 
 RULES: dict[type[TensorOp], Rule] = {

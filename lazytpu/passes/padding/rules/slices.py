@@ -155,8 +155,7 @@ def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
     mask = w.mask(w.dims(op.operand), only)
     if mask is not None:
         value = w.builder.broadcast_in_dim(op.value, shape_of(op.operand), ())
-        op.operands[0] = w.builder.select(mask, op.operand, value)
-        w.shared.masks += 1
+        op.operands[0] = w.selected(mask, op.operand, value, Padded(w.dims(op.operand)))
 
 
 def clamped(w: Walk, start: SSAValue, last: Form) -> SSAValue:

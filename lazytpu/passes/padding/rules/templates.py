@@ -10,7 +10,6 @@ from xdsl.ir import SSAValue
 
 from lazytpu.ir import template
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.forms import Form, form
 from lazytpu.ir.template import from_attribute
 from lazytpu.ir.types import dtype_of, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, merged_all, static
@@ -173,7 +172,7 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     b = w.builder
     results = [(dtype_of(x), shape_of(x)) for x in op.results]
     values, places = b.template(op.template_name.data, list(op.operands), results, **params)
-    places = _places(w, places, [dim.size for dim in spatial], [dim.total for dim in spatial], from_memory=True)
+    places = w.renumbered(places, [dim.size for dim in spatial], [dim.total for dim in spatial])
     for old, new in zip(op.results, (values, places), strict=True):
         old.replace_all_uses_with(new)
         w.shared.values[new] = Padded(dims)
@@ -189,26 +188,6 @@ def _read_ends(w: Walk, op: template.TemplateOp) -> None:
     well.
     """
     w.forms(op, "high", cast("Sequence[int]", from_attribute(op.params.data["high"])))
-
-
-def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], from_memory: bool) -> SSAValue:
-    """Convert row-major indices in a plane in memory to indices among its true elements, or back."""
-    b, shape, dtype = w.builder, shape_of(x), dtype_of(x)
-
-    def every(size: int | Form) -> SSAValue:
-        return b.broadcast_in_dim(w.number(form(size), dtype), shape, ())
-
-    sizes, targets = (memory, true) if from_memory else (true, memory)
-    total: SSAValue = b.constant(0, dtype, shape)
-    stride = form(1)
-    for i, (size, target) in reversed(list(enumerate(zip(sizes, targets, strict=True)))):
-        digit = x
-        if i:
-            divisor = b.max(every(size), every(1))
-            digit, x = b.binary("rem", x, divisor), b.div(x, divisor)
-        total = b.add(total, b.mul(digit, every(stride)))
-        stride = stride * target
-    return total
 
 
 def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
@@ -252,8 +231,7 @@ def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
     w.mask_operand(op, 1, spatial, -inf)
     w.mask_operand(op, 2, spatial, 0)
     if any(dim.padded for dim in x[2:]):
-        sizes, trues = [dim.size for dim in x[1:]], [dim.total for dim in x[1:]]
-        op.operands[2] = _places(w, op.operands[2], sizes, trues, from_memory=False)
+        op.operands[2] = w.renumbered(op.operands[2], [dim.total for dim in x[1:]], [dim.size for dim in x[1:]])
         w.shared.values[op.operands[2]] = Padded(places)
     return [Padded((merged_all([grad[:1], x[:1]])[0], *x[1:]))]
 
