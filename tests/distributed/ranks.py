@@ -74,6 +74,13 @@ class Ranks:
         """Return whether a rank has answered, or ended, within some seconds."""
         return bool(select.select([self._connections[rank]], [], [], seconds)[0])
 
+    def has_ended(self, rank: int) -> bool:
+        """Return whether a rank has closed its connection without an answer."""
+        try:
+            return self.has_answer(rank, 0) and not self._connections[rank].recv(1, socket.MSG_PEEK)
+        except ConnectionResetError:
+            return True
+
     def answer(self, rank: int) -> dict[str, Any]:
         """Return the result of a case on a rank, or its error."""
         ready, _, _ = select.select([self._connections[rank]], [], [], SECONDS)

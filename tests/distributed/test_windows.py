@@ -73,8 +73,8 @@ def _answers(ranks: Ranks) -> dict[int, str]:
     pending = list(range(ranks.size))
     end = time.monotonic() + SECONDS
     while pending:
-        pending = [rank for rank in pending if _state(ranks.processes[rank].pid) != "Z"]
-        stopped = [rank for rank in pending if _state(ranks.processes[rank].pid) == "T"]
+        pending = [rank for rank in pending if not ranks.has_ended(rank)]
+        stopped = [rank for rank in pending if _is_stopped(ranks.processes[rank].pid)]
         running = [rank for rank in pending if rank not in stopped]
         for rank in () if running else stopped:
             os.kill(ranks.processes[rank].pid, signal.SIGCONT)
@@ -82,7 +82,8 @@ def _answers(ranks: Ranks) -> dict[int, str]:
             return texts
         running = running or stopped
         rank = running[0]
-        if time.monotonic() < end and not ranks.has_answer(rank, 0.5):
+        answered = ranks.has_answer(rank, 0.5)
+        if ranks.has_ended(rank) or (not answered and time.monotonic() < end):
             continue
         answer = ranks.answer(rank)
         assert "result" in answer, f"rank {rank}: {answer}"
@@ -91,9 +92,9 @@ def _answers(ranks: Ranks) -> dict[int, str]:
     return texts
 
 
-def _state(pid: int) -> str:
-    """Return the state of a process in /proc, such as "T" for a stopped one; "Z" if it is gone."""
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process has stopped, by its state in /proc."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except FileNotFoundError:
-        return "Z"
+        return False
