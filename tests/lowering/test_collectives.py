@@ -17,6 +17,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.groups import Groups, MeshGroups, mesh_groups
 from lazytpu.ir.module import add_options, set_replicas
 from lazytpu.ir.text import parse_module, print_module
+from lazytpu.ir.types import numel, shape_of
 from lazytpu.lowering import emit
 from lazytpu.lowering.errors import LoweringError
 from lazytpu.passes.pipeline import run_pipeline
@@ -130,7 +131,7 @@ def sharded_step(b: Builder, x: SSAValue) -> object:
     return b.dynamic_slice(b.sub(x, mean), [start, b.constant(0, "i32")], (1, 2))
 
 
-def flat_step(b: Builder, x: SSAValue) -> object:
+def flat_step(b: Builder, x: SSAValue) -> list[SSAValue]:
     """Gather two parameters in one buffer, and reduce-scatter their gradients in another one, which is kept."""
     weight, bias = b.slice(x, (0, 0), (2, 2)), b.reshape(b.slice(x, (2, 0), (3, 2)), (2,))
     buffer = b.concatenate([b.reshape(weight, (4,)), bias], 0)
@@ -140,7 +141,20 @@ def flat_step(b: Builder, x: SSAValue) -> object:
     rows = b.concatenate([b.reshape(b.mul(weights, weights), (2, 4)), b.reshape(b.neg(biases), (2, 2))], 1)
     total = b.convert(b.reshape(b.reduce_scatter("add", rows, 0, MIXED), (6,)), "f64")
     mean = b.div(total, b.constant(3.0, "f64", (6,)))
-    return [weights, biases, b.reshape(b.slice(mean, (0,), (4,)), (2, 2)), b.slice(mean, (4,), (6,)), mean]
+    scattered = [b.reshape(b.slice(mean, (0,), (4,)), (2, 2)), b.slice(mean, (4,), (6,)), mean]
+    return [weights, biases, *scattered, *bucket(b, weights, biases)]
+
+
+def bucket(b: Builder, *gradients: SSAValue) -> list[SSAValue]:
+    """Reduce gradients that are written into one buffer, and copied out of it."""
+    buffer, start, places = b.constant(0.0, "f32", (12,)), 0, list[tuple[int, int]]()
+    for gradient in reversed(gradients):
+        flat = b.reshape(gradient, (numel(shape_of(gradient)),))
+        buffer = b.dynamic_update_slice(buffer, flat, [b.constant(start, "i32")])
+        places.append((start, start := start + numel(shape_of(gradient))))
+    (total,) = b.all_reduce("add", [buffer], ALL)
+    sums = [b.slice(total, (first,), (end,)) for first, end in places]
+    return [b.reshape(sums[1], (4, 2)), sums[0], total]
 
 
 def module_for_all(build: Build, x: Rows):
@@ -160,7 +174,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rows]]:
     flat, apart, all_apart = (module_for_all(flat_step, X) for _ in range(3))
     run_pipeline(apart, passes="own-shapes{part_bytes=16}", verify=True)
     run_pipeline(all_apart, passes="own-shapes{part_bytes=1}", verify=True)
-    assert [print_module(module).count("reduce_scatter") for module in (flat, apart, all_apart)] == [1, 2, 2]
+    for collective in ("reduce_scatter", "all_reduce"):
+        assert [print_module(module).count(collective) for module in (flat, apart, all_apart)] == [1, 2, 2]
     assert "-> tensor<2x2xf32>" in print_module(apart)
     modules = {name: (module_for_all(build, x), x) for name, (build, x, _) in CASES.items()}
     compared = {"whole": before, "in parts": after, "flat": flat, "apart": apart, "all apart": all_apart}
@@ -195,6 +210,7 @@ def test_own_shapes_keep_the_results_of_each_device(name: str, ran: dict[str, li
     np.testing.assert_array_equal(ran["flat"][0], weights)
     gradient = of_group(weights, lambda g, r: part(sum(w * w for w in g), r, 2).astype(np.float64) / 3, MIXED)
     np.testing.assert_array_equal(ran["flat"][2], gradient)
+    np.testing.assert_array_equal(ran["flat"][5], of_group(weights, lambda g, r: sum(g), ALL))
     for actual, expected in zip(ran[name], ran["flat"], strict=True):
         np.testing.assert_array_equal(actual, expected)
 

@@ -1,4 +1,4 @@
-"""`own-shapes`: gather and reduce-scatter large parameters in their own shapes instead of in one flat buffer.
+"""`own-shapes`: send large parameters and gradients in their own shapes instead of in one flat buffer.
 
     %0 = lazytpu.reshape %w : (tensor<256x512xf32>) -> tensor<131072xf32>
     %1 = lazytpu.concatenate %0, %bias dim = 0
@@ -9,15 +9,16 @@
     ->
     %5 = lazytpu.all_gather %w dim = 0 groups = G : (tensor<256x512xf32>) -> tensor<1024x512xf32>
 
-and the same for a reduce_scatter of a concatenation, through the elementwise ops behind it, up to the slices of its
-parts. A part smaller than `part_bytes` stays in the flat buffer with the other small ones.
+and the same for a reduce_scatter or all_reduce of a buffer, through the elementwise ops behind it, up to the slices of
+its parts. A part smaller than `part_bytes` stays in a flat buffer with the other small ones.
 
 Needs: canonical form; a slice of the buffer is exactly one part, or lies among parts that stay flat. Guarantees: the
 same elements, each reduced over the same devices. Any other buffer stays.
 
-FSDP2 makes these buffers, so that NCCL is called once. The TPU compiler combines collectives by itself, and a flat
-buffer costs a change of layout on both sides; it also turns a reduce_scatter of such a buffer into an all_reduce, which
-sends twice the bytes and does not run behind compute (docs/collectives.md has the figures).
+FSDP2 and DistributedDataParallel make these buffers, so that NCCL is called once. The TPU compiler combines collectives
+by itself. A flat buffer costs a change of layout on both sides, and waits for its last part; the compiler also turns a
+reduce_scatter of such a buffer into an all_reduce, which sends twice the bytes and does not run behind compute
+(docs/collectives.md has the figures).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from xdsl.pattern_rewriter import PatternRewriter
 from lazytpu.ir.base import integer
 from lazytpu.ir.binary import BinaryOp
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.collectives import AllGatherOp, ReduceScatterOp
+from lazytpu.ir.collectives import AllGatherOp, AllReduceOp, ReduceScatterOp
 from lazytpu.ir.groups import check_groups, lists_of
+from lazytpu.ir.indexing import DynamicUpdateSliceOp
 from lazytpu.ir.pointwise import ConvertOp
 from lazytpu.ir.shape import BroadcastInDimOp, ConcatenateOp, ReshapeOp, SliceOp
 from lazytpu.ir.template import TemplateOp
@@ -71,6 +73,8 @@ class OwnShapesPass(ModulePass):
                     changed |= _split_gather(collective, self.part_bytes)
                 elif isinstance(collective, ReduceScatterOp):
                     changed |= _split_scatter(collective, self.part_bytes)
+                elif isinstance(collective, AllReduceOp):
+                    changed |= _split_reduction(collective, self.part_bytes)
             if changed:
                 erase_dead(block, {})
 
@@ -83,16 +87,31 @@ class _Flat:
     apart: dict[Range, SSAValue] = field(default_factory=dict[Range, SSAValue])
 
     @staticmethod
-    def of(concatenated: SSAValue, dim: int) -> _Flat | None:
-        op = defined_by(concatenated, ConcatenateOp)
+    def of(buffer: SSAValue, dim: int) -> _Flat | None:
+        """The buffer, if it is a concatenation along `dim`, or is written part by part."""
+        op = defined_by(buffer, ConcatenateOp)
         if op is None or integer(op.dim) != dim:
-            return None
+            return _Flat.written(buffer)
         parts: dict[Range, SSAValue] = {}
         end = 0
         for part in op.operands:
             start, end = end, end + shape_of(part)[dim]
             parts[start, end] = part
         return _Flat(parts)
+
+    @staticmethod
+    def written(buffer: SSAValue) -> _Flat | None:
+        """The buffer, if it is one-dimensional and consists of parts that were written into it, each in one place."""
+        parts: dict[Range, SSAValue] = {}
+        shape, value = shape_of(buffer), buffer
+        while len(shape) == 1 and (op := defined_by(value, DynamicUpdateSliceOp)) is not None:
+            start = splat(op.starts[0])
+            bounds = (-1, 0) if start is None else (int(start.real), int(start.real) + shape_of(op.update)[0])
+            if bounds[0] < 0 or bounds[1] > shape[0] or any(_overlap(bounds, other) for other in parts):
+                return None
+            parts[bounds], value = op.update, op.operand
+        whole = sum(end - start for start, end in parts) == numel(shape)
+        return _Flat(dict(sorted(parts.items(), key=lambda part: part[0]))) if parts and whole else None
 
     def choose(self, read: set[Range], part_bytes: int, rows: int) -> bool:
         """Choose the parts that are sent on their own: those of at least `part_bytes` that are read as a whole, of
@@ -194,11 +213,38 @@ def _split_scatter(op: ReduceScatterOp, part_bytes: int) -> bool:
         for bounds in buffer.rest:
             start, end = buffer.in_rest(bounds)
             own[bounds] = b.slice(flat, (0, start), (1, end))
-    for cut, bounds in inside.slices.items():
-        if bounds in own:
-            _replace(cut, _Part(inside.values, {op.results[0]: own[bounds]}, bounds).of(cut.operands[0], _at(cut)))
-    # For other uses, such as a buffer that the caller keeps.
-    op.results[0].replace_all_uses_with(b.concatenate([own[bounds] for bounds in buffer.parts], 1))
+    inside.replace(op.results[0], own, b.concatenate([own[bounds] for bounds in buffer.parts], 1))
+    _erase(op)
+    return True
+
+
+def _split_reduction(op: AllReduceOp, part_bytes: int) -> bool:
+    """Split the reductions of flat buffers. Returns whether there were any."""
+    groups, kind = lists_of(op.groups), op.kind.data
+    split: dict[int, tuple[_Flat, _Inside]] = {}
+    for index, (operand, result) in enumerate(zip(op.operands, op.results, strict=True)):
+        buffer, inside = _Flat.of(operand, 0), _inside(result)
+        if len(shape_of(operand)) == 1 and buffer is not None:
+            if buffer.choose(set(inside.slices.values()), part_bytes, 1):
+                split[index] = buffer, inside
+    if not split:
+        return False
+    b = _at(op)
+    whole = [index for index in range(len(op.operands)) if index not in split]
+    if whole:
+        for index, value in zip(whole, b.all_reduce(kind, [op.operands[i] for i in whole], groups), strict=True):
+            op.results[index].replace_all_uses_with(value)
+    for index, (buffer, inside) in split.items():
+        own: dict[Range, SSAValue] = {}
+        for bounds, part in buffer.apart.items():
+            (reduced,) = b.all_reduce(kind, [_own(b, part)], groups)
+            own[bounds] = b.reshape(reduced, (bounds[1] - bounds[0],))
+        if buffer.rest:
+            (flat,) = b.all_reduce(kind, [b.concatenate(list(buffer.rest.values()), 0)], groups)
+            for bounds in buffer.rest:
+                start, end = buffer.in_rest(bounds)
+                own[bounds] = b.slice(flat, (start,), (end,))
+        inside.replace(op.results[index], own, b.concatenate([own[bounds] for bounds in buffer.parts], 0))
     _erase(op)
     return True
 
@@ -209,6 +255,13 @@ class _Inside:
 
     values: set[SSAValue]
     slices: dict[SliceOp, Range] = field(default_factory=dict[SliceOp, Range])
+
+    def replace(self, buffer: SSAValue, own: dict[Range, SSAValue], whole: SSAValue) -> None:
+        """Compute slices of one part from it, and other uses, such as a buffer that the caller keeps, from `whole`."""
+        for cut, bounds in self.slices.items():
+            if bounds in own:
+                _replace(cut, _Part(self.values, {buffer: own[bounds]}, bounds).of(cut.operands[0], _at(cut)))
+        buffer.replace_all_uses_with(whole)
 
 
 def _inside(buffer: SSAValue) -> _Inside:

@@ -146,7 +146,32 @@ def test_a_buffer_of_gradients_that_the_caller_keeps_is_put_together() -> None:
     assert "-> tensor<1x5xf32>\n    func.return" in text
 
 
+BUCKET = """
+    %zero = lazytpu.constant 0 : tensor<i32>
+    %two = lazytpu.constant {second} : tensor<i32>
+    %flat = lazytpu.reshape %w : (tensor<4x2xf32>) -> tensor<8xf32>
+    %begun = lazytpu.dynamic_update_slice %old, %c, %zero
+           : (tensor<10xf32>, tensor<2xf32>, tensor<i32>) -> tensor<10xf32>
+    %full = lazytpu.dynamic_update_slice %begun, %flat, %two
+          : (tensor<10xf32>, tensor<8xf32>, tensor<i32>) -> tensor<10xf32>
+    %sum = lazytpu.all_reduce add %full groups = [[0, 1]] : (tensor<10xf32>) -> tensor<10xf32>
+    %0 = lazytpu.slice %sum starts = [2] limits = [10] strides = [1] : (tensor<10xf32>) -> tensor<8xf32>
+    %1 = lazytpu.reshape %0 : (tensor<8xf32>) -> tensor<4x2xf32>
+    func.return %1 : tensor<4x2xf32>
+"""
+OLD = "%old : tensor<10xf32>, %w : tensor<4x2xf32>, %c : tensor<2xf32>"
+
+
+def test_a_bucket_that_is_written_part_by_part_is_reduced_in_parts() -> None:
+    module = parse_main(OLD, BUCKET.format(second=2))
+    run_pipeline(module, passes=PASS, verify=True)
+    text = print_module(module)
+    assert "lazytpu.all_reduce add %w groups" in text
+    assert "dynamic_update_slice" not in text
+
+
 STAYS = {
+    "a bucket that keeps an old element": (OLD, BUCKET.format(second=1)),
     "no part is large enough": (ARGUMENTS, f"{BUFFER}{cut('%0', 0, 2)}func.return %0 : tensor<2x2xf32>"),
     "a slice of two parts": (ARGUMENTS, f"{BUFFER}{cut('%0', 0, 10)}func.return %0 : tensor<2x10xf32>"),
     "a part and half of it": (
