@@ -77,6 +77,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if ext_tensor.device.type != "tpu":
         return _from_dlpack(ext_tensor, device=device, copy=copy)
     _check(ext_tensor)
+    _check_memory(ext_tensor)
     target = ext_tensor.device if device is None else torch.device(device)
     if target.type == "tpu":
         return _alias(ext_tensor, copy)
@@ -112,14 +113,19 @@ def _check(tensor: torch.Tensor) -> None:
         raise BufferError("Can't export tensors with layout other than torch.strided")
 
 
+def _check_memory(tensor: torch.Tensor) -> None:
+    """Raise BufferError for a wrapper, which has no memory on any device."""
+    if has_tensors_inside(tensor):
+        raise BufferError(f"Can't export a {type(tensor).__name__}, which only holds tensors: export those")
+
+
 def _on_host() -> bool:
     return activation.device().properties().platform == "cpu"
 
 
 def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:
     """Return the tensor on the CPU, in memory of its own, if the consumer accepts a copy."""
-    if has_tensors_inside(tensor):  # on the CPU, a wrapper has no memory either
-        raise BufferError(f"Can't export a {type(tensor).__name__}, which only holds tensors: export those")
+    _check_memory(tensor)
     if copy is False:
         raise BufferError("a tpu tensor is exported by DLPack as a copy on the CPU alone, and copy=False asks for none")
     if tuple(dl_device) != _CPU if dl_device is not None else not _on_host():
