@@ -170,7 +170,6 @@ def test_reference_of_a_bessel_function_is_exact():
     from tools.conformance.extended import INEXACT
     from tools.conformance.large import enlarged
 
-    pytest.importorskip("scipy")
     for name in INEXACT:
         trial = next(enlarged(Entry(name, table()[name], torch.float32), 1))
         inputs: Any = trial.host_inputs

@@ -156,18 +156,17 @@ class Background:
         job = Job(prepared, Choice("whole", 0.0), 0.0)
         job.meanwhile, job.late = meanwhile, True
         job.usable.set()
-        if self._closed:
-            self._finish(job)
-        else:
-            self._jobs[job] = None
-            self._on_thread(job, self._second)
-        return job
+        return self._begun(job)
 
     def whole(self, prepared: Prepared) -> Job:
         """Return the job of a program for a cut that continues in pieces; no cut waits for it. Its `error` is set if
         XLA refuses the program; both it and `compiled` are None at the end of the process."""
         job = Job(prepared, Choice("whole", 0.0), 0.0)
         job.late = job.behind = True
+        return self._begun(job)
+
+    def _begun(self, job: Job) -> Job:
+        """Compile the program of a job that no cut waits for, unless the process is ending. Returns the job."""
         if self._closed:
             self._finish(job)
         else:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from lazytpu.engine.sizes.dense import dense_order
 from lazytpu.engine.sizes.skeletons import (
     STRUCTURE,
     Integers,
     Skeleton,
-    dense_order,
     layout_apart,
     strided,
     take_apart,

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from lazytpu.aten.symbolic_ints import from_torch, to_torch
+from lazytpu.engine.sizes.dense import dense_order, dense_strides
 from lazytpu.engine.sizes.skeletons import (
     Layouts,
-    dense_order,
-    dense_strides,
     new_layout,
     plain,
     trace_together,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lazytpu.engine.sizes.dense import dense_order
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Fitting, fit
 from lazytpu.engine.sizes.skeletons import (
@@ -14,7 +15,6 @@ from lazytpu.engine.sizes.skeletons import (
     OTHER,
     SIZE,
     Integers,
-    dense_order,
     put_together,
     take_apart,
     trace_apart,
