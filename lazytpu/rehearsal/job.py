@@ -29,6 +29,9 @@ class ImaginedJob:
             ranks = self.topology.devices
         if self.topology is not None and ranks != self.topology.devices:
             raise ValueError(f"the job has {ranks} ranks, and {self.topology} has {self.topology.devices} devices")
+        for number in (ranks, rank):
+            if not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"imagined_job takes a number of ranks and a rank, both integers, not {number!r}")
         if ranks < 1:
             raise ValueError(f"imagined_job takes the number of ranks, at least 1, not {ranks}")
         if not 0 <= rank < ranks:

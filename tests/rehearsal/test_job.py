@@ -294,3 +294,9 @@ def test_slices_exchange_over_the_network():
 def test_topology_has_the_jobs_chips():
     with lazytpu.imagined_job(ranks=16), pytest.raises(ValueError, match="is for 16 devices, and v6e:2x2 has 4"):
         lazytpu.tpu_report(training(ddp), topology="v6e:2x2")
+
+
+@pytest.mark.parametrize(("ranks", "rank"), [("3", 0), (2.5, 0), (3, 1.0)])
+def test_numbers_of_ranks_are_integers(ranks: Any, rank: Any) -> None:
+    with pytest.raises(TypeError, match="both integers, not"):
+        lazytpu.imagined_job(ranks=ranks, rank=rank)

@@ -169,9 +169,10 @@ def _split_gather(op: AllGatherOp, part_bytes: int) -> bool:
     if again is not None and again.template_name.data != "read_again":
         return False
     buffer, count = _Flat.of(row.operands[0] if again is None else again.operands[0], 0), check_groups(groups)
-    if shape_of(row.results[0])[0] != 1 or buffer is None:
+    read_ranges = set(slices.values())
+    if shape_of(row.results[0]) != (1, *shape_of(row.operands[0])) or buffer is None:
         return False
-    if not buffer.choose(set(slices.values()), part_bytes, 1):
+    if not buffer.choose(read_ranges, part_bytes, 1) or (not buffer.rest and read_ranges - buffer.apart.keys()):
         return False
     b = _at(op)
 

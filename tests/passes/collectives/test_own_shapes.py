@@ -171,6 +171,36 @@ def test_a_bucket_that_is_written_part_by_part_is_reduced_in_parts() -> None:
 
 
 STAYS = {
+    "a row of three dimensions": (
+        "%w : tensor<4x2xf32>, %c : tensor<4x2xf32>",
+        f"""
+        %0 = lazytpu.reshape %w : (tensor<4x2xf32>) -> tensor<8xf32>
+        %1 = lazytpu.reshape %c : (tensor<4x2xf32>) -> tensor<8xf32>
+        %buffer = lazytpu.concatenate %0, %1 dim = 0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<16xf32>
+        %row = lazytpu.reshape %buffer : (tensor<16xf32>) -> tensor<1x2x8xf32>
+        %all = lazytpu.all_gather %row dim = 0 groups = {G} : (tensor<1x2x8xf32>) -> tensor<2x2x8xf32>
+        %2 = lazytpu.slice %all starts = [0, 0, 0] limits = [2, 2, 4] strides = [1, 1, 1]
+             : (tensor<2x2x8xf32>) -> tensor<2x2x4xf32>
+        %3 = lazytpu.slice %all starts = [0, 0, 0] limits = [2, 2, 8] strides = [1, 1, 1]
+             : (tensor<2x2x8xf32>) -> tensor<2x2x8xf32>
+        func.return %2, %3 : tensor<2x2x4xf32>, tensor<2x2x8xf32>""",
+    ),
+    "a slice of nothing": (
+        "%w : tensor<4x2xf32>, %c : tensor<4x2xf32>",
+        f"""
+        %0 = lazytpu.reshape %w : (tensor<4x2xf32>) -> tensor<8xf32>
+        %1 = lazytpu.reshape %c : (tensor<4x2xf32>) -> tensor<8xf32>
+        %buffer = lazytpu.concatenate %0, %1 dim = 0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<16xf32>
+        %row = lazytpu.reshape %buffer : (tensor<16xf32>) -> tensor<1x16xf32>
+        %all = lazytpu.all_gather %row dim = 0 groups = {G} : (tensor<1x16xf32>) -> tensor<2x16xf32>
+        %2 = lazytpu.slice %all starts = [0, 0] limits = [2, 8] strides = [1, 1]
+             : (tensor<2x16xf32>) -> tensor<2x8xf32>
+        %3 = lazytpu.slice %all starts = [0, 8] limits = [2, 16] strides = [1, 1]
+             : (tensor<2x16xf32>) -> tensor<2x8xf32>
+        %4 = lazytpu.slice %all starts = [0, 16] limits = [2, 16] strides = [1, 1]
+             : (tensor<2x16xf32>) -> tensor<2x0xf32>
+        func.return %2, %3, %4 : tensor<2x8xf32>, tensor<2x8xf32>, tensor<2x0xf32>""",
+    ),
     "a bucket that keeps an old element": (OLD, BUCKET.format(second=1)),
     "no part is large enough": (ARGUMENTS, f"{BUFFER}{cut('%0', 0, 2)}func.return %0 : tensor<2x2xf32>"),
     "a slice of two parts": (ARGUMENTS, f"{BUFFER}{cut('%0', 0, 10)}func.return %0 : tensor<2x10xf32>"),
