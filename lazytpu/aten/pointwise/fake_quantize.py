@@ -113,10 +113,7 @@ def learned_per_tensor(
     quant_max: int,
     grad_factor: float = 1.0,
 ) -> SSAValue:
-    """A learned zero point is rounded half up, by adding 1/2 and dropping the fraction."""
-    zero = with_number(b, "add", _first(b, zero_point, self), 0.5)
-    zero = b.max(b.min(zero, full(b, quant_max, zero)), full(b, quant_min, zero))
-    zero = trunc(b, zero)
+    zero = _zero_point(b, _first(b, zero_point, self), quant_min, quant_max)
     return _quantized(b, self, _first(b, scale, self), zero, quant_min, quant_max)[0]
 
 
@@ -139,8 +136,7 @@ def _learned_gradients(
     b: Builder, grad: SSAValue, x: SSAValue, scale: SSAValue, zero: SSAValue, low: int, high: int, share: Scalar
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
     """The gradients of x, and those of scale and zero point for each element of x ("Learned step size quantization",
-    https://arxiv.org/abs/1902.08153)."""
-    zero = _zero_point(b, zero, low, high)
+    https://arxiv.org/abs/1902.08153). `zero` is rounded."""
     x32 = b.convert(x, "f32")
     _, inside, integer = _quantized(b, x32, scale, zero, low, high, by_64=True, shifted=True)
     nothing, grad32 = full(b, 0, scale), b.convert(grad, "f32")
@@ -163,8 +159,13 @@ def learned_per_tensor_backward(
     quant_max: int,
     grad_factor: Scalar,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """The gradients of `self`, `scale` and `zero_point`; the last two have one element."""
-    factor, zero = _first(b, scale, self), _first(b, zero_point, self)
+    """The gradients of `self`, `scale` and `zero_point`; the last two have one element.
+
+    As in the CPU's kernel, and otherwise than in the forward pass, the zero point is rounded by adding 1/2 and dropping
+    the fraction.
+    """
+    factor, zero = _first(b, scale, self), with_number(b, "add", _first(b, zero_point, self), 0.5)
+    zero = trunc(b, b.max(b.min(zero, full(b, quant_max, zero)), full(b, quant_min, zero)))
     of_x, *others = _learned_gradients(b, grad, self, factor, zero, quant_min, quant_max, grad_factor)
     dims = list(range(len(shape_of(self))))
     sums = [b.convert(b.reshape(b.reduce("add", g, dims), shape), dtype) for g, (dtype, shape) in _outs(b, others)]
@@ -183,8 +184,9 @@ def learned_per_channel_backward(
     quant_max: int,
     grad_factor: Scalar,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """The same, for each place along the axis."""
-    factor, zero = _channels(b, scale, self, axis), _channels(b, zero_point, self, axis)
+    """The same, for each place along the axis; the zero points are rounded as in the forward pass."""
+    factor = _channels(b, scale, self, axis)
+    zero = _zero_point(b, _channels(b, zero_point, self, axis), quant_min, quant_max)
     of_x, *others = _learned_gradients(b, grad, self, factor, zero, quant_min, quant_max, grad_factor)
     rank = len(shape_of(self))
     dims = [d for d in range(rank) if d != axis % rank]

@@ -56,6 +56,21 @@ def test_forward_by_name(name: str) -> None:
     same(function(x.to("tpu"), *placed(arguments)), function(x, *arguments))
 
 
+@pytest.mark.parametrize("zero", [-9.6, -8.5, -3.6, -3.5, -3.0, -2.5, -0.5, 0.5, 2.5, 3.6, 7.5])
+def test_learned_zero_points_are_rounded_as_on_the_cpu(zero: float) -> None:
+    """The CPU's forward pass by tensor rounds a half to an even number, its backward pass up; both by channel as the
+    former. Numbers out of range show the zero point alone."""
+    x, rest = torch.tensor([-1e3, 1e3, 0.2]), (torch.tensor([0.5]), torch.tensor([zero]))
+    for name, axis in (("tensor", ()), ("channel", (0,))):
+        data = x if name == "tensor" else x[None]
+        arguments = (data, *rest, *axis, -8, 7, 1.0)
+        forward = getattr(A, f"_fake_quantize_learnable_per_{name}_affine")
+        same(forward(*placed(arguments)), forward(*arguments))
+        backward = getattr(A, f"_fake_quantize_learnable_per_{name}_affine_backward")
+        arguments = (torch.ones_like(data), *arguments)
+        same(backward(*placed(arguments)), backward(*arguments))
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_gradients_of_learned_parameters(learned: bool) -> None:
     x, grad = torch.nan_to_num(numbers(), 0.0, 5.0, -5.0).clamp(-100, 100), torch.ones(6, 5) * 0.7
