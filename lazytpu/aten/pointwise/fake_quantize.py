@@ -62,11 +62,13 @@ def _channels(b: Builder, x: SSAValue, like: SSAValue, axis: int) -> SSAValue:
     return along(b, b.convert(x, "f32"), shape, [d for d in range(len(shape)) if d != axis % len(shape)])
 
 
-@rule("aten.fake_quantize_per_tensor_affine_cachemask.default", numbers=("scale", "zero_point"))
+@rule("aten.fake_quantize_per_tensor_affine_cachemask.default", numbers=("scale",))
 def per_tensor(
-    b: Builder, self: SSAValue, scale: Scalar, zero_point: Scalar, quant_min: int, quant_max: int
+    b: Builder, self: SSAValue, scale: Scalar, zero_point: int, quant_min: int, quant_max: int
 ) -> tuple[SSAValue, SSAValue]:
-    factor, zero = (b.broadcast_to(b.scalar(number, "f32"), shape_of(self)) for number in (scale, zero_point))
+    """The zero point is part of the program, since it is checked against the range."""
+    factor = b.broadcast_to(b.scalar(scale, "f32"), shape_of(self))
+    zero = full(b, zero_point, factor)
     return _quantized(b, self, factor, zero, quant_min, quant_max)[:2]
 
 

@@ -42,9 +42,13 @@ def _masked(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     "aten.fake_quantize_per_tensor_affine_cachemask.default",
     "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
 )
-def per_tensor(self: torch.Tensor, quant_min: int, quant_max: int, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def per_tensor(
+    self: torch.Tensor, quant_min: int, quant_max: int, zero_point: torch.Tensor | int, **_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(numbers, whether each is in range)."""
     _check_range(quant_min, quant_max)
+    if not isinstance(zero_point, torch.Tensor) and not quant_min <= zero_point <= quant_max:
+        raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
     return _masked(self)
 
 
@@ -72,10 +76,29 @@ def learned_per_channel(
     return torch.empty_like(self)
 
 
-@override(
-    "aten._fake_quantize_learnable_per_tensor_affine_backward.default",
-    "aten._fake_quantize_learnable_per_channel_affine_backward.default",
-)
-def backward(self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, **_: Any) -> tuple[torch.Tensor, ...]:
+def _gradients(
+    self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of the numbers, their scales and their zero points."""
     return torch.empty_like(self), torch.empty_like(scale), torch.empty_like(zero_point)
+
+
+@override("aten._fake_quantize_learnable_per_tensor_affine_backward.default")
+def learned_per_tensor_backward(
+    self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, quant_min: int, quant_max: int, **_: Any
+) -> tuple[torch.Tensor, ...]:
+    if not quant_min <= 0 <= quant_max:
+        raise RuntimeError(
+            "`quant_min` should be less than or         equal to `quant_max`, "
+            "and the quantization range should include 0."
+        )
+    return _gradients(self, scale, zero_point)
+
+
+@override("aten._fake_quantize_learnable_per_channel_affine_backward.default")
+def learned_per_channel_backward(
+    self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, quant_min: int, quant_max: int, **_: Any
+) -> tuple[torch.Tensor, ...]:
+    if not quant_min <= 0 <= quant_max:
+        raise RuntimeError("Expecting `quant_min` <= 0 and `quant_max` >= 0")
+    return _gradients(self, scale, zero_point)

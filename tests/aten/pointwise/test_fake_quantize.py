@@ -96,6 +96,14 @@ def test_bad_ranges_and_channels_are_refused_as_on_the_cpu() -> None:
     x = numbers()
     for call in (
         lambda d: torch.fake_quantize_per_tensor_affine(x.to(d), 0.1, 3, 20, 0),
+        lambda d: torch.fake_quantize_per_tensor_affine(x.to(d), 0.1, 21, 0, 20),
+        lambda d: torch.fake_quantize_per_tensor_affine(x.to(d), 0.1, -1, 0, 20),
+        lambda d: A._fake_quantize_learnable_per_tensor_affine_backward(
+            x.to(d), x.to(d), SCALE.to(d), LEARNED.to(d), 1, 20, 0.5
+        ),
+        lambda d: A._fake_quantize_learnable_per_channel_affine_backward(
+            x.to(d), x.to(d), SCALES.to(d), LEARNED_ALL.to(d), 1, 1, 20, 0.5
+        ),
         lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES.to(d), ZEROS.to(d), -1, 0, 20),
         lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES[:3].to(d), ZEROS[:3].to(d), 1, 0, 20),
         lambda d: torch.fake_quantize_per_channel_affine(x.to(d), SCALES.to(d), ZEROS[:3].to(d), 1, 0, 20),
