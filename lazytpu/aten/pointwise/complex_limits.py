@@ -35,7 +35,10 @@ def square_root(b: Builder, x: SSAValue) -> SSAValue:
         return root
     real, imag = _parts(b, root)
     imag_of_x = b.unary("imag", x)
-    below = b.compare("LT", b.div(full(b, 1, imag_of_x), imag_of_x), full(b, 0, imag_of_x))
+    zero = full(b, 0, imag_of_x)
+    # The quotient is -inf for -0.0, and -0.0 for -inf.
+    quotient = b.div(full(b, 1, imag_of_x), imag_of_x)
+    below = b.or_(b.compare("LT", imag_of_x, zero), b.compare("LT", quotient, zero))
     height = b.abs(imag)
     return b.binary("complex", real, b.select(below, b.neg(height), height))
 
