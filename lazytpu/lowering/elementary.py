@@ -3,7 +3,8 @@
 XLA's CPU client approximates them: `tanh` and `expm1` are 4 to 5 units in the last place (ulp) away, `erf` 5, `sinh` 20
 (450 in f64), `erfc` 60 (110 in f64), `erf_inv` 40 and `lgamma` 700 near its zeros (EmitFastTanh and EmitExpm1 in
 https://github.com/openxla/xla/blob/main/xla/service/llvm_ir/math_ops.cc and elemental_ir_emitter.cc; the others in
-xla/hlo/builder/lib/math.cc). The forms here are within 3. Other platforms have functions of their own.
+xla/hlo/builder/lib/math.cc). The forms here are within 3, except those of lgamma and
+digamma in f64 near their zeros below 0 and at 1.46. Other platforms have functions of their own.
 
 The coefficients interpolate at Chebyshev nodes, computed with 60 digits. Each table has those of f32 and of f64.
 """
