@@ -24,6 +24,7 @@ from lazytpu.frontend.ops import (
     logsumexp_attention,
     metadata,
     packing,
+    quantization,
     recurrent,
     redirects,
     splitting,
@@ -78,6 +79,7 @@ def register_kernels() -> None:
         **attention_of_shards.KERNELS,
         **logsumexp_attention.KERNELS,
         **streams.KERNELS,
+        **quantization.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")

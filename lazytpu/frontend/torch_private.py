@@ -122,6 +122,7 @@ make_subclass = torch.Tensor._make_subclass  # (class, tensor): an alias of that
 ScriptMapping = OrderedDictWrapper, OrderedModuleDict  # replace a ScriptModule's dicts of members
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
+to_dlpack_device = torch._C._torchDeviceToDLDevice
 swap_tensor_impl = torch._C._swap_tensor_impl
 
 # torch.compile: the class behind the backend "inductor", and the attributes that dynamo/routing.py changes

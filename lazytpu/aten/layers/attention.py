@@ -9,6 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.contractions import ACCUMULATOR
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.random.draws import keep_and_scale
 from lazytpu.aten.registry import rule
 from lazytpu.ir.attention import Attention
@@ -105,3 +106,23 @@ def attention_backward(
     gradients = b.attention_backward(_batched(b, grad), forward, of_bias)
     reshaped = [b.reshape(x, shape_of(of_what)) for x, of_what in zip(gradients, (query, key, value), strict=False)]
     return *reshaped, gradients[3] if of_bias else None
+
+
+@rule("aten._transform_bias_rescale_qkv.default")
+def biased_heads(
+    b: Builder, qkv: SSAValue, qkv_bias: SSAValue, num_heads: int
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """Queries, keys and values [batch, heads, length, features] of a projection [batch, length, 3 heads features] with
+    its bias; the queries are divided by the root of their features. f16 and bf16 are rounded once."""
+    batch, length, _ = shape_of(qkv)
+    dtype, (_, _, _, features) = b.out[0]
+    compute = wide(dtype)
+    bias = b.broadcast_in_dim(b.convert(qkv_bias, compute), shape_of(qkv), [2])
+    total = b.add(b.convert(qkv, compute), bias)
+    heads = b.transpose(b.reshape(total, (batch, length, 3, num_heads, features)), (2, 0, 3, 1, 4))
+    query, key, value = (
+        b.reshape(b.slice(heads, (i, 0, 0, 0, 0), (i + 1, batch, num_heads, length, features)), b.out[0][1])
+        for i in range(3)
+    )
+    query = b.mul(query, b.constant(1 / sqrt(features), compute, shape_of(query)))
+    return b.convert(query, dtype), b.convert(key, dtype), b.convert(value, dtype)

@@ -221,3 +221,12 @@ def _with_ones(shape: Sequence[int], at: Sequence[int]) -> list[int]:
     for dim in sorted(at):
         result.insert(dim, 1)
     return result
+
+
+@rule("aten._weight_int8pack_mm.default")
+def by_int8_weights(b: Builder, self: SSAValue, mat2: SSAValue, scales: SSAValue) -> SSAValue:
+    """self [M, K] times the transpose of mat2 [N, K], which is i8, with a scale for each of the N columns; the scales
+    are applied to the sums. Each i8 number is one of bf16, too."""
+    total = contract(b, self, b.convert(mat2, dtype_of(self)), over=([1], [1]))
+    factor = b.broadcast_in_dim(b.convert(scales, dtype_of(total)), shape_of(total), [1])
+    return b.convert(b.mul(total, factor), b.out[0][0])

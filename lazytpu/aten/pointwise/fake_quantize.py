@@ -6,7 +6,6 @@ to f32, and NaN becomes quant_min. By channels, so does a number too large for 6
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
@@ -40,15 +39,43 @@ def _quantized(
     inverse = b.convert(b.div(full(b, 1, scale), scale), dtype)
     scale, zero = b.convert(scale, dtype), b.convert(zero_point, dtype)
     scaled = b.mul(b.convert(x, dtype), inverse)
-    nearest = partial(b.unary, "round_nearest_even")
-    integer = nearest(b.add(scaled, zero)) if shifted else b.add(zero, nearest(scaled))
+    integer = _nearest(b, b.add(scaled, zero)) if shifted else b.add(zero, _nearest(b, scaled))
+    result, inside, integer = _dequantized(b, integer, scale, zero, low, high, by_64)
+    return b.convert(result, dtype_of(x)), inside, integer
+
+
+def _nearest(b: Builder, x: SSAValue) -> SSAValue:
+    return b.unary("round_nearest_even", x)
+
+
+def _dequantized(
+    b: Builder, integer: SSAValue, scale: SSAValue, zero: SSAValue, low: int, high: int, by_64: bool
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """(the number that stands for an integer, whether this is in range, the integer of 64 bits); all of one dtype."""
     limit = full(b, 2.0**63, integer)
     fits = b.compare("LT", b.abs(integer), limit) if by_64 else b.compare("EQ", integer, integer)
     integer = b.select(fits, integer, b.neg(limit))
     least, most = full(b, low, integer), full(b, high, integer)
     inside = b.and_(b.compare("GE", integer, least), b.compare("LE", integer, most))
-    result = b.mul(b.sub(b.max(b.min(integer, most), least), zero), scale)
-    return b.convert(result, dtype_of(x)), inside, integer
+    return b.mul(b.sub(b.max(b.min(integer, most), least), zero), scale), inside, integer
+
+
+def _by_float_zero_point(
+    b: Builder, x: SSAValue, scale: SSAValue, zero_point: SSAValue, low: int, high: int, narrow: bool
+) -> tuple[SSAValue, SSAValue]:
+    """The same by zero points that are floats; they are f32 here, and `narrow` says that the op's were f16.
+
+    The CPU's kernel adds f32 zero points to x / scale by a fused operation, which rounds once to f32, and f16 ones by a
+    separate one. It computes the number in f64. XLA fuses products and sums of f32 in both cases, so f64 is used.
+    """
+    inverse = b.div(full(b, 1, scale), scale)
+    scaled = b.mul(b.convert(x, "f64"), b.convert(inverse, "f64"))
+    if narrow and dtype_of(x) != "f64":
+        scaled = b.convert(b.convert(scaled, "f32"), "f64")
+    integer = _nearest(b, b.convert(b.add(scaled, b.convert(zero_point, "f64")), "f32"))
+    integer, scale, zero = (b.convert(v, "f64") for v in (integer, scale, zero_point))
+    result, inside, _ = _dequantized(b, integer, scale, zero, low, high, by_64=True)
+    return b.convert(result, dtype_of(x)), inside
 
 
 def _first(b: Builder, x: SSAValue, like: SSAValue) -> SSAValue:
@@ -94,9 +121,28 @@ def per_channel(
     b: Builder, self: SSAValue, scale: SSAValue, zero_point: SSAValue, axis: int, quant_min: int, quant_max: int
 ) -> tuple[SSAValue, SSAValue]:
     """The same by a scale and a zero point for each place along an axis."""
-    factor, zero = _channels(b, scale, self, axis), _channels(b, zero_point, self, axis)
-    shifted = is_float(dtype_of(zero_point))
-    return _quantized(b, self, factor, zero, quant_min, quant_max, by_64=True, shifted=shifted)[:2]
+    if not is_float(dtype_of(zero_point)) and 0 not in shape_of(zero_point):
+        b.check(in_range(b, zero_point, quant_min, quant_max), OUT_OF_RANGE, "RuntimeError")
+    return by_channels(b, self, scale, zero_point, axis, quant_min, quant_max)
+
+
+OUT_OF_RANGE = "`zero_point` must be between `quant_min` and `quant_max`."
+
+
+def in_range(b: Builder, zero_point: SSAValue, low: int, high: int) -> SSAValue:
+    """Which zero points are integers of the range."""
+    over = b.compare("GE", zero_point, full(b, low, zero_point))
+    return b.and_(over, b.compare("LE", zero_point, full(b, high, zero_point)))
+
+
+def by_channels(
+    b: Builder, x: SSAValue, scale: SSAValue, zero_point: SSAValue, axis: int, low: int, high: int
+) -> tuple[SSAValue, SSAValue]:
+    """(numbers, whether each is in range), for zero points that are in range."""
+    factor, zero = _channels(b, scale, x, axis), _channels(b, zero_point, x, axis)
+    if is_float(dtype_of(zero_point)):
+        return _by_float_zero_point(b, x, factor, zero, low, high, narrow=dtype_of(zero_point) == "f16")
+    return _quantized(b, x, factor, zero, low, high, by_64=True)[:2]
 
 
 def _zero_point(b: Builder, zero_point: SSAValue, low: int, high: int) -> SSAValue:

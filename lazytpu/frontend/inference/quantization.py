@@ -16,7 +16,7 @@ def aminmax(self: torch.Tensor, dim: int | None = None, keepdim: bool = False) -
     return aten.aminmax.default(self, dim=dim, keepdim=keepdim)
 
 
-def _check_range(quant_min: int, quant_max: int) -> None:
+def check_range(quant_min: int, quant_max: int) -> None:
     if quant_min > quant_max:
         raise RuntimeError("`quant_min` should be less than or         equal to `quant_max`.")
 
@@ -46,7 +46,7 @@ def per_tensor(
     self: torch.Tensor, quant_min: int, quant_max: int, zero_point: torch.Tensor | int, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(numbers, whether each is in range)."""
-    _check_range(quant_min, quant_max)
+    check_range(quant_min, quant_max)
     if not isinstance(zero_point, torch.Tensor) and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
     return _masked(self)
@@ -57,13 +57,13 @@ def per_channel(
     self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, quant_min: int, quant_max: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check_channels(self, scale, zero_point, axis)
-    _check_range(quant_min, quant_max)
+    check_range(quant_min, quant_max)
     return _masked(self)
 
 
 @override("aten._fake_quantize_learnable_per_tensor_affine.default")
 def learned_per_tensor(self: torch.Tensor, quant_min: int, quant_max: int, **_: Any) -> torch.Tensor:
-    _check_range(quant_min, quant_max)
+    check_range(quant_min, quant_max)
     return torch.empty_like(self)
 
 
@@ -72,8 +72,18 @@ def learned_per_channel(
     self: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, **rest: Any
 ) -> torch.Tensor:
     _check_channels(self, scale, zero_point, axis)
-    _check_range(rest["quant_min"], rest["quant_max"])
+    check_range(rest["quant_min"], rest["quant_max"])
     return torch.empty_like(self)
+
+
+@override("aten._transform_bias_rescale_qkv.default")
+def rescaled_heads(qkv: torch.Tensor, qkv_bias: torch.Tensor, num_heads: int) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values: [batch, heads, length, features of a head]."""
+    features = qkv_bias.shape[0] // 3
+    if features % num_heads:
+        raise RuntimeError("Expected D % num_heads == 0 to be true, but got false.")
+    shape = (qkv.shape[0], num_heads, qkv.shape[1], features // num_heads)
+    return tuple([torch.empty(shape, dtype=qkv.dtype, device="meta") for _ in range(3)])
 
 
 def _gradients(

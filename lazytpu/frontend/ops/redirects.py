@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,6 +57,80 @@ def native_batch_norm(
     )
 
 
+def slow_convolution(
+    self: torch.Tensor,
+    weight: torch.Tensor,
+    kernel_size: list[int],
+    bias: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+) -> torch.Tensor:
+    """The kernel of aten::_slow_conv2d_forward, to which torch.ops.aten.thnn_conv2d leads."""
+    _check_kernel(weight, kernel_size)
+    return kernel(aten.convolution.default).call(self, weight, bias, stride, padding, [1, 1], False, [0, 0], 1)
+
+
+def slow_convolution_backward(
+    grad_output: torch.Tensor,
+    self: torch.Tensor,
+    weight: torch.Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    output_mask: list[bool],
+) -> Any:
+    """The kernel of aten::_slow_conv2d_backward."""
+    _check_kernel(weight, kernel_size)
+    settings = (stride, padding, [1, 1], False, [0, 0], 1, output_mask)
+    return kernel(aten.convolution_backward.default).call(grad_output, self, weight, weight.shape[:1], *settings)
+
+
+def slow_convolution_gradients(
+    *args: Any, grad_input: torch.Tensor, grad_weight: torch.Tensor, grad_bias: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The kernel of aten::_slow_conv2d_backward.grad_input, which writes all three gradients."""
+    targets = (grad_input, grad_weight, grad_bias)
+    for target, gradient in zip(targets, slow_convolution_backward(*args, output_mask=[True, True, True]), strict=True):
+        target.resize_(gradient.shape).copy_(gradient)
+    return targets
+
+
+def _check_kernel(weight: torch.Tensor, kernel_size: list[int]) -> None:
+    if list(weight.shape[2:]) != list(kernel_size):
+        raise RuntimeError(f"expected a weight of kernel size {list(kernel_size)}, but got {list(weight.shape)}")
+
+
+def sampled_grid(*args: Any) -> torch.Tensor:
+    """The kernel of aten::_grid_sampler_2d_cpu_fallback."""
+    return kernel(aten.grid_sampler_2d.default).call(*args)
+
+
+def sampled_grid_backward(*args: Any) -> Any:
+    """The kernel of aten::_grid_sampler_2d_cpu_fallback_backward."""
+    return kernel(aten.grid_sampler_2d_backward.default).call(*args, [True, True])
+
+
+def scaled_by_tensor(name: str) -> Callable[..., Any]:
+    """Return the kernel of an overload of _foreach_addcmul or _foreach_addcdiv with a tensor of numbers, which other
+    devices require to be on the CPU."""
+    packet = getattr(aten, name)
+
+    def foreach(
+        self: list[torch.Tensor], tensor1: list[torch.Tensor], tensor2: list[torch.Tensor], scalars: torch.Tensor
+    ) -> Any:
+        if scalars.device.type != "cpu":
+            return kernel(packet.Tensor).call(self, tensor1, tensor2, scalars)
+        if scalars.dim() != 1:
+            raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
+        if len(scalars) != len(self):
+            raise RuntimeError(
+                f"Expected length of scalars to match input of length {len(self)} but got {len(scalars)} instead."
+            )
+        return packet.ScalarList(self, tensor1, tensor2, scalars.tolist())
+
+    return foreach
+
+
 KERNELS: dict[str, Any] = {
     **attention.KERNELS,
     **transformer.KERNELS,
@@ -63,4 +138,13 @@ KERNELS: dict[str, Any] = {
     "convolution_overrideable": convolution,
     "convolution_backward_overrideable": convolution_backward,
     "native_batch_norm": native_batch_norm,
+    "_slow_conv2d_forward": slow_convolution,
+    "_slow_conv2d_backward.output_mask": slow_convolution_backward,
+    "_slow_conv2d_backward.grad_input": slow_convolution_gradients,
+    "_grid_sampler_2d_cpu_fallback": sampled_grid,
+    "_grid_sampler_2d_cpu_fallback_backward": sampled_grid_backward,
+    **{
+        f"_foreach_{name}.Tensor": scaled_by_tensor(f"_foreach_{name}")
+        for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_")
+    },
 }

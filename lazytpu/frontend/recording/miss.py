@@ -14,6 +14,7 @@ import lazytpu.frontend.inference.fourier
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.quantization
+import lazytpu.frontend.inference.scans
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers

@@ -16,7 +16,7 @@ import torch
 from torch.utils.dlpack import DLDeviceType
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack
+from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack, to_dlpack_device
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
@@ -81,6 +81,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     target = ext_tensor.device if device is None else torch.device(device)
     if target.type == "tpu":
         return _alias(ext_tensor, copy)
+    to_dlpack_device(target)  # raises BufferError for "meta"
     if copy is False:
         raise ValueError(
             f"cannot move DLPack tensor from device {ext_tensor.device} to {target} without copying. Set copy=None or "

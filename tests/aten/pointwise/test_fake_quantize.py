@@ -71,6 +71,27 @@ def test_learned_zero_points_are_rounded_as_on_the_cpu(zero: float) -> None:
         same(backward(*placed(arguments)), backward(*arguments))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("zero", [torch.tensor([3.37]), torch.tensor([3.37]).half(), torch.tensor([3]).int()])
+def test_numbers_near_halves_are_rounded_as_on_the_cpu(dtype: torch.dtype, zero: torch.Tensor) -> None:
+    scale, steps = torch.tensor([0.3]), torch.arange(-2000, 2000, dtype=torch.float64) + 0.5
+    halves = torch.cat([steps * scale.double(), (steps - zero.double()) * scale.double()])
+    x = torch.cat([halves * (1 + e) for e in (0, 1e-9, -1e-9, 3e-8, -3e-8, 1e-7, -1e-7)]).to(dtype)[:, None]
+    expected = A.fake_quantize_per_channel_affine_cachemask(x, scale, zero, 1, -1500, 1500)
+    ours = A.fake_quantize_per_channel_affine_cachemask(*placed((x, scale, zero)), 1, -1500, 1500)
+    for a, b in zip(ours, expected, strict=True):
+        assert a.cpu().equal(b)
+
+
+@pytest.mark.parametrize("zero", [-1, 21])
+def test_zero_points_of_channels_must_be_in_range(zero: int) -> None:
+    x, zeros = numbers().nan_to_num(), ZEROS.clone()
+    zeros[2] = zero
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match="`zero_point` must be between"):
+            torch.fake_quantize_per_channel_affine(*[t.to(device) for t in (x, SCALES, zeros)], 1, 0, 20).cpu()
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_gradients_of_learned_parameters(learned: bool) -> None:
     x, grad = torch.nan_to_num(numbers(), 0.0, 5.0, -5.0).clamp(-100, 100), torch.ones(6, 5) * 0.7

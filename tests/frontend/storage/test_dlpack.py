@@ -73,6 +73,9 @@ def test_torch_copies_on_request() -> None:
         assert y.device.type == "tpu" and y.data_ptr() != x.data_ptr() and torch.equal(x, y)
     with pytest.raises(ValueError, match="without copying"):
         torch.from_dlpack(x, device="cpu", copy=False)
+    for exported in (x, x.cpu()):
+        with pytest.raises(BufferError, match="Cannot pack tensors on meta"):
+            torch.from_dlpack(exported, device="meta")
 
 
 def test_asarray_is_the_native_function() -> None:
