@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests import zygote
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0  # for one case, on a busy machine
 STARTING = 60  # seconds
+OTHERS = 15.0  # seconds for the other ranks after an error, which they may be waiting for
 
 
 def free_port() -> int:
@@ -33,11 +35,15 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
 
 
 class Ranks:
-    """`size` processes in a process group. `processes` can be killed."""
+    """`size` processes in a process group. `processes` can be killed; a case that fails gets new ones for the next."""
 
     def __init__(self, size: int = 2):
         self.size = size
-        port = free_port()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the processes."""
+        size, port = self.size, free_port()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = f"{folder}/ranks"
             listening.bind(path)
@@ -81,22 +87,40 @@ class Ranks:
         except ConnectionResetError:
             return True
 
-    def answer(self, rank: int) -> dict[str, Any]:
+    def answer(self, rank: int, seconds: float = SECONDS) -> dict[str, Any]:
         """Return the result of a case on a rank, or its error."""
-        ready, _, _ = select.select([self._connections[rank]], [], [], SECONDS)
-        assert ready, f"rank {rank} gave no answer within {SECONDS} s"
+        assert self.has_answer(rank, seconds), f"rank {rank} gave no answer within {seconds} s"
         line = self._lines[rank].readline()
         assert line, f"rank {rank} ended: {self.processes[rank].communicate(5)}"
         return json.loads(line)
 
     def run(self, module: str, case: str, **arguments: Any) -> list[Any]:
         """Run a case on all ranks, and return its result on each. Raises AssertionError with the errors of failing
-        ranks."""
+        ranks, after starting new processes: the group of the old ones may be broken."""
         self.start(module, case, **arguments)
-        answers = [self.answer(rank) for rank in range(self.size)]
-        errors = [f"rank {rank}: {a['error']}" for rank, a in enumerate(answers) if "error" in a]
+        results: dict[int, Any] = {}
+        errors: list[str] = []
+        end = time.monotonic() + SECONDS
+        while len(results) < self.size:
+            pending = {self._connections[rank]: rank for rank in range(self.size) if rank not in results}
+            ready, _, _ = select.select(list(pending), [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                errors.append(f"no answer of ranks {list(pending.values())}")
+                break
+            for rank in map(pending.__getitem__, ready):
+                try:
+                    answer = self.answer(rank)
+                except AssertionError as ended:
+                    answer = {"error": str(ended)}
+                results[rank] = answer.get("result")
+                if "error" in answer:
+                    errors.append(f"rank {rank}: {answer['error']}")
+                    end = min(end, time.monotonic() + OTHERS)
+        if errors:
+            self.__exit__()
+            self._begin()
         assert not errors, "\n".join(errors)
-        return [a["result"] for a in answers]
+        return [results[rank] for rank in range(self.size)]
 
     def __enter__(self) -> Ranks:
         return self

@@ -317,3 +317,11 @@ def reported() -> str:
     text = lazytpu.distributed.report()
     assert last.tolist() == [2] * 4
     return text[text.index(f"group {group.key!r}:") :]
+
+
+def one_rank_fails() -> None:
+    """Rank 1 raises, and rank 0 waits for it."""
+    assert dist.get_rank() == 0, "this rank fails"
+    x = torch.ones(2, device="tpu")
+    dist.all_reduce(x)
+    x.tolist()
