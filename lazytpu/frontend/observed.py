@@ -117,13 +117,16 @@ def requires_grad(tensor: torch.Tensor) -> bool:
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Return a tensor's `is_leaf`."""
     with without_functions():
-        return _is_leaf(tensor)
+        try:
+            return _is_leaf(tensor)
+        except RuntimeError:  # one of several views of an op, whose base was written: torch refuses to say its history
+            return False
 
 
 def gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the `.grad` of a leaf; None for any other tensor, because torch warns about its `.grad`."""
     with without_functions():
-        return _grad(tensor) if _is_leaf(tensor) else None
+        return _grad(tensor) if is_leaf(tensor) else None
 
 
 def on_device(tensor: Any) -> bool:

@@ -11,6 +11,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.engine.memory.alive import MemoryReport, size
+from lazytpu.rehearsal.rehearse import rehearse
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer
 
 HERE = __file__
@@ -116,6 +117,19 @@ def test_backward_op_has_the_line_of_its_forward_op() -> None:
     ]
     assert lines == [f"{line_of('forward')} (backward)"]
     assert gradient.shape == (9, 9)
+
+
+def test_views_whose_base_was_written_are_no_leaves() -> None:
+    """torch refuses to say the history of one of several views of an op, once their base was written."""
+    held = torch.nn.Module()
+    base = torch.ones(4096, device="tpu", requires_grad=True) * 2
+    held.parts = base.chunk(2)  # pyright: ignore[reportAttributeAccessIssue]
+    base.mul_(3)
+    with pytest.raises(RuntimeError, match="is a view"):
+        _ = held.parts[0].is_leaf
+    assert lazytpu.memory().by_category()
+    (program,) = rehearse(lambda: base.detach() + 1)
+    assert len(program.records) == 1
 
 
 def test_report_prints_as_table_and_converts_to_json() -> None:
