@@ -47,11 +47,29 @@ def _tan(x: Formula, y: Formula) -> Parts:
 
 
 def _form(function: Callable[[Formula, Formula], Parts], name: str, part: str, z: Formula) -> Formula:
-    """The function of finite numbers; XLA's has the limits at others."""
+    """The function of numbers whose angle is finite; XLA's has the limits at others."""
     x, y = (Formula(z.e, part_of(z.value), part).as_dtype("f64") for part_of in (hlo.real, hlo.imag))
     parts = [result.as_dtype(part).value for result in function(x, y)]
-    finite = z.e.binary("and", *(hlo.is_finite(v.value) for v in (x, y)))
+    finite = hlo.is_finite((x if function is _tan else y).value)
     return z.of(hlo.select(finite, hlo.complex(*parts), z.e.create(name, [z.value], z.value.type)))
+
+
+def quotient(e: Emission, x: ir.Value, y: ir.Value, result: ir.Value, part: str) -> ir.Value:
+    """x / y of complex numbers: `result`, or where a part is not finite or y is 0, the quotient by the algorithm of
+    torch and numpy (c10/util/complex.h, after R. L. Smith, "Algorithm 116: complex division", 1962)."""
+    (a, b), (c, d) = ([Formula(e, p(v), part) for p in (hlo.real, hlo.imag)] for v in (x, y))
+    b = d.where(e.compare("NE", d.value, d.value, part), b)  # XLA drops a 0 that is added, and with it signs of zero
+    larger = e.compare("GE", abs(c).value, abs(d).value, part)
+    first, second = c.where(larger, d), d.where(larger, c)
+    ratio = second / first
+    scale = 1 / (first + second * ratio)
+    real = (a + b * ratio).where(larger, a * ratio + b) * scale
+    imag = (b - a * ratio).where(larger, b * ratio - a) * scale
+    nonzero = e.binary("or", abs(c) > 0, abs(d) > 0)
+    number = e.binary("or", nonzero, e.compare("NE", (c + d).value, (c + d).value, part))
+    real, imag = real.where(number, a / abs(c)), imag.where(number, b / abs(d))
+    usual = reduce(partial(e.binary, "and"), [nonzero, *(hlo.is_finite(v.value) for v in (a, b, c, d))])
+    return hlo.select(usual, result, hlo.complex(real.value, imag.value))
 
 
 def complex_power(e: Emission, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -66,6 +84,14 @@ def complex_power(e: Emission, x: ir.Value, y: ir.Value) -> ir.Value:
     return hlo.select(usual, hlo.complex(*parts), xla)
 
 
+def _wide_form(name: str, z: Formula) -> Formula:
+    """XLA's function in c128: in c64, it takes squares of small parts for 0."""
+    wide = z.e.convert(z.value, "c128")
+    return z.of(z.e.convert(z.e.create(name, [wide], wide.type), "c64"))
+
+
+for _op, _name in ((ops.AtanOp, "chlo.atan"), (ops.AtanhOp, "chlo.atanh")):
+    FORMS.setdefault(_op, {})["c64"] = partial(_wide_form, _name)
 for _op, _function, _name in (
     (ops.SinhOp, _sinh, "chlo.sinh"),
     (ops.CoshOp, _cosh, "chlo.cosh"),

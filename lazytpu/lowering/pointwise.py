@@ -5,9 +5,9 @@ from __future__ import annotations
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
-from lazytpu.ir.types import COMPLEX_OF, FLOATS8, dtype_of, is_complex, is_float, shape_of
+from lazytpu.ir.types import COMPLEX_OF, FLOATS8, REAL_OF, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering import float8
-from lazytpu.lowering.complex_functions import complex_power
+from lazytpu.lowering.complex_functions import complex_power, quotient
 from lazytpu.lowering.elementary import elementary
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import guarded, hidden, reinterpreted
@@ -54,7 +54,6 @@ DIRECT = {
     "add": "stablehlo.add",
     "sub": "stablehlo.subtract",
     "mul": "stablehlo.multiply",
-    "div": "stablehlo.divide",
     "rem": "stablehlo.remainder",
     "atan2": "stablehlo.atan2",
     "and": "stablehlo.and",
@@ -80,6 +79,12 @@ def _direct(target: str):
 
 
 RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
+
+
+@lowers(ops.DivOp)
+def divide(e: Emission, op: ops.DivOp, x: ir.Value, y: ir.Value) -> ir.Value:
+    result, dtype = hlo.divide(*guarded(e, op, (x, y))), dtype_of(op.operand_type(0))
+    return quotient(e, x, y, result, REAL_OF[dtype]) if is_complex(dtype) else result
 
 
 @lowers(ops.PowOp)
@@ -112,7 +117,7 @@ def _log1p(e: Emission, x: ir.Value) -> ir.Value:
 @lowers(ops.AtanhOp)
 def atanh(e: Emission, op: ops.AtanhOp, x: ir.Value) -> ir.Value:
     if dtype_of(op.operand_type(0)) != "f64":
-        return e.create("chlo.atanh", [x], e.result(op))
+        return elementary(e, type(op), x, dtype_of(op.operand_type(0))) or e.create("chlo.atanh", [x], e.result(op))
     half = e.constant(0.5, "f64", shape_of(op.result_type()))
     return hlo.multiply(half, hlo.subtract(_log1p(e, x), _log1p(e, hlo.negate(x))))
 

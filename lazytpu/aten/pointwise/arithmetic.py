@@ -19,7 +19,8 @@ from lazytpu.aten.pointwise.operands import (
     pointwise,
     result_type,
 )
-from lazytpu.aten.pointwise.unary import signbit, trunc
+from lazytpu.aten.pointwise.signs import signbit
+from lazytpu.aten.pointwise.unary import trunc
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar

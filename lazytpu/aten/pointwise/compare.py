@@ -17,7 +17,7 @@ from lazytpu.aten.pointwise.operands import (
     result_type,
     within_dtype,
 )
-from lazytpu.aten.pointwise.unary import signbit
+from lazytpu.aten.pointwise.signs import signbit
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float

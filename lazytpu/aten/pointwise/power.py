@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from lazytpu.aten.pointwise.complex_limits import power as power_or_limit
-from lazytpu.aten.pointwise.complex_limits import square_root
+from lazytpu.aten.pointwise.complex_limits import reciprocal_root, square_root
 from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise.unary import reciprocal
 from lazytpu.aten.registry import rule
@@ -82,7 +82,7 @@ def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:
     if exponent == 0.5:
         return square_root(b, x)
     if exponent == -0.5:
-        return b.rsqrt(x)
+        return reciprocal_root(b, x)
     if exponent == -1:
         return reciprocal(b, x)
     if exponent == -2:

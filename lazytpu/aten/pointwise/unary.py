@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lazytpu.aten.pointwise.complex_limits import exponential, power_of_two, size, square_root
+from lazytpu.aten.pointwise import complex_limits as limits
+from lazytpu.aten.pointwise.complex_limits import size
 from lazytpu.aten.pointwise.operands import computable, finish, full, table, wide, with_number
+from lazytpu.aten.pointwise.signs import signbit
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
     from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
-
-
-def signbit(b: Builder, x: SSAValue) -> SSAValue:
-    """Whether the sign bit is set, as it is for -0.0 and negative NaNs.
-
-    Read from x as f32: narrowing keeps the sign, and a TPU cannot access the bits of an f64.
-    """
-    if not is_float(dtype_of(x)):
-        return full(b, False, b.convert(x, "i1")) if is_unsigned(dtype_of(x)) else b.compare("LT", x, full(b, 0, x))
-    bits = b.bitcast_convert(b.convert(x, "f32"), "i32", shape_of(x))
-    return b.compare("LT", bits, full(b, 0, bits))
 
 
 def sign(b: Builder, x: SSAValue) -> SSAValue:
@@ -46,9 +37,8 @@ def sgn(b: Builder, x: SSAValue) -> SSAValue:
     if not is_complex(dtype_of(x)):
         return sign(b, x)
     length = b.abs(x)
-    zero = full(b, 0, length)
-    scaled = b.div(x, b.binary("complex", length, zero))
-    return b.select(b.compare("EQ", length, zero), full(b, 0, x), scaled)
+    real, imag = (b.div(b.unary(part, x), length) for part in ("real", "imag"))
+    return b.select(b.compare("EQ", length, full(b, 0, length)), full(b, 0, x), b.binary("complex", real, imag))
 
 
 def trunc(b: Builder, x: SSAValue) -> SSAValue:
@@ -132,29 +122,29 @@ table(
 # Integers are promoted to the default float.
 table(
     {
-        "aten.exp.default": exponential,
-        "aten.expm1.default": "expm1",
-        "aten.exp2.default": power_of_two,
+        "aten.exp.default": limits.exponential,
+        "aten.expm1.default": limits.exponential_minus_one,
+        "aten.exp2.default": limits.power_of_two,
         "aten.log.default": "log",
-        "aten.log1p.default": "log1p",
+        "aten.log1p.default": limits.log_plus_one,
         "aten.log2.default": log_to(2),
         "aten.log10.default": log_to(10),
-        "aten.sqrt.default": square_root,
-        "aten.rsqrt.default": "rsqrt",
+        "aten.sqrt.default": limits.square_root,
+        "aten.rsqrt.default": limits.reciprocal_root,
         "aten.reciprocal.default": reciprocal,
-        "aten.sin.default": "sin",
-        "aten.cos.default": "cos",
-        "aten.tan.default": "tan",
-        "aten.asin.default": "asin",
-        "aten.acos.default": "acos",
-        "aten.atan.default": "atan",
+        "aten.sin.default": limits.sine,
+        "aten.cos.default": limits.cosine,
+        "aten.tan.default": limits.tangent,
+        "aten.asin.default": limits.odd("asin"),
+        "aten.acos.default": limits.arc_cosine,
+        "aten.atan.default": limits.odd("atan"),
         "aten.sinh.default": "sinh",
         "aten.cosh.default": "cosh",
-        "aten.tanh.default": "tanh",
-        "aten.asinh.default": "asinh",
-        "aten.acosh.default": "acosh",
-        "aten.atanh.default": "atanh",
-        "aten.sigmoid.default": "logistic",
+        "aten.tanh.default": limits.hyperbolic_tangent,
+        "aten.asinh.default": limits.odd("asinh"),
+        "aten.acosh.default": limits.area_cosine,
+        "aten.atanh.default": limits.odd("atanh"),
+        "aten.sigmoid.default": limits.logistic,
         "aten.sinc.default": sinc,
         "aten.erf.default": "erf",
         "aten.erfc.default": "erfc",
