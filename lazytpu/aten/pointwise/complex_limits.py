@@ -66,7 +66,7 @@ def exponential(b: Builder, x: SSAValue) -> SSAValue:
     so is the result's."""
     if not is_complex(dtype_of(x)):
         return b.exp(x)
-    real, imag = _parts(b, x)
+    imag = b.unary("imag", x)
     return _exponential(b, x, b.compare("LT", imag, full(b, 0, imag)))
 
 
