@@ -8,10 +8,10 @@ ranks and collectives a job has, and a step of n ranks costs O(n).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from lazytpu.distributed.ledger import Call, Ledger, Post, from_ranges
+from lazytpu.distributed.ledger import Call, Group, Ledger, Order, Post, Window, from_ranges
+from lazytpu.distributed.wide import Wides
 
 PATIENCE = 0.05  # seconds before a member is notified that others wait for it
 ANSWER = 1.0  # seconds in which a member has to report its state
@@ -21,58 +21,9 @@ ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
 SHOWN = 8  # ranks that an error lists of each kind
 
 
-@dataclass(slots=True)
-class Window:
-    """The collectives of a cut, in the groups `groups`, which some ranks can launch as one program. `marks` has the
-    ranks that have posted it, by mark. `abouts` has a rank for each description of a cut, with whether it has a mark,
-    up to ABOUTS."""
-
-    groups: list[str]
-    marks: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
-    abouts: dict[tuple[str, bool], int] = field(default_factory=dict[tuple[str, bool], int])
-
-
-@dataclass(slots=True)
-class Order:
-    """The launches of the groups with equal members: `launches` has the groups, in the order of their collectives.
-    `windows` has marked cuts, by the number of their first launch."""
-
-    members: tuple[int, ...]
-    launches: Ledger
-    windows: dict[int, Window] = field(default_factory=dict[int, Window])
-
-
-@dataclass(slots=True)
-class Group:
-    """The state of a group. `calls` has its collectives; those before its first entry are agreed: all members have
-    posted them with equal signatures. `last` has the last call that each member posted."""
-
-    ranges: str
-    members: tuple[int, ...]
-    order: Order
-    launches: bool
-    calls: Ledger
-    reported: int = 0  # the agreed collectives of which the members were notified
-    whole: list[int] = field(default_factory=list[int])  # the first collectives of windows that are whole, of these
-    split: list[Any] = field(default_factory=list[Any])  # the first collectives of other windows, and what ranks say
-    last: dict[int, Call] = field(default_factory=dict[int, Call])
-    broken: str | None = None
-    answers: dict[int, str] | None = None  # the members' states, while these are being asked for
-    is_reminding: bool = False
-
-    @property
-    def agreed(self) -> int:
-        """The number of agreed collectives."""
-        return self.calls.start
-
-    def missing(self) -> list[int]:
-        """Return the members that have posted nothing, if another member waits."""
-        return [rank for rank in self.members if not self.calls.has_written(rank)] if self.calls.texts else []
-
-
 class Arbiter:
-    """Decides for a job which collectives are launched. `tell` sends a message to ranks, and `later` calls a function
-    after some seconds.
+    """Decides for a job of `size` ranks which collectives are launched. `tell` sends a message to ranks, and `later`
+    calls a function after some seconds.
 
     1. A collective of a group is agreed once all members have posted it with equal signatures, and it is the first
        launch of each member among the groups of the same members, which share connections.
@@ -81,11 +32,15 @@ class Arbiter:
     3. Launches of broken groups do not count in the order of the others.
     4. A cut is launched as one program (it is "whole") if all members have posted it in one message, with equal marks,
        and nothing in it is broken. This is decided once, when its first collective is agreed, and the members get it
-       in the same message. Otherwise all members launch its pieces.
+       in the same message. Otherwise all members launch its pieces. `Wides` decides on a cut whose groups have
+       different members.
     """
 
     def __init__(
-        self, tell: Callable[[Iterable[int], Any], None], later: Callable[[float, Callable[[], None]], object]
+        self,
+        size: int,
+        tell: Callable[[Iterable[int], Any], None],
+        later: Callable[[float, Callable[[], None]], object],
     ):
         self.tell = tell
         self.later = later
@@ -93,7 +48,8 @@ class Arbiter:
         self.orders: dict[frozenset[int], Order] = {}  # by the members of groups
         self.left: dict[int, str] = {}  # lost ranks, and how they ended
         self.at: dict[int | None, Call | str] = {}  # the last call or message of each rank, over all groups
-        self._freed: dict[str, None] = {}  # groups whose collectives may be the first launches since another one broke
+        self._freed: dict[str, None] = {}  # groups to compare, since another one broke or a cut is decided
+        self.wides = Wides(size, self.orders, self.groups, self._later, self._free)
 
     # -- messages of ranks
 
@@ -153,6 +109,7 @@ class Arbiter:
     def leaves(self, rank: int, how: str) -> None:
         """Break the groups of a rank that launches nothing more."""
         self.left[rank] = how
+        self.wides.abandon(for_good=True)
         for name, group in reversed(self.groups.items()):  # a group before its start, whose text has fewer details
             self._without(rank, name, group)
         self._compare(())
@@ -193,6 +150,8 @@ class Arbiter:
     def _order(self, rank: int, post: Post, working: Sequence[str]) -> None:
         """Add the launches of a post to the orders of its groups."""
         orders = {id(order): order for name in working if (order := self.groups[name].order)}
+        if len(orders) > 1 and len(working) == len(post.calls):
+            self.wides.add(rank, post)
         for order in orders.values():
             names = post.groups
             if len(orders) > 1 or len(working) < len(post.calls):
@@ -215,6 +174,19 @@ class Arbiter:
             and order.launches.texts[:count] == window.groups
             and all(self.groups[name].calls.is_equal(window.groups.count(name)) for name in set(window.groups))
         )
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call a function after some seconds, and compare the groups that it frees."""
+
+        def compare() -> None:
+            call()
+            self._compare(())
+
+        self.later(seconds, compare)
+
+    def _free(self, names: Iterable[str]) -> None:
+        """Compare these groups next."""
+        self._freed.update(dict.fromkeys(names))
 
     def _compare(self, names: Iterable[str]) -> None:
         """Notify the members of these groups of the collectives that are agreed now, or break the groups. Then do the
@@ -243,6 +215,8 @@ class Arbiter:
         if group.launches:
             if launches.texts[0] != name or launches.start in launches.others:
                 return False
+            if (held := self.wides.holds(group.order)) is not False:
+                return held is None
             window = group.order.windows.pop(launches.start, None)
             if window is not None and self._is_whole(group.order, window):
                 group.whole.append(group.agreed)
@@ -314,12 +288,13 @@ class Arbiter:
         launches = order.launches
         groups = {*launches.texts, *(text for texts in launches.others.values() for text in texts.values())}
         if name in groups:
+            self.wides.abandon()
             order.launches = Ledger(order.members)
             order.windows.clear()  # none of them is decided
             for rank in order.members:
                 names = [launch for launch in launches.written(rank) if launch != name]
                 order.launches.write(rank, names, names)
-            self._freed.update(dict.fromkeys(groups - {name}))
+            self._free(groups - {name})
 
 
 def shown(call: Call | str) -> str:

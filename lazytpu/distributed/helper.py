@@ -46,7 +46,7 @@ class Server:
         self.token = token
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.folders: dict[int, str] = {}
-        self.arbiter = Arbiter(self.tell, self.later)
+        self.arbiter = Arbiter(size, self.tell, self.later)
         self.mails = Mails(self.tell, self.arbiter.left, self.arbiter.where)
         self.sought: dict[tuple[int, str], set[int]] = {}  # (seeker, program): the ranks yet to answer
         self.last_words: dict[int, str] = {}  # the exceptions of ranks that raised

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 Call = tuple[str, str]
 """The signature of a collective, and the source line of its call."""
@@ -148,3 +149,52 @@ class Ledger:
         self.own_lines.pop(self.start, None)
         del self.texts[0], self.lines[0]
         self.start += 1
+
+
+@dataclass(slots=True)
+class Window:
+    """The collectives of a cut, in the groups `groups`, which some ranks can launch as one program. `marks` has the
+    ranks that have posted it, by mark. `abouts` has a rank for each description of a cut, with whether it has a mark,
+    up to ABOUTS."""
+
+    groups: list[str]
+    marks: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
+    abouts: dict[tuple[str, bool], int] = field(default_factory=dict[tuple[str, bool], int])
+
+
+@dataclass(slots=True)
+class Order:
+    """The launches of the groups with equal members: `launches` has the groups, in the order of their collectives.
+    `windows` has marked cuts, by the number of their first launch."""
+
+    members: tuple[int, ...]
+    launches: Ledger
+    windows: dict[int, Window] = field(default_factory=dict[int, Window])
+
+
+@dataclass(slots=True)
+class Group:
+    """The state of a group. `calls` has its collectives; those before its first entry are agreed: all members have
+    posted them with equal signatures. `last` has the last call that each member posted."""
+
+    ranges: str
+    members: tuple[int, ...]
+    order: Order
+    launches: bool
+    calls: Ledger
+    reported: int = 0  # the agreed collectives of which the members were notified
+    whole: list[int] = field(default_factory=list[int])  # the first collectives of windows that are whole, of these
+    split: list[Any] = field(default_factory=list[Any])  # the first collectives of other windows, and what ranks say
+    last: dict[int, Call] = field(default_factory=dict[int, Call])
+    broken: str | None = None
+    answers: dict[int, str] | None = None  # the members' states, while these are being asked for
+    is_reminding: bool = False
+
+    @property
+    def agreed(self) -> int:
+        """The number of agreed collectives."""
+        return self.calls.start
+
+    def missing(self) -> list[int]:
+        """Return the members that have posted nothing, if another member waits."""
+        return [rank for rank in self.members if not self.calls.has_written(rank)] if self.calls.texts else []

@@ -5,7 +5,8 @@ order. Each rank cuts its program at places of its own, has the program of a cut
 that differs, be late, or die at any time.
 
 The device of a rank runs its launches one after the other. A launch is one collective or the program of a whole cut; it
-ends once the devices of all members run it, and they must run the same.
+ends once the devices of all members run it, and they must run the same. The program of a cut among different ranks runs
+on all ranks of the job.
 """
 
 from __future__ import annotations
@@ -67,6 +68,17 @@ class Rank:
         return self.state != "runs"
 
 
+def _alike(one: Launch, other: Launch) -> bool:
+    """Return whether two ranks run the same program: with the same mark, and in each group the same collectives."""
+    if one.mark != other.mark:
+        return False
+    groups = {name for name, _ in one.places} & {name for name, _ in other.places}
+    return all(
+        [place for place in one.places if place[0] == name] == [place for place in other.places if place[0] == name]
+        for name in groups
+    ) and (bool(one.mark) or one.places == other.places)
+
+
 class Simulation:
     """The ranks of a job with these programs, by rank, and groups by name. `make` creates the arbiter."""
 
@@ -84,8 +96,9 @@ class Simulation:
         self.doomed = set(deaths)
         self.to_arbiter: list[deque[Any]] = [deque() for _ in programs]
         self.to_rank: list[deque[Any]] = [deque() for _ in programs]
-        self.arbiter = make(self._tell, lambda seconds, call: None)
-        self.launched: Counter[str] = Counter()  # "whole" and "pieces": the cuts that ended
+        self.timers: list[Callable[[], None]] = []
+        self.arbiter = make(len(programs), self._tell, lambda seconds, call: self.timers.append(call))
+        self.launched: Counter[str] = Counter()  # the cuts that ended: "whole", of these "wide" ones, and "pieces"
 
     def _tell(self, ranks: Iterable[int], message: Any) -> None:
         for rank in ranks:
@@ -103,6 +116,9 @@ class Simulation:
             self.random.shuffle(ranks)
             some = ranks if idle else ranks[: max(1, len(ranks) // 2)]
             moved = [step(rank) for step in steps for rank in some]
+            if self.timers and (idle or self.random.random() < 0.005):
+                self.timers.pop(self.random.randrange(len(self.timers)))()
+                moved.append(True)
             idle = 0 if any(moved) else idle + 1
             if idle > 1:
                 waiting = {rank.number: [*rank.launches][:1] or [*rank.posted][:1] for rank in self.ranks}
@@ -147,7 +163,7 @@ class Simulation:
         members = {name: in_ranges(self.groups[name]) for name in names}
         rank.known |= names
         calls = [(name, signature, "train.py:1") for name, signature in cut.calls]
-        self.to_arbiter[number].append(Post.parsed(calls, members, mark=cut.mark))
+        self.to_arbiter[number].append(Post.parsed(calls, members, mark=cut.mark, about="a cut"))
         places: list[Place] = []
         for name, _ in cut.calls:
             places.append((name, rank.counts[name]))
@@ -171,6 +187,8 @@ class Simulation:
             rank.launches.append(Launch(tuple(places), cut.mark))
             rank.asked = len(places)
             self.launched["whole"] += 1
+            if len({self.groups[name] for name, _ in places}) > 1:
+                self.launched["wide"] += 1
         else:
             rank.launches.append(Launch((places[rank.asked],), ""))
             rank.asked += 1
@@ -187,15 +205,17 @@ class Simulation:
             return False
         launch = rank.launches[0]
         members = {member for name, _ in launch.places for member in self.groups[name]}
+        if len({frozenset(self.groups[name]) for name, _ in launch.places}) > 1:
+            members = set(range(len(self.ranks)))  # the program of a cut among different ranks runs on all of them
         if any(name in rank.broken and self._is_lost(name) for name, _ in launch.places):
             self._give_up(rank, "raised")  # its connections are cut
             return True
         peers = [self.ranks[member] for member in members]
         current = [peer.launches[0] for peer in peers if peer.launches and not peer.is_over]
         for other in current:
-            if other != launch and set(other.places) & set(launch.places):
+            if not _alike(other, launch) and set(other.places) & set(launch.places):
                 raise ProtocolError(f"rank {number} launches {launch}, another one {other}")
-        if len(current) < len(peers) or any(other != launch for other in current):
+        if len(current) < len(peers) or not all(_alike(other, launch) for other in current):
             return False
         for peer in peers:
             peer.launches.popleft()
@@ -234,10 +254,15 @@ def random_job(seed: int, size: int) -> tuple[dict[str, tuple[int, ...]], list[l
     draw = random.Random(seed)
     everyone = tuple(range(size))
     groups = {"world": everyone, "again": everyone}
-    if size > 2:
+    meshed = size % 2 == 0 and size > 2 and draw.random() < 0.5
+    if meshed:  # all ranks call the collectives of their row and column at the same time
+        groups |= {f"row {i}": everyone[2 * i : 2 * i + 2] for i in range(size // 2)}
+        groups |= {f"column {i}": everyone[i::2] for i in range(2)}
+    elif size > 2:
         groups |= {"left": everyone[: size // 2], "right": everyone[size // 2 :], "left again": everyone[: size // 2]}
     # Some steps are repeated, as in training.
-    names = [name for name in groups if draw.random() < 0.7] or ["world"]
+    kinds_of = ["world", "row", "column"] if meshed else list(groups)
+    names = [name for name in kinds_of if draw.random() < 0.7] or ["world"]
     kinds = [[draw.choice(names) for _ in range(draw.randint(1, 5))] for _ in range(draw.randint(1, 3))]
     steps = [draw.choice(kinds) for _ in range(draw.randint(2, 12))]
     programs: list[list[Cut]] = []
@@ -247,16 +272,20 @@ def random_job(seed: int, size: int) -> tuple[dict[str, tuple[int, ...]], list[l
         ready = draw.randint(0, 3)  # the step at which its programs are compiled
         cuts: list[Cut] = []
         for number, step in enumerate(steps):
-            calls = [(name, f"all_reduce float32[{i}]") for i, name in enumerate(step) if rank in groups[name]]
+            own = {"row": f"row {rank // 2}", "column": f"column {rank % 2}"} if meshed else {}
+            named = [(own.get(name, name), f"all_reduce float32[{i}]", name) for i, name in enumerate(step)]
+            calls = [(name, signature) for name, signature, _ in named if rank in groups[name]]
+            kinds_called = [(kind, signature) for name, signature, kind in named if rank in groups[name]]
             if rank == wrong and number == len(steps) // 2 and calls:
                 calls[-1] = (calls[-1][0], "all_gather int32[7]")
-            parts = [calls]
+            parts = [slice(0, len(calls))]
             if len(calls) > 1 and draw.random() < changes:
                 at = draw.randint(1, len(calls) - 1)
-                parts = [calls[:at], calls[at:]]
-            for part in filter(None, parts):
-                alike = len({groups[name] for name, _ in part}) == 1
-                mark = f"{part}/{len(part)}" if alike and number >= ready and draw.random() >= misses else ""
+                parts = [slice(0, at), slice(at, len(calls))]
+            for chosen in parts if calls else ():
+                part = calls[chosen]
+                alike = meshed or len({groups[name] for name, _ in part}) == 1
+                mark = f"{kinds_called[chosen]}" if alike and number >= ready and draw.random() >= misses else ""
                 if mark and draw.random() < changes / 2:
                     mark = f"keeps the loss {mark}"
                 cuts.append(Cut(part, mark))

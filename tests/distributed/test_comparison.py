@@ -128,6 +128,6 @@ def test_ranks_are_sent_as_ranges(ranks: tuple[int, ...], text: str):
 
 def test_groups_of_thousands_of_ranks_are_made_from_ranges():
     told: list[Any] = []
-    arbiter = Arbiter(lambda ranks, message: told.append((list(ranks), message)), lambda seconds, call: None)
+    arbiter = Arbiter(4096, lambda ranks, message: told.append((list(ranks), message)), lambda seconds, call: None)
     arbiter.fail("g", "0:4096:1", "rank 7 failed")
     assert [(len(ranks), message["text"]) for ranks, message in told] == [(4096, "rank 7 failed")]

@@ -1,0 +1,209 @@
+"""Cuts with collectives among different ranks, such as those of the rows and columns of a mesh: all ranks of the job
+launch them as one program, or all run pieces.
+
+No rank of such a cut knows whether the ranks outside of its groups have come to it. So its collectives are held until
+every rank of the job has posted a cut with the same mark, for at most HOLD seconds after the first could be launched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from lazytpu.distributed.ledger import Group, Order, Post
+
+HOLD = 0.25  # seconds: a rank that is later makes the others run pieces, and ask less often if it is so at each step
+ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
+KEPT = 1024  # refused places that are kept before those in the past are dropped
+
+Members = tuple[int, ...]
+Place = tuple[Members, int]
+"""A launch: the ranks of its group, and its number among the launches of groups of these ranks."""
+
+
+@dataclass(slots=True, eq=False)
+class Wide:
+    """A cut of one rank. `calls` has the groups of its collectives in order, by their members, and `first` the group
+    and the number of the first one. `before` has, by members, how many launches the rank had posted before."""
+
+    rank: int
+    mark: str
+    about: str
+    calls: dict[Members, list[str]]
+    first: tuple[str, int]
+    before: dict[Members, int]
+
+    @property
+    def places(self) -> list[Place]:
+        """Its first launch among each of its sets of ranks."""
+        return [(members, self.before[members]) for members in self.calls]
+
+
+class Wides:
+    """The marked cuts of the ranks of a job with collectives among different ranks. `orders` and `groups` are those of
+    the arbiter, `later` calls a function after some seconds, and `free` gets groups that are no longer held.
+
+    1. A cut is launched as one program if each rank's first undecided cut has the same mark, and all that any rank has
+       posted before its cut is agreed, and nothing after it. This is decided once for all ranks, and the collectives
+       are then agreed at once.
+    2. While that may still come, the first collectives of a cut are not agreed. After HOLD seconds the ranks run
+       pieces: a rank that is not a member of a group never delays it longer.
+    3. Where one rank runs pieces, so do all other members of the group, also those that come later.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        orders: Mapping[frozenset[int], Order],
+        groups: Mapping[str, Group],
+        later: Callable[[float, Callable[[], None]], object],
+        free: Callable[[Iterable[str]], None],
+    ):
+        self.size = size
+        self.orders = orders
+        self.groups = groups
+        self.later = later
+        self.free = free
+        self._pending: dict[int, deque[Wide]] = {}  # undecided cuts by rank, oldest first
+        self._held: dict[Place, int] = {}  # the number of undecided cuts that begin at each place
+        self._refused: set[Place] = set()
+        self._awaited: list[Wide] | None = None  # first cuts when the timer began; None while no timer runs
+        self._closed = False
+
+    def add(self, rank: int, post: Post) -> None:
+        """Note the cut of a post whose collectives are among different ranks; its launches are not in the orders
+        yet."""
+        if not (post.mark or post.about):
+            return
+        calls: dict[Members, list[str]] = {}
+        for name in post.groups:
+            calls.setdefault(self.groups[name].order.members, []).append(name)
+        first = post.groups[0]
+        number = self.groups[first].calls.at[rank] - len(post.calls[first][0])
+        launches = {order.members: order.launches for order in self.orders.values()}
+        before = {members: ledger.at[rank] for members, ledger in launches.items() if rank in ledger.at}
+        cut = Wide(rank, post.mark, post.about, calls, (first, number), before)
+        if self._closed or not post.mark or not self._refused.isdisjoint(cut.places):
+            self._refuse([*self._first(), cut])
+            return
+        self._pending.setdefault(rank, deque()).append(cut)
+        for place in cut.places:
+            self._held[place] = self._held.get(place, 0) + 1
+
+    def holds(self, order: Order) -> bool | None:
+        """Return whether the first launch of an order must wait for the decision on a cut; None if one was just made,
+        after which collectives may have been agreed."""
+        place = order.members, order.launches.start
+        if place not in self._held:
+            return False
+        self._decide()
+        if place not in self._held:
+            return None
+        if self._awaited is None:
+            self._wait()
+        return True
+
+    def abandon(self, *, for_good: bool = False) -> None:
+        """Refuse all cuts, since the numbers of launches change, or since a rank is lost (`for_good`)."""
+        self._closed = self._closed or for_good
+        while self._pending:
+            self._refuse(self._first())
+        self._refused.clear()
+
+    def _first(self) -> list[Wide]:
+        """Return the first undecided cut of each rank that has one."""
+        return [cuts[0] for cuts in self._pending.values()]
+
+    def _wait(self) -> None:
+        self._awaited = self._first()
+        self.later(HOLD, self._end_wait)
+
+    def _end_wait(self) -> None:
+        """Refuse cuts that have waited for HOLD seconds."""
+        awaited, self._awaited = set(self._awaited or ()), None
+        first = self._first()
+        if awaited.intersection(first):
+            self._refuse(first)
+        elif first:
+            self._wait()
+        self.free(())
+
+    def _decide(self) -> None:
+        """Launch the first cut of each rank as one program, or refuse it, if that can be said."""
+        if len(self._pending) < self.size:
+            return
+        first = self._first()
+        by_rank = {cut.rank: cut for cut in first}
+        gaps = [
+            order.launches.start - by_rank[rank].before.get(order.members, 0)
+            for order in self.orders.values()
+            for rank in order.members
+        ]
+        if len({cut.mark for cut in first}) > 1 or max(gaps) > 0 or not self._is_equal(by_rank):
+            self._refuse(first)
+        elif min(gaps) == 0:  # otherwise what ranks have posted before is not agreed yet
+            self._agree(first)
+
+    def _is_equal(self, by_rank: Mapping[int, Wide]) -> bool:
+        """Return whether the members of each group have the same collectives in their cuts, first ones included."""
+        for order in self.orders.values():
+            cuts = [by_rank[rank] for rank in order.members]
+            names = cuts[0].calls.get(order.members)
+            if any(cut.calls.get(order.members) != names for cut in cuts):
+                return False
+        return all(by_rank[rank].first == cut.first for cut in by_rank.values() for rank in self._members(cut))
+
+    def _members(self, cut: Wide) -> Members:
+        return self.groups[cut.first[0]].members
+
+    def _agree(self, first: list[Wide]) -> None:
+        """Agree on all collectives of these cuts, if the members of each group have posted equal ones, and let all
+        ranks launch them as one program."""
+        calls = {members: names for cut in first for members, names in cut.calls.items()}
+        orders = [(order, calls[order.members]) for order in self.orders.values() if order.members in calls]
+        for order, names in orders:
+            counts = {name: names.count(name) for name in names}
+            equal = order.launches.is_equal(len(names)) and order.launches.texts[: len(names)] == names
+            if not equal or not all(self.groups[name].calls.is_equal(count) for name, count in counts.items()):
+                self._refuse(first)
+                return
+        for name, number in {cut.first for cut in first}:
+            assert self.groups[name].agreed == number, "all that was posted before is agreed"
+            self.groups[name].whole.append(number)
+        for order, names in orders:
+            for name in names:
+                order.launches.remove_first()
+                self.groups[name].calls.remove_first()
+        self._drop(first)
+
+    def _refuse(self, cuts: list[Wide]) -> None:
+        """Let the ranks run the pieces of cuts, and of later ones that begin where another rank runs pieces."""
+        abouts: dict[tuple[str, bool], int] = {}
+        for cut in cuts:
+            if len(abouts) < ABOUTS:
+                abouts.setdefault((cut.about, bool(cut.mark)), cut.rank)
+        listed = [(rank, about, marked) for (about, marked), rank in abouts.items()]
+        while cuts:
+            for cut in cuts:
+                self._refused.update(cut.places)
+                if cut.mark:
+                    self.groups[cut.first[0]].split.append((cut.first[1], *listed))
+            self._drop(cuts)
+            cuts = [cut for cut in self._first() if not self._refused.isdisjoint(cut.places)]
+        if len(self._refused) > KEPT:
+            starts = {order.members: order.launches.start for order in self.orders.values()}
+            self._refused = {(members, at) for members, at in self._refused if at >= starts[members]}
+
+    def _drop(self, cuts: list[Wide]) -> None:
+        """Remove cuts that are decided, and free their groups."""
+        for cut in cuts:
+            if self._pending.get(cut.rank, [None])[0] is cut:
+                self._pending[cut.rank].popleft()
+                if not self._pending[cut.rank]:
+                    del self._pending[cut.rank]
+                for place in cut.places:
+                    self._held[place] -= 1
+                    if not self._held[place]:
+                        del self._held[place]
+        self.free(dict.fromkeys(name for cut in cuts for names in cut.calls.values() for name in names))
