@@ -75,6 +75,7 @@ def import_trace(
     bounds_checks: bool = True,
     constants: Mapping[int, Any] = NO_NUMBERS,
     identities: bool = False,
+    of_job: bool = False,
 ) -> Imported:
     """Return the module that computes the values of the slots `live`.
 
@@ -82,18 +83,26 @@ def import_trace(
     slots to names, such as a parameter's; an input has its own name or the name of the value that overwrote it. The
     run-time numbers in `constants`, by index, become constants of the module with these values; the others are its
     arguments. With `identities`, reshapes, slices and pads that change nothing are kept, so that programs of several
-    sizes have the same ops. Raises ImportFailure.
+    sizes have the same ops. `of_job` says that the processes of a job run the module together, one on each device of
+    the meshes of its collectives. Raises ImportFailure.
     """
-    return Importer(records, bounds_checks, constants, identities).run(live, frozenset(donated), names or {})
+    importer = Importer(records, bounds_checks, constants, identities, of_job)
+    return importer.run(live, frozenset(donated), names or {})
 
 
 class Importer:
     """Imports records one after the other; `memory` has the array behind each slot."""
 
     def __init__(
-        self, records: Sequence[Record], bounds_checks: bool, constants: Mapping[int, Any], identities: bool = False
+        self,
+        records: Sequence[Record],
+        bounds_checks: bool,
+        constants: Mapping[int, Any],
+        identities: bool = False,
+        of_job: bool = False,
     ):
         self.records = records
+        self.of_job = of_job
         self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
@@ -122,9 +131,11 @@ class Importer:
         module = ModuleOp([function])
         for record in self.records:
             mesh = record.arguments.get("mesh")
-            if mesh:  # an imagined job's program runs on all its ranks
+            if mesh and self.of_job:
+                set_members(module, range(prod(mesh)))
+            elif mesh:  # an imagined job's program runs on all its ranks
                 set_replicas(module, prod(mesh))
-            elif record.collective:  # a collective is the only record of its trace
+            elif record.collective:  # the same on all collectives of the trace
                 set_members(module, record.arguments["members"])
         return Imported(module, self.plan.packer(), checks)
 

@@ -56,6 +56,15 @@ def lattice_of(members: Sequence[int], size: int) -> Lattice:
     return lattice
 
 
+def mesh_along(members: Sequence[int], size: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the mesh and the axes of `lattice_of`, or None if there are none."""
+    try:
+        lattice = lattice_of(members, size)
+    except NotImplementedError:
+        return None
+    return lattice.mesh, lattice.axes
+
+
 def _levels(offsets: Sequence[int]) -> list[tuple[int, int]] | None:
     """Return (size, stride) of each axis, fastest first, along which the offsets lie; None if they lie on no axes."""
     levels: list[tuple[int, int]] = []

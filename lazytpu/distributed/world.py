@@ -20,6 +20,7 @@ from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.last_words import send_last_words
+from lazytpu.distributed.lattice import mesh_along
 from lazytpu.distributed.recorded import cut_collectives, pending
 from lazytpu.distributed.starting import meeting, own_address
 from lazytpu.distributed.turns import Collective
@@ -100,14 +101,17 @@ class World(Agreement):
             self.control.post(announced, {call.group: call.members for call in calls}, mark=mark)
         return turns
 
+    def mesh_of(self, members: Sequence[int]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Implement `Agreement.mesh_of`."""
+        return mesh_along(members, self.size)
+
     def is_awaited(self, groups: Iterable[str]) -> bool:
         """Implement `Agreement.is_awaited`."""
         return self.flight.are_awaited(groups)
 
     def last(self, group: str) -> Entry | None:
         """Return the last recorded collective of a group, or None."""
-        entries = self.flight.last[group]
-        return entries[-1] if entries else None
+        return next(reversed(self.flight.last[group]), None)
 
     def meeting(self, kind: str, group: str, members: Sequence[int], what: str) -> Collective:
         """Announce a call that launches nothing, such as a barrier; `meet()` of the result waits for the other members.

@@ -150,11 +150,17 @@ class Compiler:
         raise refused
 
     def prepare(
-        self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...], because: Reason | None = None
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        dead: tuple[int, ...],
+        because: Reason | None = None,
+        of_job: Sequence[Record] = (),
     ) -> Prepared:
         """Load a trace's program from the index, or translate the trace by import, passes and lowering.
 
-        `because` is the reason of the compilation, if it is not that no earlier program is compatible. Raise
+        `because` is the reason of the compilation, if it is not that no earlier program is compatible. `of_job` are the
+        records of the trace with collectives on a mesh of all ranks, for a program that these run together. Raise
         ImportFailure, PassError, or RecompileError after too many recompiles.
         """
 
@@ -162,10 +168,10 @@ class Compiler:
             return because or reason
 
         with self._preparing, no_collection():
-            records = trace.state.records()
+            records = list(of_job) or trace.state.records()
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
-                return self._prepare(trace, live, dead, records, name, number, making)
+                return self._prepare(trace, live, dead, records, name, number, making, of_job=bool(of_job))
 
     def _prepare(
         self,
@@ -177,6 +183,7 @@ class Compiler:
         number: int,
         making: Making,
         sized: Sized | None = None,
+        of_job: bool = False,
     ) -> Prepared:
         bucket = None if sized is None else sized.bucket
         names = self.slot_names(trace.epoch) if trace.epoch else {}
@@ -200,11 +207,12 @@ class Compiler:
                 memory_limit=memory_limit,
                 tuned=tuned,
                 sized=sized,
+                of_job=of_job,
             )
 
         if sized is not None:
             making.entry.notes = (sized.text,)
-        content = lookup.content(records, live, dead, "" if bucket is None else bucket.text)
+        content = lookup.content(records, live, dead, "of a job" if of_job else "" if bucket is None else bucket.text)
         # Look the program up in the index.
         if content is not None and not options.dump and options.debug < 2:  # these options show the translation
             start = time.perf_counter()

@@ -75,6 +75,7 @@ def translate(
     memory_limit: int = 0,
     tuned: bool = False,
     sized: Sized | None = None,
+    of_job: bool = False,
 ) -> Translated:
     """Translate a trace to the program for `target` that computes the slots `live` and may donate the inputs `dead`.
 
@@ -84,6 +85,7 @@ def translate(
     - `memory_limit`: bytes of HBM that the program may use, 0 for no limit.
     - `tuned`: use only those passes that make this program faster.
     - `sized`: translate the program of this trace's bucket, from the records at its bound.
+    - `of_job`: the processes of a job run the program together (`import_trace`).
 
     A pass that fails is left out with a warning, unless it is required. Raise ImportFailure, PassError or
     LoweringError, and OneSize if the bucket can have no program.
@@ -93,7 +95,8 @@ def translate(
         marks = any(spec.name == "mark-donation" for spec in parse_pipeline(passes))
         donated = _donated(records, dead) if marks else ()  # else XLA would choose the overwritten inputs itself
 
-        import_ = _Import(tuple(live), tuple(donated), tuple(sorted(names.items())), bounds_check, sized is not None)
+        named = tuple(sorted(names.items()))
+        import_ = _Import(tuple(live), tuple(donated), named, bounds_check, sized is not None, of_job)
         imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
         before = print_module(imported.module) if options.dump else None
         if tuned and target.generation is not None:
@@ -162,12 +165,19 @@ class _Import:
     donated: tuple[int, ...]
     names: tuple[tuple[int, str], ...]
     bounds_check: bool
-
     identities: bool
+    of_job: bool
 
     def __call__(self, records: Sequence[Record]) -> Imported:
-        names, checks = dict(self.names), self.bounds_check
-        return import_trace(records, self.live, self.donated, names, bounds_checks=checks, identities=self.identities)
+        return import_trace(
+            records,
+            self.live,
+            self.donated,
+            dict(self.names),
+            bounds_checks=self.bounds_check,
+            identities=self.identities,
+            of_job=self.of_job,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class Agreement(Protocol):
         number."""
         ...
 
+    def mesh_of(self, members: Sequence[int]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Return the sizes of a mesh of all ranks of the job, major first, and the axes of it along which `members`
+        lie, the last of which varies fastest. None if they lie along no axes."""
+        ...
+
     def is_awaited(self, groups: Iterable[str]) -> bool:
         """Return whether the script has waited for all collectives of these groups."""
         ...
@@ -105,6 +110,9 @@ class Alone(Agreement):
 
     def posted(self, group: str) -> int:
         return 0
+
+    def mesh_of(self, members: Sequence[int]) -> tuple[Sequence[int], Sequence[int]] | None:
+        return None
 
     def is_awaited(self, groups: Iterable[str]) -> bool:
         return True

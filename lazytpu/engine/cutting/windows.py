@@ -12,7 +12,10 @@ posted, so no two ranks decide differently; and there is no message more.
    it posts.
 3. If the control plane answers that a rank is lost, the pieces run: what needs no other rank is computed, and the
    first collective raises the error.
-4. After the answer "whole", an error is a failure of the cut, and breaks its groups on all ranks.
+4. If the collectives are among different ranks, such as the rows and columns of a mesh, the program runs on all ranks
+   of the job, so that all marks must be equal. No rank knows the groups of others: they are derived from its own, which
+   lie along axes of a mesh of all ranks (`Agreement.mesh_of`).
+5. After the answer "whole", an error is a failure of the cut, and breaks its groups on all ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lazytpu.engine.compiling.background import Background
@@ -102,7 +105,7 @@ class Windows:
         if whole.program is None and not whole.is_refused:
             self._share(whole, cut)
         if whole.program is None and not whole.is_refused and whole.cuts > RECURRENCES:
-            self._prepare(whole, cut, pieces.calls)
+            self._prepare(whole, cut, pieces.calls, agreement)
         if whole.program is not None:
             number = agreement.posted(pieces.calls[0].group) // len(pieces.calls)
             if whole.asks(number):
@@ -126,30 +129,31 @@ class Windows:
                 whole.program, whole.digest, whole.job = program, other.digest, None
                 return
 
-    def _prepare(self, whole: Whole, cut: Cut, calls: Sequence[Call]) -> None:
+    def _prepare(self, whole: Whole, cut: Cut, calls: Sequence[Call], agreement: Agreement) -> None:
         """Have the whole program compiled, and take it once it is there."""
         records = cut.trace.state.records()
-        why = obstacle(cut, records)
+        of_job = of_all_ranks(records, agreement)
+        why = obstacle(cut, of_job or records)
         if why:
             whole.refuse(why)
             return
         try:
             if whole.job is None:
                 line = next(record.line for record in records if record.collective)
-                prepared = self.compiler.prepare(cut.trace, cut.live, cut.dead, reasons.whole(line))
+                prepared = self.compiler.prepare(cut.trace, cut.live, cut.dead, reasons.whole(line), of_job)
                 if prepared.ready is None and options.background_compile:
                     whole.job = self.background.whole(prepared)
                 else:
-                    self._take(whole, self.compiler.build(prepared), calls)
+                    self._take(whole, self.compiler.build(prepared), calls, of_job)
             if whole.job is not None and whole.job.done.is_set():
                 if whole.job.error is not None:
                     raise whole.job.error
                 if whole.job.compiled is not None:
-                    self._take(whole, whole.job.compiled, calls)
+                    self._take(whole, whole.job.compiled, calls, of_job)
         except Exception as error:  # noqa: BLE001  (the pieces run, and raise the error if they have it as well)
             whole.refuse(f"its program could not be compiled: {type(error).__name__}: {error}")
 
-    def _take(self, whole: Whole, compiled: Compiled, calls: Sequence[Call]) -> None:
+    def _take(self, whole: Whole, compiled: Compiled, calls: Sequence[Call], of_job: Sequence[Record]) -> None:
         """Use a compiled program from now on."""
         whole.job = None
         program = compiled.program
@@ -159,17 +163,46 @@ class Windows:
             whole.refuse(NO_INPUTS)
         else:
             assert program.key is not None
-            listed = "\n".join(f"{call.group} {call.signature} {call.members}" for call in calls)
+            # Ranks name their groups differently if these have different members.
+            groups = [str(mesh_of(record)) for record in of_job if record.collective]
+            groups = groups or [f"{call.group} {call.members}" for call in calls]
+            listed = "\n".join(f"{group} {call.signature}" for group, call in zip(groups, calls, strict=True))
             digest = hashlib.sha256(f"{program.key}\n{listed}".encode()).hexdigest()
             whole.program, whole.digest = compiled, f"{digest[:32]}/{len(calls)}"
+
+
+def of_all_ranks(records: Sequence[Record], agreement: Agreement) -> list[Record]:
+    """Return the records with collectives on a mesh of all ranks of the job, if they are among different ranks. Empty
+    if they are not, or if a group lies along no axes of such a mesh."""
+    groups = {tuple(record.arguments["members"]) for record in records if record.collective}
+    if len(set(map(frozenset, groups))) < 2:
+        return []
+    meshes = {members: agreement.mesh_of(members) for members in groups}
+    changed: list[Record] = []
+    for record in records:
+        if record.collective:
+            mesh = meshes[tuple(record.arguments["members"])]
+            if mesh is None:
+                return []
+            record = replace(record, arguments={**record.arguments, "mesh": mesh[0], "axes": mesh[1]})
+        changed.append(record)
+    return changed
+
+
+def mesh_of(record: Record) -> Any:
+    """Return the mesh of a collective on all ranks of the job, and its axes; None for any other."""
+    mesh = record.arguments.get("mesh")
+    return (tuple(mesh), tuple(record.arguments["axes"])) if mesh else None
 
 
 def obstacle(cut: Cut, records: Sequence[Record]) -> str:
     """Return why a cut with collectives has no whole program; empty if it may have one."""
     if cut.trace.mode not in ("fused", "lazy"):
         return f"mode {cut.trace.mode} runs each op by itself"
-    if len({tuple(record.arguments["members"]) for record in records if record.collective}) > 1:
-        return "its collectives are among different ranks"
+    collectives = [record for record in records if record.collective]
+    among = {tuple(record.arguments["members"]) for record in collectives}
+    if len(among) > 1 and not all(map(mesh_of, collectives)):
+        return "its collectives are among different ranks, which lie along no axes of a mesh of all ranks"
     if not cut.live:
         return "none of its results is used"
     if not cut.plan.inputs:  # XLA would reduce constants without the other ranks

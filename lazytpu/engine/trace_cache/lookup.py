@@ -18,13 +18,14 @@ from lazytpu.runtime.xla.program import Program
 from lazytpu.trace.trie import Record, State
 
 
-def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], sizes: str = "") -> str | None:
-    """Return the digest under which a trace's program is stored; `sizes` describes the sizes of a program for many.
+def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], about: str = "") -> str | None:
+    """Return the digest under which a trace's program is stored; `about` describes the sizes of a program for many, or
+    says that the processes of a job run it together.
 
     Return None if it cannot be stored: an argument has no canonical text, or rules or passes from outside lazytpu
     affect its translation.
     """
-    return None if extended() else index.content(records, live, dead, [*settings(), *([sizes] if sizes else [])])
+    return None if extended() else index.content(records, live, dead, [*settings(), *([about] if about else [])])
 
 
 def known(content: str) -> bool:

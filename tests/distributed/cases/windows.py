@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -46,7 +47,7 @@ def _counts() -> tuple[int, int]:
     return counted["windows"], counted["split_windows"]
 
 
-def _losses(kind: str, steps: int, reads: bool = False) -> list[float]:
+def _losses(kind: str, steps: int, reads: bool = False, mesh: Any = None) -> list[float]:
     """Return the losses of some training steps. With `reads`, rank 0 reads a loss and a gradient in every third one."""
     torch.manual_seed(0)
     layers = [torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.Tanh(), torch.nn.Linear(24, 8)) for _ in range(2)]
@@ -55,8 +56,8 @@ def _losses(kind: str, steps: int, reads: bool = False) -> list[float]:
         model = DistributedDataParallel(model, bucket_cap_mb=0.001)
     else:
         for layer in layers:
-            fully_shard(layer)
-        fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(dist.get_rank())).to("tpu")
     losses: list[torch.Tensor] = []
@@ -268,6 +269,40 @@ def groups_of_the_same_ranks() -> None:
     assert z.tolist() == [2.0 * len(members) + 1] * 7
 
 
+def collectives_of_rows_and_columns() -> None:
+    """Four ranks in a mesh of 2 x 2: all run the program of the cut, whose groups differ by rank."""
+    rank = dist.get_rank()
+    mesh = init_device_mesh("tpu", (2, 2))
+    row, column = mesh.get_group(1), mesh.get_group(0)
+    x = torch.full((3,), float(rank), device="tpu")
+    with _together(recurrences=0):
+        before = _counts()
+        for _ in range(3):
+            gathered = torch.empty(6, device="tpu")
+            dist.all_gather_into_tensor(gathered, x * 2, group=row)
+            y = gathered + 1
+            dist.all_reduce(y, group=column)
+            dist.broadcast(y, group_src=1, group=row)
+            lazytpu.mark_step()
+        whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+    assert y.tolist() == [6.0] * 3 + [10.0] * 3
+    assert whole == 3, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+
+
+def hybrid_shards() -> None:
+    """FSDP2 on a mesh of 2 x 2: parameters are gathered in rows, and gradients reduced in columns too."""
+    mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    expected = _losses("hsdp", 10, mesh=mesh)
+    with _together():
+        before = _counts()
+        losses = _losses("hsdp", 10, mesh=mesh)
+        whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
+    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+    with _together(recurrences=1):
+        torch.testing.assert_close(_losses("hsdp", 9, reads=True, mesh=mesh), expected[:9], rtol=1e-4, atol=1e-6)
+
+
 def random_programs_together(seed: int) -> None:
     """Run a program three times: its cuts recur, as far as the ranks' own choices allow."""
     with _together(recurrences=0):
@@ -330,7 +365,14 @@ def random_faults(seed: int) -> str:
     members = list(range(size))
     how, where = draw.choice(("raise", "kill", "stop")), draw.choice(("before", "inside"))
     timeout = datetime.timedelta(seconds=3 if how == "stop" else 30)
-    groups: list[Any] = [dist.new_group(members, timeout=timeout) for _ in range(2)]
+    partitions = [[members]] * 2
+    if size == 4 and draw.random() < 0.6:  # rows and columns of a mesh
+        partitions = [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
+    of_rank = [{rank: part for part in parts for rank in part} for parts in partitions]
+    groups: list[Any] = []
+    for parts in partitions:
+        made = {tuple(part): dist.new_group(part, timeout=timeout) for part in parts}
+        groups.append(made[tuple(of_rank[len(groups)][dist.get_rank()])])
     kinds = [[(draw.randrange(2), draw.randrange(3)) for _ in range(draw.randint(1, 4))] for _ in range(2)]
     steps = [draw.choice(kinds) for _ in range(12)]
     victim, fatal = draw.randrange(size), draw.randrange(6, 12)
@@ -363,7 +405,8 @@ def random_faults(seed: int) -> str:
                     y = x * 0.5
                     dist.all_reduce(y, (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN)[kind], groups[group])
                     x = (x + y) * 0.5
-                    reduced = (expected.sum(), expected.max(), expected.min())[kind] * 0.5
+                    parts = [expected[of_rank[group][rank]] for rank in members]
+                    reduced = torch.stack([(part.sum(), part.max(), part.min())[kind] for part in parts]) * 0.5
                     expected = (expected + reduced) * 0.5
                 if own.random() < 0.2:
                     x.tolist()  # a cut that the other ranks do not have
