@@ -99,8 +99,10 @@ def add(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
             f"{one.sparse_dim()} != {other.sparse_dim()}"
         )
     dtype = torch.result_type(one, other)
-    scaled = values_of(other) if alpha == 1 else values_of(other) * alpha
-    values = torch.cat([values_of(one).to(dtype), scaled.to(dtype)])
+    added = values_of(other).to(dtype)  # before the product: a negative alpha wraps in an unsigned dtype
+    if alpha != 1:
+        added = (added * alpha).to(dtype)
+    values = torch.cat([values_of(one).to(dtype), added])
     joined = make(torch.cat([indices_of(one), indices_of(other)], 1), values, one.shape)
     return coalesce(joined) if one.is_coalesced() and other.is_coalesced() else joined
 

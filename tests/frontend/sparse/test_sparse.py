@@ -313,6 +313,22 @@ def test_adding_to_dense_needs_no_cut() -> None:
     assert lazytpu.metrics()["steps"] == before
 
 
+@pytest.mark.parametrize(
+    "dtypes", [(torch.int8, torch.uint8), (torch.float32, torch.uint8), (torch.uint8, torch.int64)], ids=str
+)
+@pytest.mark.parametrize("alpha", [1, -2])
+def test_sums_of_two_dtypes_are_computed_in_their_common_dtype(dtypes: tuple[torch.dtype, ...], alpha: int) -> None:
+    def case(device: str) -> list[Tensor]:
+        one = torch.tensor([0, 5, 7, 0, 9], dtype=dtypes[0]).to_sparse().to(device)
+        other = torch.tensor([3, 8, 0, 0, 2], dtype=dtypes[1]).to_sparse().to(device)
+        sums = [torch.add(one, other, alpha=alpha), torch.sub(one, other, alpha=alpha)]
+        return [total.to_dense() for total in sums]
+
+    for got, want in zip(host(case("tpu")), case("cpu"), strict=True):
+        assert torch.equal(got, want)
+        assert got.dtype == want.dtype
+
+
 def eye() -> Tensor:
     return torch.eye(2, device="tpu").to_sparse()
 
