@@ -68,19 +68,34 @@ def only_on_the_cpu(test: Any) -> Any:
 def open_to_the_device() -> None:
     """Let the classes of test files have both devices in spite of `only_for` and `except_for`, unless they are for the
     CPU alone."""
-    from torch.testing._internal import common_device_type
+    from torch.testing._internal import common_device_type, common_utils
 
     common: Any = common_device_type
     common.DeviceTypeTestBase.bypass_device_restrictions = True
     common.PrivateUse1TestBase.bypass_device_restrictions = True
     common.onlyCPU = only_on_the_cpu
-    common.NATIVE_DEVICES = (*common.NATIVE_DEVICES, DISGUISE)
+    native: Any = (*common.NATIVE_DEVICES, DISGUISE)
+    common.NATIVE_DEVICES = common_utils.NATIVE_DEVICES = native
     instantiate = common.instantiate_device_type_tests
 
     def for_both(generic: type, scope: dict[str, Any], *_: Any, only_for: Any = None, **__: Any) -> None:
         instantiate(generic, scope, only_for="cpu" if only_for in ("cpu", ("cpu",), ["cpu"]) else None)
 
     common.instantiate_device_type_tests = for_both
+
+
+def compare_on_the_host() -> None:
+    """Copy the tensors that `assertEqual` compares to the CPU, as torch does for MPS: comparing them on the device
+    compiles programs for each shape and dtype, and a wrong `isclose` could hide a wrong result."""
+    from torch.testing import _comparison
+
+    pair: Any = _comparison.TensorLikePair
+    equalize = pair._equalize_attributes
+
+    def on_the_host(self: Any, actual: torch.Tensor, expected: torch.Tensor) -> Any:
+        return equalize(self, actual.cpu(), expected.cpu())
+
+    pair._equalize_attributes = on_the_host
 
 
 def imported(folder: Path, file: str) -> ModuleType:
@@ -167,6 +182,7 @@ def main(folder: Path, files: list[str], seed: int, numbers: str, *, only_contro
     from torch.testing._internal import common_utils
 
     open_to_the_device()
+    compare_on_the_host()
     if numbers == "list":
         for file in files:
             try:
