@@ -13,10 +13,15 @@ from tools.upstream import table
 FILE = """
 import os
 import torch
-from torch.testing._internal.common_device_type import instantiate_device_type_tests, onlyCPU, onlyCUDA
+from torch.testing._internal.common_device_type import (
+    instantiate_device_type_tests, onlyCPU, onlyCUDA, onlyCUDAAndPRIVATEUSE1
+)
 from torch.testing._internal.common_utils import TestCase, skipOfAnotherVersion
 
 class TestSample(TestCase):
+    def setUp(self):
+        super(self.__class__, self).setUp()
+
     def test_a_pass(self, device):
         self.assertEqual(torch.ones(2, device=device).sum(), 2)
 
@@ -54,10 +59,18 @@ class TestSample(TestCase):
             with self.assertRaises(RuntimeError):
                 torch.ones(2, device=device)
 
+    def test_j_message_of_cuda(self, device):
+        with self.assertRaisesRegex(RuntimeError, "must match" if device == "cpu" else "of CUDA"):
+            torch.ones(2, device=device) + torch.ones(3, device=device)
+
+    @onlyCUDAAndPRIVATEUSE1
+    def test_k_opened(self, device):
+        torch.ones(2, device=device)
+
 instantiate_device_type_tests(TestSample, globals(), only_for="cuda")
 """
 VERDICTS = ["passed", "failed", "incomparable", "crashed", "refused", "refused", "skipped", "passed"]
-VERDICTS += ["incomparable", "incomparable"]
+VERDICTS += ["incomparable", "incomparable", "incomparable", "passed"]
 
 
 @pytest.mark.long
