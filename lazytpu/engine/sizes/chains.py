@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from lazytpu.aten.schema import functional
-from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
+from lazytpu.engine.sizes.edges import Key, Reading, Source, at_sizes, expression, read_key
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
-from lazytpu.engine.sizes.skeletons import Integers, Layouts, note_given, note_made, put_together
+from lazytpu.engine.sizes.skeletons import SIZE, Layouts, note_given, note_made
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
@@ -51,22 +51,22 @@ class Segment:
 
     - `twins`: the corresponding states of an observed trace.
     - `found`: the positions of new symbols among the integers of the first key.
+    - `sizes`: the positions of tensor sizes among the values of `numbers`.
+    - `asked`: the numbers of the states whose results torch must infer.
     - `numbers`: a function of all symbols so far that returns the values of the size expressions.
     - `head`: a function of these values that returns the first key.
     - `edges`: a function of these values that returns the keys, results and records of all states.
-    - `sizes`: the positions of the values that are tensor sizes.
     - `holds`: whether result layouts are as derived at given symbols.
-    - `asked`: the numbers of the states whose results torch must infer.
     """
 
     twins: Sequence[State]
     found: tuple[int, ...]
+    sizes: tuple[int, ...]
+    asked: tuple[int, ...]
     numbers: Callable[..., Sizes]
     head: Callable[[Sizes], Key]
     edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
-    sizes: tuple[int, ...]
     holds: Callable[..., bool]
-    asked: tuple[int, ...]
 
 
 class Chain:
@@ -84,7 +84,6 @@ class Chain:
     ) -> None:
         self._states, self._reading, self._forms = states, reading, _forms(varying)
         self._ends = [*reading.starts[1:], len(self._forms)]
-        self._places = varying.symbols
         self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
         self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
         self.segments: list[Segment] = []
@@ -94,7 +93,11 @@ class Chain:
             return
         first = min(self._shown_at.values())
         self.of_left = first < left
-        self._guards = self._derived(inference)
+        results = Results(inference)
+        for name, at in varying.symbols.items():
+            results.begin(name, MIN_SYMBOL, reading.integers.values[at])
+        self._edges = at_sizes(states, map(results.size, self._forms))
+        self._guards = self._derived(results)
         starts = sorted({max(number, left) for number in self._shown_at.values()})
         self.begins = starts[0] - 1
         if all((at >= reading.starts[first]).all() for at in varying.varying.values()):
@@ -126,59 +129,50 @@ class Chain:
         Return None if there are none, or if a size of one depends on a symbol that only a later state shows.
         """
         names = [name for name, number in self._shown_at.items() if number <= start]
-        starts = self._reading.starts
-        new_symbols = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
-        twins, writer = self._states[start:end], Writer()
+        starts, twins, source = self._reading.starts, self._states[start:end], Source()
         if not twins:
             return None
-        head = writer.key(twins[0].key or (), self._forms_from(starts[start]))
-        edges = [writer.edge(twin, self._forms_from(starts[number])) for number, twin in enumerate(twins, start)]
-        if any(size.symbols - set(names) for size in writer.forms):
+        head = source.of(self._edges[start][0])
+        edges = [source.edge(*pair) for pair in zip(self._edges[start:end], twins, strict=True)]
+        if any(size.symbols - set(names) for size in source.forms):
             return None
-        numbers = "".join([f"{expression(size)}, " for size in writer.forms])
+        numbers = "".join([f"{expression(size)}, " for size in source.forms])
         guards = {guard: None for number in range(start, end) for guard in self._guards.get(number, ())}
         holds = [f"(({expression(guard.form)}) {guard.relation} 0) is {guard.holds}" for guard in guards]
-        source = (
+        text = (
             f"def numbers({', '.join(names)}): return ({numbers})\n"
             f"def holds({', '.join(names)}): return {' and '.join(holds) or True}\n"
             f"def head(f): return {head}\n"
             f"def edges(f, inference):\n layout = inference.layout\n return ({', '.join(edges)},)\n"
         )
-        scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
-        exec(compile(source, "<states known but for their sizes>", "exec"), scope)
-        sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
+        scope: dict[str, Any] = {"c": source.constants, "record": _record, "operand": Operand}
+        exec(compile(text, "<states known but for their sizes>", "exec"), scope)
+        places = range(starts[start], self._ends[end - 1])
+        kinds = self._reading.integers.kinds
+        sizes = {source.forms[size] for at in places if kinds[at] == SIZE and (size := self._forms[at]) in source.forms}
+        new = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
         derived = () if options.verify_sizes else self._guards
-        asked = tuple([i for i, number in enumerate(range(start, end)) if number not in derived])
-        return Segment(
-            twins, tuple(new_symbols), scope["numbers"], scope["head"], scope["edges"], sizes, scope["holds"], asked
-        )
+        asked = tuple([number - start for number in range(start, end) if number not in derived])
+        functions = [scope[name] for name in ("numbers", "head", "edges", "holds")]
+        return Segment(twins, tuple(new), tuple(sizes), asked, *functions)
 
-    def _derived(self, inference: Inference) -> dict[int, tuple[Guard, ...]]:
+    def _derived(self, results: Results) -> dict[int, tuple[Guard, ...]]:
         """Return the states whose result layouts follow from their size expressions, each with the guards under which
         they do."""
-        results, old, new, derived = Results(inference), Layouts(), Layouts(), dict[int, tuple[Guard, ...]]()
-        for name, at in self._places.items():
-            results.begin(name, MIN_SYMBOL, self._reading.integers.values[at])
-        for number, (state, at) in enumerate(zip(self._states, self._reading.records, strict=True)):
+        layouts, derived = Layouts(), dict[int, tuple[Guard, ...]]()
+        spans = zip(self._states, self._edges, self._reading.records, self._ends, strict=True)
+        for number, (state, (_, _, record), at, end) in enumerate(spans):
             (original,) = state.recorded
-            record = put_together(original, map(results.size, self._forms_from(at)))
-            note_given(original, old)
-            note_given(record, new)
-            if all(size.number is not None for size in self._forms[at : self._ends[number]]):
+            note_given(record, layouts)
+            if all(size.number is not None for size in self._forms[at:end]):
                 derived[number] = ()
             elif _is_checked(original):
-                outs, guards = results.of(record, new)
+                outs, guards = results.of(record, layouts)
                 expressions = None if outs is None else [*map(results.derivation.form_of, integers_of(original, outs))]
-                end = self._ends[number]
                 if expressions is not None and self._forms[end - len(expressions) : end] == expressions:
                     derived[number] = guards
-            note_made(original, old)
-            note_made(record, new)
+            note_made(record, layouts)
         return derived
-
-    def _forms_from(self, position: int) -> Iterator[Form]:
-        """Iterate over the size expressions from a position on."""
-        return iter(self._forms[position:])
 
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
         """Add the states of the first segment after the states that a read left behind; `integers` are the integers of
@@ -204,11 +198,10 @@ class Chain:
     def _grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         segment = self.segments[number]
         if segment.found:
-            into = Integers([], [])
-            read_key(key, into)
-            if max(segment.found) >= len(into.values):
+            integers = read_key(key)
+            if max(segment.found) >= len(integers):
                 return
-            known = *known, *[into.values[at] for at in segment.found]
+            known = *known, *[integers[at] for at in segment.found]
         # Evaluate the size expressions, and check that they give this key.
         numbers = self._numbers(segment, known)
         if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):

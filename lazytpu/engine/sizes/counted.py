@@ -10,9 +10,8 @@ from xdsl.dialects.func import FuncOp
 
 from lazytpu.aten.counted import COUNTED, Counted
 from lazytpu.aten.importer import Imported, import_trace
-from lazytpu.engine.sizes.graphs import with_sizes
 from lazytpu.engine.sizes.padded import padded_for
-from lazytpu.engine.sizes.skeletons import Integers, trace_apart
+from lazytpu.engine.sizes.skeletons import Integers, trace_apart, with_sizes
 from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.ir.forms import Range

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, fewest, varying_of
-from lazytpu.engine.sizes.results import Results, Walk
+from lazytpu.engine.sizes.results import Derived, Results
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
@@ -94,7 +94,7 @@ def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> li
         return True
 
     begin()
-    return Walk(records, results, given, learn).forms
+    return Derived(records, results, given, learn).forms
 
 
 def spread(
@@ -121,6 +121,6 @@ def spread(
             learn(position, each)
         return True
 
-    forms = Walk(records, results, given, learn_all).forms
+    forms = Derived(records, results, given, learn_all).forms
     independent = all(forms[at] == symbol(name) for name, at in symbols.items())
     return varying_of(forms, integers, symbols) if independent else None

@@ -6,7 +6,6 @@ known in both. So the second graph's symbols are expressions of the first graph'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,24 +13,12 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying, varying_of
 from lazytpu.engine.sizes.results import Results
-from lazytpu.engine.sizes.skeletons import (
-    Integers,
-    Layouts,
-    admitted_at,
-    note_given,
-    note_made,
-    take_apart,
-    trace_apart,
-)
+from lazytpu.engine.sizes.skeletons import Apart, Integers, Layouts, note_given, note_made, trace_apart, with_sizes
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
-from lazytpu.trace.trie import Operand, Record, State
-from lazytpu.trace.value import Layout
-
-Change = Callable[[Size], Any]
-"""Returns the replacement of a symbolic size."""
+from lazytpu.trace.trie import Record, State
 
 
 class NoExpression(Exception):
@@ -55,7 +42,7 @@ def known_of(state: State, inference: Inference) -> Varying | None:
         return None
     trace_apart(walk.records, integers := Integers([], []))
     forms = [walk.results.derivation.form_of(number) for number in integers.values]
-    inputs = {walk.symbols[slot, dim]: at for at, slot, dim in admitted_at(walk.records) if (slot, dim) in walk.symbols}
+    inputs = {walk.symbols[slot, dim]: at for at, slot, dim in integers.inputs if (slot, dim) in walk.symbols}
     if not inputs or len(inputs) > len(NAMES) or {name for size in forms for name in size.symbols} != inputs.keys():
         return None
     names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
@@ -112,7 +99,7 @@ class _Walk:
         varies = self._varies(record)
         if varies and not told and _has_numbers(record):
             raise NoExpression
-        if varies and not any(layout is not None and _is_symbolic(layout) for layout in record.outs):
+        if varies and not _varies(record.outs):
             outs, _ = self.results.of(record, self._layouts)
             if outs is None:
                 raise NoExpression
@@ -123,55 +110,22 @@ class _Walk:
     def _varies(self, record: Record) -> bool:
         """Return whether an operand or argument of a record has a symbolic size."""
         taken = (self._layouts[operand.slot] for value in record.arguments.values() for operand in operands(value))
-        return any(map(_is_symbolic, taken)) or any(_sizes_of(record.arguments))
+        return any(map(_varies, taken)) or _varies(record.arguments)
 
 
 def _has_numbers(record: Record) -> bool:
     """Return whether a record has integers in its arguments or in the views of its operands."""
-    arguments_only = replace(record, admitted=(), outs=())
-    take_apart(arguments_only, integers := Integers([], []))
+    Apart(integers := Integers([], [])).given(replace(record, admitted=()))
     return bool(integers.values)
 
 
-def _sizes_of(value: Any) -> Iterator[Size]:
-    """Yield the symbolic sizes in an argument."""
-    if type(value) is Size:
-        yield value
-    elif isinstance(value, Operand):
-        yield from _sizes_of(value.view)
-    elif isinstance(value, dict):
-        yield from _sizes_of(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _sizes_of(item)
+def _varies(value: Any) -> bool:
+    """Return whether an argument or a layout has a symbolic size."""
+    sizes = list[Size]()
 
+    def found(size: Size) -> Size:
+        sizes.append(size)
+        return size
 
-def _is_symbolic(layout: Layout) -> bool:
-    """Return whether a layout has a symbolic size."""
-    return any(type(size) is Size for size in layout.shape)
-
-
-def with_sizes(record: Record, change: Change) -> Record:
-    """Return a copy of a record in which `change` replaces each symbolic size."""
-    return replace(
-        record,
-        arguments={name: _argument(value, change) for name, value in record.arguments.items()},
-        admitted=tuple([(slot, _layout(layout, change), empty) for slot, layout, empty in record.admitted]),
-        outs=tuple([None if layout is None else _layout(layout, change) for layout in record.outs]),
-    )
-
-
-def _layout(layout: Layout, change: Change) -> Layout:
-    if not _is_symbolic(layout):
-        return layout
-    return Layout(layout.dtype, _argument(layout.shape, change), _argument(layout.stride, change))
-
-
-def _argument(value: Any, change: Change) -> Any:
-    if type(value) is Size:
-        return change(value)
-    if isinstance(value, Operand):
-        return value if value.view is None else Operand(value.slot, _argument(value.view, change))
-    if type(value) in (list, tuple):
-        return type(value)([_argument(item, change) for item in value])
-    return value
+    with_sizes(value, found)
+    return bool(sizes)

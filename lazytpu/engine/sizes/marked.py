@@ -14,7 +14,7 @@ import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
-from lazytpu.engine.sizes.skeletons import Integers, admitted_at, trace_apart
+from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference, Ranges
@@ -73,7 +73,7 @@ class Marked:
 
     def _inputs(self, into: Integers) -> Iterator[tuple[int, int, Limits | None]]:
         """Yield (position, size, limits) for each size of an input; limits are None if it does not vary."""
-        for position, slot, dim in admitted_at(self.records):
+        for position, slot, dim in into.inputs:
             yield position, into.values[position], self.ranges.get(slot, {}).get(dim)
 
 

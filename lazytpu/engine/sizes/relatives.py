@@ -44,17 +44,13 @@ class Relative:
     @cached_property
     def integers(self) -> Integers:
         found = Integers([], [])
-        trace_apart(self.records, found, self._ends)
+        trace_apart(self.records, found)
         return found
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return []
 
     def span(self, record: int) -> slice:
         """Return the positions of the integers of a record."""
-        assert self.integers
-        return slice(self._ends[record - 1] if record else 0, self._ends[record])
+        ends = self.integers.ends
+        return slice(ends[record - 1] if record else 0, ends[record])
 
     def form(self, record: int) -> dict[str, Any]:
         """Return which arguments of a record are operands, run-time numbers and integers, by name."""

@@ -11,13 +11,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from lazytpu.aten.symbolic_ints import from_torch, to_torch
-from lazytpu.engine.sizes.dense import dense_order, dense_strides
-from lazytpu.engine.sizes.skeletons import (
-    Layouts,
-    new_layout,
-    plain,
-    trace_together,
-)
+from lazytpu.engine.sizes.skeletons import Layouts, Together, with_sizes
+from lazytpu.engine.sizes.strides import dense_order, dense_strides, plain
 from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import Derivation, Guard, Size
 from lazytpu.ports import Inference
@@ -76,19 +71,18 @@ class Results:
 
     def _derived(self, record: Record, layouts: Layouts) -> Outs | None:
         """Return the layouts that torch's meta function infers with symbolic sizes, or None if it fails."""
-        arguments = {name: _to_torch(value) for name, value in record.arguments.items()}
+        arguments = with_sizes(record.arguments, to_torch)
         slots = {operand.slot for value in arguments.values() for operand in operands(value)}
-        read = {slot: _converted(layouts[slot], to_torch) for slot in slots}
+        read = {slot: with_sizes(layouts[slot], to_torch) for slot in slots}
         try:
             outs = self._inference.derived(replace(record, arguments=arguments), read)
-            converted = [None if out is None else _converted(out, from_torch) for out in outs]
-            return list(map(_ordered, record.outs, converted))
+            return list(map(_ordered, record.outs, outs))
         except Exception:  # noqa: BLE001  (LostSize, or any error of a meta function that does not expect SymInts)
             return None
 
 
-class Walk:
-    """Computes the size expression of each integer of a trace, in the order of `trace_apart`.
+class Derived(Together):
+    """The size expression of each integer of a trace, in the order of `trace_apart`.
 
     `given` returns the expressions of arguments, and of results that cannot be derived, by position. `learn` receives
     derived expressions and returns whether they give the observed integers.
@@ -101,11 +95,13 @@ class Walk:
         given: Callable[[int], Form],
         learn: Callable[[int, Sequence[Form], Sequence[Guard]], bool],
     ) -> None:
+        super().__init__(self._sizes(), True, self._outs)
         self.forms: list[Form] = []
         self._results, self._given, self._learn = results, given, learn
-        trace_together(records, self._integers(), self._outs)
+        for record in records:
+            self.record(record)
 
-    def _integers(self) -> Iterator[Any]:
+    def _sizes(self) -> Iterator[Any]:
         """Yield the integers of arguments as symbolic sizes."""
         while True:
             self.forms.append(self._given(len(self.forms)))
@@ -121,7 +117,7 @@ class Walk:
             if self._learn(len(self.forms), forms, guards):
                 self.forms += forms
                 return outs
-        return [None if layout is None else new_layout(plain(layout), self._integers()) for layout in record.outs]
+        return self.outs(record)
 
 
 def integers_of(record: Record, outs: Outs) -> list[Any]:
@@ -141,32 +137,20 @@ def _of_view(view: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     return size, stride, dtype
 
 
-def _converted(layout: Layout, convert: Callable[[Any], Any]) -> Layout:
-    return Layout(layout.dtype, convert(tuple(layout.shape)), convert(tuple(layout.stride)))
-
-
-def _to_torch(value: Any) -> Any:
-    """Return an argument with its symbolic sizes as SymInts."""
-    if isinstance(value, Operand):
-        return value if value.view is None else Operand(value.slot, to_torch(value.view))
-    if isinstance(value, list | tuple):
-        return type(value)([_to_torch(item) for item in cast("Sequence[Any]", value)])
-    return to_torch(value)
-
-
 def _ordered(own: Layout | None, derived: Layout | None) -> Layout | None:
-    """Return a derived layout with the memory order of the recorded one. Raise ValueError if they are incompatible."""
+    """Return a derived layout, with SymInts, as one with sizes in the memory order of the recorded one. Raise
+    ValueError if they are incompatible."""
     if own is None or derived is None:
         if own is derived:
             return None
         raise ValueError("there is another number of results")
-    order = dense_order(plain(own).shape, plain(own).stride)
-    if own.dtype != derived.dtype or len(own.shape) != len(derived.shape):
+    canonical, (shape, stride) = plain(own), from_torch((derived.shape, derived.stride))
+    order = dense_order(canonical.shape, canonical.stride)
+    if own.dtype != derived.dtype or len(own.shape) != len(shape):
         raise ValueError("it is another kind of result")
     if order is None:
-        return derived
-    dense = dense_strides(derived.shape, order)
-    moving = [i for i, n in enumerate(own.shape) if n != 1]
-    if any(dense[i] != derived.stride[i] for i in moving):
+        return Layout(derived.dtype, shape, stride)
+    dense = dense_strides(shape, order)
+    if any(n != 1 and step != derived_step for n, step, derived_step in zip(own.shape, dense, stride, strict=True)):
         raise ValueError("it lies in memory in another way")
-    return Layout(derived.dtype, derived.shape, dense)
+    return Layout(derived.dtype, shape, dense)

@@ -1,4 +1,4 @@
-"""Records split into their integers and their structure (skeleton), and rebuilt from other integers.
+"""Records and trie edges split into their integers and their structure (skeleton), and rebuilt from other integers.
 
 Traces of equal structure differ in sizes only; an integer of one may be a size expression for all. Dense strides follow
 from sizes, so they are no integers: the structure has the memory order of the dimensions instead. For a custom kernel
@@ -7,6 +7,8 @@ the structure has its family.
 Within a trace, a full tensor and a slice of it have the same structure: a cache, say, may sometimes be sliced to fewer
 tokens. The slice has the tensor's strides; its sizes, and its start in each dimension, are integers. Strides of
 dimensions of one element are ignored, since torch sets them arbitrarily.
+
+One walk knows where the integers are. `Apart` collects them, and `Together` replaces them.
 """
 
 from __future__ import annotations
@@ -15,11 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from lazytpu.engine.sizes.dense import dense_order, dense_strides
-from lazytpu.ir.symbolic import MIN_SYMBOL, Size
+from lazytpu.engine.sizes.strides import (
+    begins_of,
+    dense_order,
+    dense_strides,
+    has_begins,
+    is_part,
+    offset_of,
+    plain,
+    without_ones,
+)
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size, has_sizes
 from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
-from lazytpu.trace.trie import Number, Operand, Record
+from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
@@ -38,68 +49,260 @@ structure. An argument missing here only prevents programs for many sizes, since
 (`TensorOp.sized`)."""
 
 
-@dataclass(slots=True)
-class Integers:
-    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 do not enter the
-    structure."""
-
-    values: list[int]
-    kinds: list[int]
-    alike: bool = False
-    made: list[int] = field(default_factory=list[int])
-    """The positions of derived integers: those in results of ops that have operands."""
-
-    def add(self, values: Sequence[Any], kind: int = OTHER) -> None:
-        self.values.extend(values)
-        self.kinds.extend([kind] * len(values))
-
-    def add_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Append the sizes of a tensor and return their part of the structure: 0, 1, or `MIN_SYMBOL` for others."""
-        self.add(sizes, SIZE)
-        return tuple([MIN_SYMBOL if self.alike or n > MIN_SYMBOL else n for n in sizes])
-
-
 Layouts = dict[int, Layout]
 """The layouts of a trace's slots up to some record."""
 Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
 """Returns the layouts of a record's results, given the layouts of the slots it reads."""
 
 
-def trace_apart(records: Sequence[Record], into: Integers, ends: list[int] | None = None) -> list[Skeleton]:
-    """Return the structures of a trace's records. Append the integers to `into`, and their running number after each
-    record to `ends`."""
-    layouts, skeletons = Layouts(), list[Skeleton]()
+class Walk:
+    """A walk over records, or the parts of trie edges, that rebuilds them with the integers that `take` returns.
+
+    `note` receives everything else that distinguishes one structure from another. With `whole`, the records are those
+    of a trace, so views are compared with their tensors; `before` and `after` are the old and the new layouts of slots.
+    Otherwise all strides are taken as they are.
+    """
+
+    def __init__(self, whole: bool):
+        self.whole, self.before, self.after = whole, Layouts(), Layouts()
+
+    def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
+        """Return the replacements of integers of one kind."""
+        raise NotImplementedError
+
+    def note(self, structure: object, /) -> None:
+        """Receive a part of the structure. It tells how many integers and parts follow."""
+
+    def input(self, slot: int, layout: Layout, empty: bool) -> None:
+        """Receive an input, whose layout follows."""
+
+    def given(self, record: Record) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the new inputs and arguments of a record."""
+        if self.whole:
+            note_given(record, self.before)
+        admitted = list[Any]()
+        for slot, layout, empty in record.admitted:
+            self.input(slot, layout, empty)
+            admitted.append((slot, self.layout(layout), empty))
+            self.after[slot] = admitted[-1][1]
+        counted, arguments = COUNTED.get(str(record.op)), dict[str, Any]()
+        for name, value in record.arguments.items():
+            kind = COUNT if name == counted else OTHER
+            arguments[name] = self.fixed(value) if name in STRUCTURE else self.argument(value, kind)
+        return tuple(admitted), arguments
+
+    def outs(self, record: Record) -> tuple[Layout | None, ...]:
+        return tuple([None if layout is None else self.layout(layout) for layout in record.outs])
+
+    def argument(self, value: Any, kind: int = OTHER) -> Any:
+        if type(value) is int or type(value) is Size:
+            self.note((int, value < 0))  # the sign may select a branch, such as a diagonal below the main one
+            return self.take((value,), kind)[0]
+        if isinstance(value, Operand):
+            self.note(value.slot)
+            return self.operand(value)
+        if isinstance(value, list | tuple):
+            items = cast("Sequence[Any]", value)
+            self.note((type(items), len(items)))
+            return type(items)([self.argument(item) for item in items])  # type: ignore[call-arg]
+        return self.fixed(value)
+
+    def fixed(self, value: Any) -> Any:
+        """Return a value without integers."""
+        if isinstance(value, float | complex):  # as text NaN equals itself, and the two zeros differ
+            self.note((type(value), repr(value)))
+        elif type(value) is str and value in MEMBERS:
+            self.note((str, id(MEMBERS[value].family)))
+        else:
+            self.note((type(value), tuple(cast("list[Any]", value)) if isinstance(value, list) else value))
+        return value
+
+    def operand(self, operand: Operand) -> Operand:
+        view, slot = operand.view, operand.slot
+        if self.whole and is_part(operand, self.before[slot]):
+            before = self.before[slot]
+            self.note("part")
+            size = tuple(self.take(before.shape if view is None else view[0], SIZE))
+            begins = self.take([0] * len(size) if view is None else begins_of(view[2], before), BEGIN)
+            if view is None:
+                return operand
+            return Operand(slot, (size, self.after[slot].stride, offset_of(begins, self.after[slot]), view[3]))
+        if view is None:
+            self.note(None)
+            return operand
+        size, stride, dtype = tuple(view[0]), tuple(view[1]), view[3]
+        placed = self.whole and has_begins(view, self.before[slot])
+        self.note((dtype, placed))
+        strided = self.strided(size, without_ones(size, stride) if self.whole else stride)
+        if not placed:
+            return Operand(slot, (*strided, self.take((view[2],), OTHER)[0], dtype))
+        begins = self.take(begins_of(view[2], self.before[slot]), BEGIN)
+        return Operand(slot, (*strided, offset_of(begins, self.after[slot]), dtype))
+
+    def layout(self, layout: Layout) -> Layout:
+        layout = plain(layout) if self.whole else layout
+        self.note(layout.dtype)
+        size, stride = self.strided(layout.shape, layout.stride)
+        return layout if size is layout.shape else Layout(layout.dtype, size, stride)
+
+    def strided(self, size: tuple[Any, ...], stride: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return a new size and its strides."""
+        order = dense_order(size, stride)
+        self.note(order)
+        new = tuple(self.take(size, SIZE))
+        if order is None:
+            return new, tuple(self.take(stride, OTHER))
+        return new, stride if new is size else dense_strides(new, order)
+
+    def key(self, key: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        """Return a new key of an edge."""
+        self.note(key and len(key))
+        return key and tuple(map(self.token, key))
+
+    def token(self, token: Any) -> Any:
+        """Return a new element of a key, or of the results of an edge."""
+        if type(token) is int:
+            self.note(int)
+            return self.take((token,), OTHER)[0]
+        if isinstance(token, Layout):
+            return self.layout(token)
+        if not isinstance(token, tuple):
+            self.note((type(token), token))
+            return token
+        items = cast("tuple[Any, ...]", token)
+        at = _strided_at(items)
+        self.note((len(items), at))
+        if at is None:
+            return tuple([self.token(item) for item in items])
+        before = [self.token(item) for item in items[:at]]
+        return *before, *self.strided(*items[at : at + 2]), *[self.token(item) for item in items[at + 2 :]]
+
+
+def _strided_at(token: tuple[Any, ...]) -> int | None:
+    """Return the index in a token at which a size and its strides stand, or None.
+
+    Three tokens have them: the key of a layout, of empty memory, and of a view.
+    """
+    for at, length in ((1, 3), (2, 4), (1, 5)):
+        if len(token) == length:
+            size, stride = token[at], token[at + 1]
+            if isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride):
+                return at if all(type(n) is int for n in (*size, *stride)) else None
+    return None
+
+
+@dataclass(slots=True)
+class Integers:
+    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 do not enter the
+    structure.
+
+    - `made`: the positions of integers in results of ops that have arguments.
+    - `inputs`: position, slot and dimension of each size of each input.
+    - `ends`: the number of integers up to the end of each record.
+    """
+
+    values: list[int]
+    kinds: list[int]
+    alike: bool = False
+    made: list[int] = field(default_factory=list[int])
+    inputs: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    ends: list[int] = field(default_factory=list[int])
+
+
+class Apart(Walk):
+    """Appends integers to `into`; `structure` returns the structure of everything since its last call."""
+
+    def __init__(self, into: Integers, whole: bool = False):
+        super().__init__(whole)
+        self.into, self.after, self._structure = into, self.before, list[Any]()
+        self.note = self._structure.append
+
+    def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
+        if kind == SIZE:  # 0, 1, or MIN_SYMBOL for others
+            alike = self.into.alike
+            self.note(tuple([MIN_SYMBOL if alike or n > MIN_SYMBOL else n for n in numbers]))
+        self.into.values.extend(numbers)
+        self.into.kinds.extend([kind] * len(numbers))
+        return numbers
+
+    def input(self, slot: int, layout: Layout, empty: bool) -> None:
+        self.note((slot, empty))
+        start = len(self.into.values)
+        if not empty:
+            self.into.inputs.extend([(start + dim, slot, dim) for dim in range(len(layout.shape))])
+
+    def structure(self) -> Skeleton:
+        structure = tuple(self._structure)
+        self._structure.clear()
+        return structure
+
+    def record(self, record: Record) -> None:
+        written, into = tuple(record.written.items()), self.into
+        self.note((record.op, record.out_slots, written, record.rng, record.settings, record.in_backward, record.tuned))
+        self.note((len(record.admitted), tuple(record.arguments), tuple([out is None for out in record.outs])))
+        self.given(record)
+        start = len(into.values)
+        self.outs(record)
+        if record.arguments:
+            into.made.extend(range(start, len(into.values)))
+        into.ends.append(len(into.values))
+        if self.whole:
+            note_made(record, self.before)
+
+
+class Together(Walk):
+    """Rebuilds records with the integers of an iterator. If `derive` computes the layouts of results, the iterator has
+    only the integers of arguments."""
+
+    def __init__(self, integers: Iterator[Any], whole: bool = False, derive: Outs | None = None):
+        super().__init__(whole)
+        self._integers, self._derive = integers, derive
+
+    def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
+        return [next(self._integers) for _ in numbers]
+
+    def record(self, record: Record) -> Record:
+        admitted, arguments = self.given(record)
+        new = replace(record, admitted=admitted, arguments=arguments)
+        new = replace(new, outs=self.outs(record) if self._derive is None else tuple(self._derive(new, self.after)))
+        if self.whole:
+            note_made(record, self.before)
+            note_made(new, self.after)
+        return new
+
+
+def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
+    """Return the structures of a trace's records and append their integers to `into`."""
+    walk, skeletons = Apart(into, whole=True), list[Skeleton]()
     for record in records:
-        note_given(record, layouts)
-        skeletons.append(take_apart(record, into, layouts))
-        if ends is not None:
-            ends.append(len(into.values))
-        note_made(record, layouts)
+        walk.record(record)
+        skeletons.append(walk.structure())
     return skeletons
 
 
-def admitted_at(records: Sequence[Record]) -> Iterator[tuple[int, int, int]]:
-    """Yield (position among the trace's integers, slot, dimension) for each size of each input."""
-    ends = list[int]()
-    trace_apart(records, Integers([], []), ends)
-    for record, at in zip(records, [0, *ends], strict=False):
-        for slot, layout, empty in record.admitted:
-            if not empty:
-                yield from ((at + dim, slot, dim) for dim in range(len(layout.shape)))
-            layout_apart(plain(layout), layout_integers := Integers([], []))
-            at += len(layout_integers.values)
-
-
-def trace_together(records: Sequence[Record], integers: Iterator[int], outs: Outs | None = None) -> list[Record]:
+def trace_together(records: Sequence[Record], integers: Iterator[Any], outs: Outs | None = None) -> list[Record]:
     """Return records of the same structure with other integers, in the order of `trace_apart`. With `outs`, which
     computes the layouts of results, `integers` has only the integers of arguments."""
-    old, new, rebuilt = Layouts(), Layouts(), list[Record]()
-    for record in records:
-        note_given(record, old)
-        rebuilt.append(put_together(record, integers, (old, new), outs))
-        note_made(record, old)
-        note_made(rebuilt[-1], new)
-    return rebuilt
+    return list(map(Together(integers, True, outs).record, records))
+
+
+def with_sizes(value: Any, change: Callable[[Size], Any]) -> Any:
+    """Return a copy of a record, or of a part of one, in which `change` replaces each symbolic size."""
+    if type(value) is Size:
+        return change(value)
+    if isinstance(value, Record):
+        names = "arguments", "admitted", "outs"
+        return replace(value, **{name: with_sizes(getattr(value, name), change) for name in names})
+    if isinstance(value, Operand):
+        return value if value.view is None else Operand(value.slot, with_sizes(value.view, change))
+    if isinstance(value, Layout):
+        parts = (with_sizes(part, change) for part in (value.shape, value.stride))
+        return Layout(value.dtype, *parts) if has_sizes(value.shape) else value
+    if isinstance(value, dict):
+        return {name: with_sizes(item, change) for name, item in cast("dict[str, Any]", value).items()}
+    if type(value) in (list, tuple):
+        return type(value)([with_sizes(item, change) for item in value])
+    return value
 
 
 def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:
@@ -142,242 +345,8 @@ def note_made(record: Record, layouts: Layouts) -> None:
             layouts[slot] = layouts[operand.slot]
 
 
-def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -> Skeleton:
-    """Return the hashable structure of a record and append its integers to `into`.
-
-    Without the `layouts` of the slots it reads, views are not compared with their tensors.
-    """
-    counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
-    read = _as_it_is if layouts is None else plain
-    admitted = tuple([(slot, layout_apart(read(layout), into), empty) for slot, layout, empty in record.admitted])
-    argument_skeletons = tuple(
-        [(n, _named(n, value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments]
-    )
-    start = len(into.values)
-    outs = tuple([None if layout is None else layout_apart(read(layout), into) for layout in record.outs])
-    if any(operands(value) for value in record.arguments.values()):
-        into.made.extend(range(start, len(into.values)))
-    return (
-        record.op,
-        admitted,
-        argument_skeletons,
-        outs,
-        record.out_slots,
-        tuple(record.written.items()),
-        record.rng,
-        record.settings,
-        record.in_backward,
-        record.tuned,
-    )
-
-
-def put_together(
-    record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None, outs: Outs | None = None
-) -> Record:
-    """Return a record of the same structure with other integers, in the order of `take_apart`. `layouts` are the old
-    and the new layouts of slots; the record's inputs are added to the new ones. With `outs`, which computes the layouts
-    of results, `integers` has none of them."""
-    read = _as_it_is if layouts is None else plain
-    admitted = tuple([(slot, new_layout(read(layout), integers), empty) for slot, layout, empty in record.admitted])
-    if layouts is not None:
-        layouts[1].update((slot, layout) for slot, layout, _ in admitted)
-    arguments = {
-        name: value if name in STRUCTURE else _new_argument(value, integers, layouts)
-        for name, value in record.arguments.items()
-    }
-    if outs is not None:
-        assert layouts is not None
-        with_arguments = replace(record, admitted=admitted, arguments=arguments)
-        return replace(with_arguments, outs=tuple(outs(with_arguments, layouts[1])))
-    results = tuple([None if layout is None else new_layout(read(layout), integers) for layout in record.outs])
-    return replace(record, admitted=admitted, arguments=arguments, outs=results)
-
-
-def _named(name: str, value: Any, into: Integers, layouts: Layouts | None, kind: int) -> Any:
-    if name not in STRUCTURE:
-        return _argument(value, into, layouts, kind)
-    return type(value), tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-
-
 def form_of(value: Any) -> Any:
     """Return the nesting of types in an argument: where it has operands, run-time numbers and integers."""
     if isinstance(value, list | tuple):
         return tuple([form_of(item) for item in cast("Sequence[Any]", value)])
     return type(value)
-
-
-def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:
-    if type(value) is int or type(value) is Size:
-        into.add((value,), kind)
-        return int, value < 0  # the sign may select a branch, such as a diagonal below the main one
-    if isinstance(value, Operand):
-        return value.slot, _operand(value, into, layouts)
-    if isinstance(value, Number):
-        return value
-    if isinstance(value, list | tuple):
-        return (type(cast("object", value)), *[_argument(v, into, layouts) for v in cast("Sequence[Any]", value)])
-    if isinstance(value, float | complex):  # as text NaN equals itself, and the two zeros differ
-        return type(value), repr(value)
-    if type(value) is str and value in MEMBERS:
-        return str, id(MEMBERS[value].family)
-    return type(value), value
-
-
-def _new_argument(value: Any, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None) -> Any:
-    if type(value) is int:
-        return next(integers)
-    if isinstance(value, Operand):
-        return Operand(value.slot, _new_view_of(value, integers, layouts))
-    if isinstance(value, list):
-        return [_new_argument(v, integers, layouts) for v in cast("list[Any]", value)]
-    if isinstance(value, tuple):
-        return tuple([_new_argument(v, integers, layouts) for v in cast("tuple[Any, ...]", value)])
-    return value
-
-
-def is_part(operand: Operand, layout: Layout) -> bool:
-    """Return whether an operand is the full tensor of this layout, or contiguous indices along each of
-    its dimensions."""
-    if operand.view is None:
-        return True
-    size, stride = operand.view[:2]
-    same_strides = len(stride) == len(layout.stride) and all(map(_steps_alike, size, stride, layout.stride))
-    return same_strides and _has_begins(operand.view, layout)
-
-
-def _steps_alike(n: int, step: int, other: int) -> bool:
-    return n == 1 or step == other
-
-
-def _has_begins(view: tuple[Any, ...], layout: Layout) -> bool:
-    """Return whether the offset of a view decomposes into an index in each dimension of its tensor."""
-    offset, dtype = view[2:]
-    return dtype == layout.dtype and 0 not in layout.shape and _offset(_begins(offset, layout), layout) == offset
-
-
-def _begins(offset: int, layout: Layout) -> list[int]:
-    begins: list[int] = []
-    for dim in layout.memory_order:
-        begin, offset = (0, offset) if layout.shape[dim] == 1 else divmod(offset, layout.stride[dim])
-        begins.append(begin)
-    return begins
-
-
-def _offset(begins: Sequence[int], layout: Layout) -> int:
-    return sum(begin * layout.stride[dim] for begin, dim in zip(begins, layout.memory_order, strict=True))
-
-
-def _without_ones(
-    size: tuple[int, ...], stride: tuple[int, ...], order: Sequence[int] | None = None
-) -> tuple[int, ...]:
-    """Return the strides with canonical strides for dimensions of one element.
-
-    For dense tensors these are the strides of outermost dimensions, or dense ones in the memory `order`. Otherwise they
-    are 0.
-    """
-    if 1 not in size:
-        return stride
-    if order is not None:
-        dense = dense_strides(size, order)
-        return dense if all(map(_steps_alike, size, stride, dense)) and _order(dense) == order else stride
-    extent = max([n * step for n, step in zip(size, stride, strict=True) if n != 1], default=1)
-    outer = tuple([extent if n == 1 else step for n, step in zip(size, stride, strict=True)])
-    if dense_order(size, outer) is not None:
-        return outer
-    return tuple([0 if n == 1 else step for n, step in zip(size, stride, strict=True)])
-
-
-def _order(stride: Sequence[int]) -> list[int]:
-    return sorted(range(len(stride)), key=lambda dim: -stride[dim])
-
-
-def _as_it_is(layout: Layout) -> Layout:
-    return layout
-
-
-def plain(layout: Layout) -> Layout:
-    """Return the layout with canonical strides for dimensions of one element."""
-    stride = _without_ones(layout.shape, layout.stride, layout.memory_order)
-    return layout if stride == layout.stride else Layout(layout.dtype, layout.shape, stride)
-
-
-def _operand(operand: Operand, into: Integers, layouts: Layouts | None) -> Skeleton | None:
-    if layouts is None:
-        return None if operand.view is None else _view(operand.view, into)
-    view, layout = operand.view, layouts[operand.slot]
-    if not is_part(operand, layout):
-        assert view is not None
-        size, stride, offset, dtype = tuple(view[0]), tuple(view[1]), view[2], view[3]
-        skeleton = strided(size, _without_ones(size, stride), into)
-        placed = _has_begins(view, layout)
-        into.add(_begins(offset, layout) if placed else (offset,), BEGIN if placed else OTHER)
-        return dtype, placed, *skeleton
-    size = layout.shape if view is None else tuple(view[0])
-    sizes = into.add_sizes(size)
-    into.add([0] * len(size) if view is None else _begins(view[2], layout), BEGIN)
-    return sizes
-
-
-def _new_view_of(
-    operand: Operand, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None
-) -> tuple[Any, ...] | None:
-    view, slot = operand.view, operand.slot
-    if layouts is None:
-        return None if view is None else _new_view(view, integers)
-    before, after = layouts[0][slot], layouts[1][slot]
-    if not is_part(operand, before):
-        assert view is not None
-        size, stride, dtype = tuple(view[0]), tuple(view[1]), view[3]
-        new = _new_strided(size, _without_ones(size, stride), integers)
-        return *new, _new_offset(view, integers, before, after), dtype
-    size = tuple([next(integers) for _ in (before.shape if view is None else view[0])])
-    if view is None:
-        _new_begins(integers, before)
-        return None
-    return size, after.stride, _offset(_new_begins(integers, before), after), view[3]
-
-
-def _new_offset(view: tuple[Any, ...], integers: Iterator[int], before: Layout, after: Layout) -> int:
-    return _offset(_new_begins(integers, before), after) if _has_begins(view, before) else next(integers)
-
-
-def _new_begins(integers: Iterator[int], layout: Layout) -> list[int]:
-    return [next(integers) for _ in layout.shape]
-
-
-def layout_apart(layout: Layout, into: Integers) -> Skeleton:
-    """Return the structure of a layout and append its integers to `into`."""
-    return layout.dtype, *strided(layout.shape, layout.stride, into)
-
-
-def new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
-    """Return a layout of the same structure with the next integers."""
-    return Layout(layout.dtype, *_new_strided(layout.shape, layout.stride, integers))
-
-
-def _view(view: tuple[Any, ...], into: Integers) -> Skeleton:
-    size, stride, offset, dtype = view
-    skeleton = strided(tuple(size), tuple(stride), into)
-    into.add((offset,))
-    return dtype, *skeleton
-
-
-def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]:
-    size, stride, _, dtype = view
-    return *_new_strided(tuple(size), tuple(stride), integers), next(integers), dtype
-
-
-def strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
-    """Return the structure of a size with its strides and append their integers to `into`."""
-    sizes, order = into.add_sizes(size), dense_order(size, stride)
-    if order is None:
-        into.add(stride)
-    return sizes, order
-
-
-def _new_strided(
-    size: tuple[int, ...], stride: tuple[int, ...], integers: Iterator[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    order = dense_order(size, stride)
-    new = tuple([next(integers) for _ in size])
-    return new, tuple([next(integers) for _ in size]) if order is None else dense_strides(new, order)

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from lazytpu.engine.sizes.dense import dense_order
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Fitting, fit
 from lazytpu.engine.sizes.skeletons import (
     COUNT,
     OTHER,
     SIZE,
+    Apart,
     Integers,
-    put_together,
-    take_apart,
+    Together,
     trace_apart,
     trace_together,
     with_parts,
 )
+from lazytpu.engine.sizes.strides import dense_order
 from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
@@ -45,8 +45,9 @@ def shifted(n: int, **arguments: Any) -> Record:
 
 
 def parts(record: Record) -> tuple[Any, Integers]:
-    into = Integers([], [])
-    return take_apart(record, into), into
+    apart = Apart(Integers([], []))
+    apart.record(record)
+    return apart.structure(), apart.into
 
 
 def test_records_of_different_sizes_share_a_structure() -> None:
@@ -54,8 +55,8 @@ def test_records_of_different_sizes_share_a_structure() -> None:
     assert small == large
     assert small_integers.kinds == large_integers.kinds
     assert small_integers.values != large_integers.values
-    assert put_together(shifted(6), iter(large_integers.values)).arguments == shifted(9).arguments
-    rebuilt = put_together(shifted(6), iter(large_integers.values))
+    rebuilt = Together(iter(large_integers.values)).record(shifted(6))
+    assert rebuilt.arguments == shifted(9).arguments
     assert [o.key for o in rebuilt.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
     assert [entry[1].key for entry in rebuilt.admitted] == [entry[1].key for entry in shifted(9).admitted]
 
