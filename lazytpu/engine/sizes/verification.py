@@ -33,7 +33,7 @@ from lazytpu.ir.forms import parse
 from lazytpu.ir.symbolic import respelled
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.annotations import Reading, entries_of, place, read
-from lazytpu.passes.padding.rules.constants import quotient
+from lazytpu.passes.padding.rules.values import quotient
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.trace.trie import Record
 

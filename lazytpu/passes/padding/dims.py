@@ -87,6 +87,13 @@ class Dim:
         return "|".join(map(str, self.factors)) or "1"
 
 
+def contiguous(*dims: Dim) -> None:
+    """Raise Refused for a merged dimension. `Walk` then applies the rule to operands without any."""
+    for dim in dims:
+        if not dim.prefix:
+            raise Refused(f"the true elements of the merged dimension {dim} are not in a row")
+
+
 def joined(factors: Iterable[Factor]) -> tuple[Factor, ...]:
     """Return normalized factors: one without padding is merged into the preceding one, (n:32, 4) becomes (4*n:128)."""
     result: list[Factor] = []

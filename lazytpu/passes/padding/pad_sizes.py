@@ -31,11 +31,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
+import lazytpu.passes.padding.rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (its rules register)
 from lazytpu.ir.sizes import SIZES, SYMBOLS, symbols_of
 from lazytpu.ir.types import shape_of, tensor_type
 from lazytpu.passes.padding.dims import Dim, parse_dims, static
 from lazytpu.passes.padding.masks import Padded, Shared
-from lazytpu.passes.padding.rules import REFUSED, RULES
 from lazytpu.passes.padding.walk import Refusal, Walk
 
 NAME = "sizes"
@@ -91,7 +91,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         dims = parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape)
         shared.values[argument] = Padded(dims)
     # Apply the rules.
-    walk = Walk(shared, block, pack, {**RULES, **REFUSED})
+    walk = Walk(shared, block, pack)
     walk.check_arguments(function, arguments)
     results = [shared.values[value].dims for value in walk.run()]
     # Update the signature and the annotations.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -11,6 +11,7 @@ from lazytpu.ir import location
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.control import RegionOp, YieldOp
+from lazytpu.ir.dialect import OPS
 from lazytpu.ir.forms import Form, form
 from lazytpu.ir.sizes import SIZES, sizes_of
 from lazytpu.ir.types import shape_of
@@ -19,16 +20,29 @@ from lazytpu.passes.padding.arranging import in_a_row, rearranged
 from lazytpu.passes.padding.dims import Dim, Refused, sized
 from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared, without_padding
 
-Rule: TypeAlias = "Callable[[Walk, TensorOp], Sequence[Padded] | None]"
-"""rule(walk, op) returns the padding of the results in order, or None if the rule has replaced the op."""
+Op = TypeVar("Op", bound=TensorOp)
+Result: TypeAlias = "Sequence[Padded] | None"
+"""The padding of an op's results in order, or None if its rule has replaced the op."""
+RULES: dict[type[TensorOp], Callable[[Walk, Any], Result]] = {}
+"""The rules of the ops of the dialect."""
+
+
+def rule(*kinds: type[Op]) -> Callable[[Callable[[Walk, Op], Result]], Callable[[Walk, Op], Result]]:
+    """Register the rule of these ops and their subclasses."""
+
+    def register(function: Callable[[Walk, Op], Result]) -> Callable[[Walk, Op], Result]:
+        RULES.update((op, function) for op in OPS.values() if issubclass(op, kinds))
+        return function
+
+    return register
 
 
 class Walk(Masks):
     """The walk over one block."""
 
-    def __init__(self, shared: Shared, block: Block, pack: SSAValue, rules: Mapping[type[Operation], Rule]):
+    def __init__(self, shared: Shared, block: Block, pack: SSAValue):
         super().__init__(shared, pack)
-        self.block, self.rules = block, rules
+        self.block = block
         self._in_rows: dict[SSAValue, SSAValue] = {}
         self._sizes: Mapping[str, Sequence[Form | None]] = {}
         "Annotations of the current op."
@@ -52,7 +66,7 @@ class Walk(Masks):
         for argument, padded in zip(block.args, entering, strict=False):
             self.shared.values[argument] = padded
         self.shared.values[pack] = without_padding(shape_of(pack))
-        return [self.of(value) for value in Walk(self.shared, block, pack, self.rules).run()]
+        return [self.of(value) for value in Walk(self.shared, block, pack).run()]
 
     def enter_pack(self, op: RegionOp) -> None:
         """Pass the pack as an operand to an op whose regions were walked, unless no region reads it."""
@@ -73,7 +87,7 @@ class Walk(Masks):
 
     def _apply(self, op: TensorOp) -> None:
         try:
-            rule = self.rules.get(type(op))
+            rule = RULES.get(type(op))
             if rule is None:
                 raise Refused("there is no rule for this op")
             if not self._touched(op):
@@ -96,7 +110,7 @@ class Walk(Masks):
         except Refused as error:
             raise Refusal(op, str(error)) from error
 
-    def _results(self, op: TensorOp, rule: Rule) -> Sequence[Padded] | None:
+    def _results(self, op: TensorOp, rule: Callable[[Walk, Any], Result]) -> Result:
         """Return the padding that the rule computes. If the rule refuses merged dimensions, apply it again to
         rearranged operands."""
         try:

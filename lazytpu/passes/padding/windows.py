@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lazytpu.ir.forms import Form, form
-from lazytpu.passes.padding.dims import Dim, Refused, sized
+from lazytpu.passes.padding.dims import Dim, Refused, contiguous, sized
 from lazytpu.passes.padding.walk import Walk
 
 
@@ -34,8 +34,7 @@ def windowed(w: Walk, dim: Dim, window: Window, memory: int, size: int) -> Dim:
     """
     if not dim.padded and window.size == form(memory) and window.high.number is not None:
         return sized(size)
-    if not dim.prefix:
-        raise Refused(f"a window slides along the merged dimension {dim}")
+    contiguous(dim)
     base = dim.total
     if window.base_dilation > 1:
         if base.range(w.shared.symbols)[0] < 1:

@@ -1,34 +1,10 @@
-"""The rules of `pad-sizes`, one for each op of the dialect, by the families of `lazytpu/ir/`."""
+"""The rules of `pad-sizes`, one for each op of the dialect, by the families of `lazytpu/ir/`. Each file registers its
+own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from lazytpu.ir.base import TensorOp
-from lazytpu.passes.padding.rules import (
-    attention,
-    constants,
-    contractions,
-    control,
-    indexing,
-    kernels,
-    pointwise,
-    random,
-    reductions,
-    refused,
-    shape,
-    slices,
-    sorting,
-    templates,
-)
-from lazytpu.passes.padding.walk import Rule
-
-_FAMILIES = (
-    constants, pointwise, shape, slices, reductions, contractions, indexing, random, sorting, attention, control,
-    templates, kernels,
-)  # fmt: skip
-
-REFUSED: Mapping[type[TensorOp], Rule] = refused.RULES
-"""Rules of ops that are refused whenever one of their sizes is annotated."""
-RULES: Mapping[type[TensorOp], Rule] = {kind: rule for family in _FAMILIES for kind, rule in family.RULES.items()}
-"""The rules of all other ops."""
+for family in iter_modules(__path__):
+    import_module(f"{__name__}.{family.name}")

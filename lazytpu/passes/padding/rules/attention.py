@@ -10,18 +10,18 @@ from xdsl.ir import SSAValue
 
 from lazytpu.ir import attention as ops
 from lazytpu.ir.attention import Attention
-from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.base import integer
 from lazytpu.ir.types import dtype_of, shape_of
-from lazytpu.passes.padding.dims import Dim, Refused, merged, merged_all
+from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged, merged_all
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 DECOMPOSE = "run decompose-attention before the sizes are annotated"
 
 
-def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.AttentionOp)
+def attention(w: Walk, op: ops.AttentionOp) -> Sequence[Padded]:
     """Hide padded keys. The result has the batch, heads and length of the query and the width of the value."""
-    assert isinstance(op, ops.AttentionOp)
     of = op.attention
     batch, query, key = _lengths(w, of)
     width = w.dims(of.value)[3]
@@ -29,9 +29,9 @@ def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((batch, w.dims(of.query)[1], query, width))]
 
 
-def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.AttentionBackwardOp)
+def backward(w: Walk, op: ops.AttentionBackwardOp) -> Sequence[Padded]:
     """Mask the gradient of padded queries, so that they add 0 to the gradients of keys and values."""
-    assert isinstance(op, ops.AttentionBackwardOp)
     of = op.attention
     batch, query, key = _lengths(w, of)
     merged_all([w.dims(op.operands[0])[:1], (batch,)])
@@ -103,8 +103,7 @@ def _hide(
 
     Nothing is needed if each query only sees keys up to its own index.
     """
-    if not key.prefix:
-        raise Refused(f"the keys of an attention are the merged dimension {key}")
+    contiguous(key)
     if of.hidden == "mean":
         raise Refused(f"queries that see no key take the mean of all keys, padding included; {DECOMPOSE}")
     least = key.total.range(w.shared.symbols)[0]
@@ -140,6 +139,3 @@ def _hidden_by_infinity(w: Walk, bias: SSAValue, key: Dim) -> SSAValue:
         bias = w.builder.broadcast_to(bias, shape)
         w.shared.values[bias] = Padded(tuple(dims))
     return w.masked(bias, [len(shape) - 1], -inf)
-
-
-RULES: dict[type[TensorOp], Rule] = {ops.AttentionOp: attention, ops.AttentionBackwardOp: backward}

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import Operation
 
 from lazytpu.ir import contractions as ops
-from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.base import integer
 from lazytpu.ir.types import INTEGERS, dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, merged, sized
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 from lazytpu.passes.padding.windows import Window, windowed
 
 
-def dot_general(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.DotGeneralOp)
+def dot_general(w: Walk, op: ops.DotGeneralOp) -> Sequence[Padded]:
     """Mask contracted dimensions; batch and free dimensions keep their padding."""
-    assert isinstance(op, ops.DotGeneralOp)
     lhs, rhs = w.dims(op.lhs), w.dims(op.rhs)
     contracted = ints(op.lhs_contract), ints(op.rhs_contract)
     batch = ints(op.lhs_batch), ints(op.rhs_batch)
@@ -37,10 +37,10 @@ def _mask(w: Walk, op: Operation, side: int, summed: Mapping[int, Dim]) -> None:
     w.mask_operand(op, side, summed, 0, dims)
 
 
-def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.ConvolutionOp)
+def convolution(w: Walk, op: ops.ConvolutionOp) -> Sequence[Padded]:
     """Slide windows over zero padding along spatial dimensions. A kernel's spatial dimension is sized in the gradient
     of a weight."""
-    assert isinstance(op, ops.ConvolutionOp)
     layout = ops.conv_layout(op.layout.data)
     x, kernel = w.dims(op.input), w.dims(op.kernel)
     features = [x[layout.input_feature], kernel[layout.kernel_in], kernel[layout.kernel_out]]
@@ -65,6 +65,3 @@ def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
     inner = features[1] if integer(op.feature_groups) > 1 else summed
     _mask(w, op, 1, {layout.kernel_in: inner, **{i: kernel[i] for i in layout.kernel_spatial}})
     return [Padded(tuple(dim for dim in result if dim is not None))]
-
-
-RULES: dict[type[TensorOp], Rule] = {ops.DotGeneralOp: dot_general, ops.ConvolutionOp: convolution}

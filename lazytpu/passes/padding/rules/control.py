@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lazytpu.ir import control as ops
-from lazytpu.ir.base import TensorOp
 from lazytpu.passes.padding.dims import Refused, merged_all
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 ATTEMPTS = 4
 
 
-def if_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(ops.IfOp)
+def if_(w: Walk, op: ops.IfOp) -> Sequence[Padded] | None:
     """Walk both branches and merge the padding of their results."""
-    assert isinstance(op, ops.IfOp)
     entering = [w.of(x) for x in op.entering]
     then, orelse = (w.inside(region.block, entering) for region in op.regions)
     w.enter_pack(op)
@@ -31,9 +30,9 @@ def _either(x: Padded, y: Padded) -> Padded:
     return Padded(merged_all([x.dims, y.dims]), x.fill if repr(x.fill) == repr(y.fill) else None)
 
 
-def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(ops.WhileOp)
+def while_(w: Walk, op: ops.WhileOp) -> Sequence[Padded] | None:
     """Walk copies of the body until the padding of the carried values is stable, then walk the loop itself."""
-    assert isinstance(op, ops.WhileOp)
     carried = [Padded(w.dims(x)) for x in op.entering[: op.count]]
     invariants = [w.of(x) for x in op.entering[op.count :]]
     masks, moves = w.shared.masks, w.shared.moves
@@ -53,6 +52,3 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         w.inside(region.block, [*carried, *invariants])
     w.enter_pack(op)
     return carried
-
-
-RULES: dict[type[TensorOp], Rule] = {ops.IfOp: if_, ops.WhileOp: while_}

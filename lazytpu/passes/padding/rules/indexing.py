@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from lazytpu.ir import indexing as ops
-from lazytpu.ir.base import FALSE, TensorOp, integer
+from lazytpu.ir.base import FALSE, integer
 from lazytpu.ir.forms import Form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, is_unsigned, shape_of
-from lazytpu.passes.padding.dims import Dim, Refused, merged, sized
+from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged, sized
 from lazytpu.passes.padding.masks import Padded, identity
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 
-def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.GatherOp)
+def gather(w: Walk, op: ops.GatherOp) -> Sequence[Padded]:
     """Clamp start indices at true sizes. The result has the batch dimensions of the indices and the dimensions of the
     slices."""
-    assert isinstance(op, ops.GatherOp)
     dims, indices = w.dims(op.operand), w.dims(op.start_indices)
     at, batching = integer(op.index_vector_dim), ints(op.operand_batching_dims)
     _check_vectors(indices, at)
@@ -59,8 +59,7 @@ def _last(w: Walk, dim: Dim, size: int, true: Form, indexed: bool, batching: boo
     last = dim.total - true
     if not dim.padded and last.number is not None:
         return None
-    if not dim.prefix:
-        raise Refused(f"elements of the merged dimension {dim} are indexed")
+    contiguous(dim)
     low, high = last.range(w.shared.symbols)
     if low < 0 and true.number is None:
         raise Refused(f"a slice of {true} elements of a dimension of {dim.total}")
@@ -93,9 +92,9 @@ def _at_most(w: Walk, indices: SSAValue, at: int, lasts: Mapping[int, Form]) -> 
     return wide
 
 
-def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.ScatterOp)
+def scatter(w: Walk, op: ops.ScatterOp) -> Sequence[Padded]:
     """Move the updates of padding out of bounds, where they are dropped."""
-    assert isinstance(op, ops.ScatterOp)
     dims, indices, updates = list(w.dims(op.input)), w.dims(op.indices), w.dims(op.updates)
     at, batching = integer(op.index_vector_dim), ints(op.input_batching_dims)
     _check_vectors(indices, at)
@@ -170,6 +169,3 @@ def _left_out(
         behind = b.and_(b.compare("GT", wide, limit), _component(w, wide, at, number))
         outside = behind if outside is None else b.or_(outside, behind)
     return outside
-
-
-RULES: dict[type[TensorOp], Rule] = {ops.GatherOp: gather, ops.ScatterOp: scatter}

@@ -1,5 +1,8 @@
-"""Custom kernels: a kernel declares which sizes may be padded, and the values its padding must hold
-(`lazytpu.ir.padding_rule`). A kernel without a declaration is refused."""
+"""Custom kernels and collectives.
+
+A kernel declares which sizes may be padded, and the values its padding must hold (`lazytpu.ir.padding_rule`). A kernel
+without a declaration is refused, and so are collectives, in which other devices take part.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from math import isinf
 from xdsl.ir import SSAValue
 
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.collectives import CollectiveOp
 from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.padding_rule import DimRule, PaddingRule
 from lazytpu.ir.types import dtype_of, is_float, shape_of
-from lazytpu.passes.padding.dims import Dim, Number, Refused, merged, sized
+from lazytpu.passes.padding.dims import Dim, Number, Refused, contiguous, merged, sized
 from lazytpu.passes.padding.masks import Padded, highest, lowest
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 
-def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(JaxCallOp)
+def in_kernel(w: Walk, op: JaxCallOp) -> Sequence[Padded]:
     """Mask the operands of a custom kernel as its rule declares."""
-    assert isinstance(op, JaxCallOp)
     name = op.body.data.rpartition("_")[0]
     if not op.padding.data:
         raise Refused(f"the kernel {name!r} does not say what padding it bears")
@@ -30,8 +34,7 @@ def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
             if dim.name is None and padded.padded:
                 raise Refused(f"the kernel {name!r} bears no padding in dimension {k} of operand {i}")
             if dim.name is not None:
-                if not padded.prefix:
-                    raise Refused(f"dimension {k} of operand {i} of the kernel {name!r} is a merged one")
+                contiguous(padded)
                 previous = sizes.get(dim.name)
                 sizes[dim.name] = padded if previous is None else merged(previous, padded)
     for i, dims in enumerate(rule.operands):
@@ -70,4 +73,7 @@ def _result(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: d
     return Padded(tuple(result_dims))
 
 
-RULES: dict[type[TensorOp], Rule] = {JaxCallOp: in_kernel}
+@rule(CollectiveOp)
+def collective(w: Walk, op: CollectiveOp) -> Sequence[Padded]:
+    """Refuse a collective."""
+    raise Refused("a collective over a sized dimension: other devices may have another size")

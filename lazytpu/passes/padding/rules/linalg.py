@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from lazytpu.ir import template
-from lazytpu.ir.base import TensorOp
-from lazytpu.ir.template import from_attribute
+from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import dtype_of, shape_of
-from lazytpu.passes.padding.dims import Dim, Refused, merged, merged_all
+from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged, merged_all
 from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.rules.templates import in_template
 from lazytpu.passes.padding.walk import Walk
 
 
-def _square(w: Walk, op: TensorOp, index: int) -> Dim:
+def _square(w: Walk, op: TemplateOp, index: int) -> Dim:
     """Change a square matrix operand to [[a, 0], [0, 1]], which has the factors of a and full rank. Return its size."""
     x = op.operands[index]
     rows = _side(w, op, index)
@@ -23,7 +22,7 @@ def _square(w: Walk, op: TensorOp, index: int) -> Dim:
     return rows
 
 
-def _side(w: Walk, op: TensorOp, index: int) -> Dim:
+def _side(w: Walk, op: TemplateOp, index: int) -> Dim:
     """Return the size of a square matrix. Raise Refused if it is not square."""
     *_, rows, columns = w.dims(op.operands[index])
     if rows.factors != columns.factors or not rows.prefix:
@@ -31,7 +30,7 @@ def _side(w: Walk, op: TensorOp, index: int) -> Dim:
     return rows
 
 
-def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
+def _beside(w: Walk, op: TemplateOp, index: int, diagonal: SSAValue) -> None:
     """Change a matrix operand to [[a, 0], [0, d]], where d has the elements of `diagonal` on its diagonal."""
     b, x = w.builder, op.operands[index]
     dims, shape = w.dims(x), shape_of(x)
@@ -43,14 +42,16 @@ def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
     op.operands[index] = w.selected(mask, x, block, Padded(dims))
 
 
-def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("cholesky", "lu")
+def _factored(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Factor a square matrix beside an identity block, whose factors are identities."""
     rows = _square(w, op, 0)
     batch = w.dims(op.operands[0])[:-2]
     return [Padded((*batch, *([rows] * (len(shape_of(x)) - len(batch))))) for x in op.results]
 
 
-def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("matrix_exp")
+def _exponential(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros, which change neither the norm of a matrix nor its powers."""
     dims = w.dims(op.operands[0])
     if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
@@ -59,11 +60,11 @@ def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded(dims)]
 
 
-def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("pivots_to_permutation")
+def _permuted(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Keep rows of padding in place."""
     b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
-    if not dims[-1].prefix:
-        raise Refused(f"the merged dimension {dims[-1]} is permuted")
+    contiguous(dims[-1])
     mask = w.mask(dims, range(len(dims)))
     row_indices = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
     op.operands[0] = w.selected(mask, pivots, row_indices, Padded(dims))
@@ -74,9 +75,9 @@ def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((*dims[:-1], rows))]
 
 
-def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("triangular_solve")
+def _solved(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Solve a x = b, or x a = b, with zeros in the padding of b."""
-    assert isinstance(op, template.TemplateOp)
     rows = _square(w, op, 0)
     *batch, _, _ = w.dims(op.operands[0])
     dims = list(w.dims(op.operands[1]))
@@ -88,13 +89,13 @@ def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded(tuple(dims))]
 
 
-def _eigen(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("eigh")
+def _eigen(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Put a block with larger eigenvalues beside the matrix, so that the matrix's own eigenvalues come first.
 
     No eigenvalue exceeds the greatest sum of absolute values in a row. The eigenvectors of the block are 0 in the rows
     of the matrix.
     """
-    assert isinstance(op, template.TemplateOp)
     rows, x = _side(w, op, 0), op.operands[0]
     b, shape, last = w.builder, shape_of(x), len(shape_of(x)) - 1
     mask = w.mask(w.dims(x), range(last + 1))
@@ -122,13 +123,12 @@ def _least(w: Walk, rows: Dim, columns: Dim) -> Dim:
     raise Refused(f"either of {rows} and {columns} may be the smaller one")
 
 
-def _orthogonal(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("geqrf", "qr")
+def _orthogonal(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros: reflectors of columns that end in zeros end in zeros, and zero columns give
     trivial reflections."""
-    assert isinstance(op, template.TemplateOp)
     *batch, rows, columns = dims = w.dims(op.operands[0])
-    if not rows.prefix or not columns.prefix:
-        raise Refused("a merged dimension is factored")
+    contiguous(rows, columns)
     w.mask_operand(op, 0, range(len(dims)), 0)
     least = _least(w, rows, columns)
     if op.template_name.data == "geqrf":
@@ -138,34 +138,19 @@ def _orthogonal(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((*batch, rows, inner)), Padded((*batch, inner, columns))]
 
 
-def _reflected(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("householder_product")
+def _reflected(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask reflectors and factors with zeros, which give trivial reflections."""
     for index, x in enumerate(op.operands):
-        if any(not dim.prefix for dim in w.dims(x)[-2:]):
-            raise Refused("a merged dimension is reflected")
+        contiguous(*w.dims(x)[-2:])
         w.mask_operand(op, index, range(len(shape_of(x))), 0)
     return [Padded(w.dims(op.operands[0]))]
 
 
-def _singular_values(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("svdvals")
+def _singular_values(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros, whose singular values are zeros and come last."""
     *batch, rows, columns = dims = w.dims(op.operands[0])
-    if not rows.prefix or not columns.prefix:
-        raise Refused("a merged dimension is factored")
+    contiguous(rows, columns)
     w.mask_operand(op, 0, range(len(dims)), 0)
     return [Padded((*batch, _least(w, rows, columns)))]
-
-
-OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
-    "cholesky": _factored,
-    "eigh": _eigen,
-    "geqrf": _orthogonal,
-    "householder_product": _reflected,
-    "lu": _factored,
-    "matrix_exp": _exponential,
-    "pivots_to_permutation": _permuted,
-    "qr": _orthogonal,
-    "svdvals": _singular_values,
-    "triangular_solve": _solved,
-}
-"""Templates of matrices that support padding."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.padding.dims import Refused, merged_all, sized
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 KEEP_ZERO = frozenset(
     ("neg", "abs", "sign", "ceil", "floor", "round_nearest_even", "sqrt", "cbrt", "sin", "tan", "tanh", "erf", "expm1")
@@ -19,6 +18,7 @@ KEEP_ZERO = frozenset(
 """Ops that return 0 if all their operands are 0."""
 
 
+@rule(ops.UnaryOp, ops.BinaryOp, ops.CompareOp, ops.SelectOp, ops.ClampOp, ops.ConvertOp)
 def elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Merge the padding of the operands; it is 0 in the result if it is 0 in all operands and the op keeps zeros."""
     shape = shape_of(op.results[0])
@@ -27,7 +27,8 @@ def elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded(merged_all([x.dims for x in operands]), 0 if zero else None)]
 
 
-def bitcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.BitcastConvertOp)
+def bitcast(w: Walk, op: ops.BitcastConvertOp) -> Sequence[Padded]:
     """Convert the bit width, which adds or removes a last dimension without padding."""
     dims, shape = w.dims(op.operands[0]), shape_of(op.results[0])
     if len(shape) > len(dims):
@@ -37,13 +38,3 @@ def bitcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
             raise Refused("the parts of one number are a sized dimension")
         dims = dims[:-1]
     return [Padded(dims)]
-
-
-RULES: dict[type[TensorOp], Rule] = {
-    **{kind: elementwise for kind in OPS.values() if issubclass(kind, ops.UnaryOp | ops.BinaryOp)},
-    ops.CompareOp: elementwise,
-    ops.SelectOp: elementwise,
-    ops.ClampOp: elementwise,
-    ops.ConvertOp: elementwise,
-    ops.BitcastConvertOp: bitcast,
-}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lazytpu.ir import shape as ops
-from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.base import integer
 from lazytpu.ir.types import ints, numel, shape_of
 from lazytpu.passes.padding.arranging import rearranged
-from lazytpu.passes.padding.dims import Refused, merged_all, reshaped, static
+from lazytpu.passes.padding.dims import Refused, contiguous, merged_all, reshaped, static
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 
-def broadcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.BroadcastInDimOp)
+def broadcast(w: Walk, op: ops.BroadcastInDimOp) -> Sequence[Padded]:
     """Mark new and repeated dimensions as free, since elements along them are equal."""
-    assert isinstance(op, ops.BroadcastInDimOp)
     operand, shape = w.of(op.operand), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
     for dim, to in zip(operand.dims, ints(op.dims), strict=True):
@@ -32,7 +32,8 @@ def _uniform(value: Padded) -> bool:
     return all(dim.free or (dim.size == 1 and not dim.padded) for dim in value.dims)
 
 
-def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(ops.ReshapeOp)
+def reshape(w: Walk, op: ops.ReshapeOp) -> Sequence[Padded] | None:
     """Regroup the factors of the dimensions. If that splits padding, move elements."""
     operand, shape = w.of(op.operands[0]), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
@@ -52,22 +53,21 @@ def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         return None
 
 
-def transpose(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.TransposeOp)
+def transpose(w: Walk, op: ops.TransposeOp) -> Sequence[Padded]:
     """Permute the dimensions."""
-    assert isinstance(op, ops.TransposeOp)
     operand = w.of(op.operand)
     return [Padded(tuple(operand.dims[i] for i in ints(op.permutation)), operand.fill)]
 
 
-def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(ops.ReverseOp)
+def reverse(w: Walk, op: ops.ReverseOp) -> Sequence[Padded] | None:
     """Reverse dimensions and move their padding back to the end by a slice at a run-time start."""
-    assert isinstance(op, ops.ReverseOp)
     operand, along = w.of(op.operand), ints(op.dims)
     moved = [i in along and dim.padded for i, dim in enumerate(operand.dims)]
     if not any(moved):
         return [operand]
-    if any(not operand.dims[i].prefix for i in along):
-        raise Refused("a merged dimension is reversed")
+    contiguous(*[operand.dims[i] for i in along])
     b, memory = w.builder, shape_of(op.operand)
     value, zero = b.reverse(op.operand, along), b.constant(0, "i32")
     high = [dim.size if varies else 0 for varies, dim in zip(moved, operand.dims, strict=True)]
@@ -78,17 +78,18 @@ def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
-def barrier(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@rule(ops.BarrierOp)
+def barrier(w: Walk, op: ops.BarrierOp) -> Sequence[Padded]:
     """Keep the padding."""
     return [w.of(op.operands[0])]
 
 
-def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(ops.ConcatenateOp)
+def concatenate(w: Walk, op: ops.ConcatenateOp) -> Sequence[Padded] | None:
     """Write each operand at the run-time end of the preceding one, over its padding, along a sized dimension.
 
     The sum of the bounds has room for all operands.
     """
-    assert isinstance(op, ops.ConcatenateOp)
     k, operands = integer(op.dim), [w.of(x) for x in op.operands]
     rank = len(shape_of(op.results[0]))
     dims = list(merged_all([(*x.dims[:k], operands[0].dims[k], *x.dims[k + 1 :]) for x in operands]))
@@ -99,8 +100,7 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     fills = {repr(x.fill) for x in operands if x.padded}
     dims[k] = w.dim(shape_of(op.results[0])[k], total)
     moved = [i for i, dim in enumerate(along) if dim.padded]
-    if any(not dim.prefix for dim in along):
-        raise Refused("a merged dimension with padding is concatenated")
+    contiguous(*along)
     if not moved or moved[0] == len(along) - 1:
         return [Padded(tuple(dims), next(x.fill for x in operands if x.padded) if len(fills) == 1 else None)]
     # Concatenate the operands up to the first padded one, then write each later one at its run-time start.
@@ -117,13 +117,3 @@ def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         at = at + dim.total
     w.replace(op, value, Padded(tuple(dims)))
     return None
-
-
-RULES: dict[type[TensorOp], Rule] = {
-    ops.BroadcastInDimOp: broadcast,
-    ops.ReshapeOp: reshape,
-    ops.TransposeOp: transpose,
-    ops.ReverseOp: reverse,
-    ops.BarrierOp: barrier,
-    ops.ConcatenateOp: concatenate,
-}

@@ -10,20 +10,18 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from lazytpu.ir import indexing, shape
-from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
-from lazytpu.passes.padding.dims import Dim, Refused
+from lazytpu.passes.padding.dims import Dim, Refused, contiguous
 from lazytpu.passes.padding.masks import Padded
-from lazytpu.passes.padding.strides import every, spread
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Walk, rule
 
 
-def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(shape.SliceOp)
+def slice_(w: Walk, op: shape.SliceOp) -> Sequence[Padded] | None:
     """Slice the true elements. A start that is a size becomes a run-time start."""
-    assert isinstance(op, shape.SliceOp)
     operand, out = w.of(op.operand), shape_of(op.results[0])
     starts, limits, strides = (ints(p) for p in (op.starts, op.limits, op.strides))
     first, last = w.forms(op, "starts", starts), w.forms(op, "limits", limits)
@@ -38,8 +36,7 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         if (low, high, stride, out[i]) == (form(0), dim.total, 1, dim.size):
             dims.append(dim)
             continue
-        if not dim.prefix:
-            raise Refused(f"a part of the merged dimension {dim} is taken")
+        contiguous(dim)
         behind = dim.total - high
         # An expression of two symbols need only fit at some of their sizes.
         if behind.range(w.shared.symbols)[len(behind.symbols) > 1] < 0:
@@ -82,16 +79,15 @@ def _slice_of_steps(
     is_full = [(low, high) == (form(0), dim.total) for low, high, dim in zip(first, last, operand.dims, strict=True)]
     if further or not all(is_full[i] or i == along for i in range(len(is_full))):
         raise Refused("a slice with steps that are a size takes a part of another dimension, too")
-    if not operand.dims[along].prefix:
-        raise Refused(f"a part of the merged dimension {operand.dims[along]} is taken")
+    contiguous(operand.dims[along])
     dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    w.replace(op, every(w, op.operand, along, first[along], steps[along], out[along].size), Padded(tuple(dims)))
+    w.replace(op, _every(w, op.operand, along, first[along], steps[along], out[along].size), Padded(tuple(dims)))
 
 
-def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(shape.PadOp)
+def pad(w: Walk, op: shape.PadOp) -> Sequence[Padded] | None:
     """Overwrite padding after the true elements with the pad value first. A `low` that is a size becomes a slice of a
     longer pad at a run-time start."""
-    assert isinstance(op, shape.PadOp)
     operand, out = w.of(op.operand), shape_of(op.results[0])
     lows, highs, interior = (ints(p) for p in (op.low, op.high, op.interior))
     first, last = w.forms(op, "low", lows), w.forms(op, "high", highs)
@@ -141,10 +137,9 @@ def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last:
     unspaced = [i for i in range(len(steps)) if i != along]
     if further or not all((first[i], last[i], steps[i]) == (form(0), form(0), form(1)) for i in unspaced):
         raise Refused("a sized dimension is padded between its elements, and another one is padded too")
-    if not operand.dims[along].prefix:
-        raise Refused(f"the merged dimension {operand.dims[along]} is padded between its elements")
+    contiguous(operand.dims[along])
     dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    spaced_out = spread(
+    spaced_out = _spread_out(
         w, op.operand, along, operand.dims[along], first[along], steps[along], out[along].size, op.value
     )
     w.replace(op, spaced_out, Padded(tuple(dims)))
@@ -228,9 +223,9 @@ def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[
     return result
 
 
-def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(indexing.DynamicSliceOp)
+def dynamic_slice(w: Walk, op: indexing.DynamicSliceOp) -> Sequence[Padded] | None:
     """Slice at starts clamped to true sizes."""
-    assert isinstance(op, indexing.DynamicSliceOp)
     sizes, operand = ints(op.sizes), w.of(op.operand)
     window = _window(w, operand.dims, sizes, w.forms(op, "sizes", sizes))
     starts = _starts(w, op.operands[1:], operand.dims, window)
@@ -244,9 +239,9 @@ def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
-def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@rule(indexing.DynamicUpdateSliceOp)
+def dynamic_update_slice(w: Walk, op: indexing.DynamicUpdateSliceOp) -> Sequence[Padded] | None:
     """Keep old elements where the update is padding, since its padding would overwrite true elements."""
-    assert isinstance(op, indexing.DynamicUpdateSliceOp)
     b, update = w.builder, w.dims(op.update)
     # An operand of equal elements adopts the padding of an update of its size.
     pairs = zip(w.dims(op.operand), update, strict=True)
@@ -291,9 +286,33 @@ def _behind(b: Builder, value: SSAValue, room: Sequence[int], by: Sequence[SSAVa
     return b.dynamic_slice(longer, starts, shape_of(value))
 
 
-RULES: dict[type[TensorOp], Rule] = {
-    shape.SliceOp: slice_,
-    shape.PadOp: pad,
-    indexing.DynamicSliceOp: dynamic_slice,
-    indexing.DynamicUpdateSliceOp: dynamic_update_slice,
-}
+def _every(w: Walk, value: SSAValue, along: int, start: Form, step: Form, size: int) -> SSAValue:
+    """Return `size` elements of a dimension, beginning at `start` with stride `step`."""
+    b = w.builder
+    places = b.add(b.mul(b.iota("i32", (size,), 0), w.filled(step, (size,))), w.filled(start, (size,)))
+    return _taken(w, value, along, places)
+
+
+def _spread_out(
+    w: Walk, value: SSAValue, along: int, dim: Dim, low: Form, step: Form, size: int, fill: SSAValue
+) -> SSAValue:
+    """Return `size` elements in which the elements of a dimension are `step` apart, from `low` on. All others are
+    `fill`, 0-d."""
+    b, zero = w.builder, w.filled(0, (size,))
+    place = b.sub(b.iota("i32", (size,), 0), w.filled(low, (size,)))
+    step_row = w.filled(step, (size,))
+    number, remainder = b.div(place, step_row), b.binary("rem", place, step_row)
+    present = b.and_(b.compare("GE", place, zero), b.compare("EQ", remainder, zero))
+    present = b.and_(present, b.compare("LT", number, w.filled(dim.total, (size,))))
+    taken = _taken(w, value, along, number)
+    shape = shape_of(taken)
+    return b.select(b.broadcast_in_dim(present, shape, (along,)), taken, b.broadcast_in_dim(fill, shape, ()))
+
+
+def _taken(w: Walk, value: SSAValue, along: int, places: SSAValue) -> SSAValue:
+    """Return the elements of a dimension at these indices, which a gather clamps."""
+    shape = shape_of(value)
+    return w.builder.gather(
+        value, places, offset_dims=[i for i in range(len(shape)) if i != along], collapsed_slice_dims=(along,),
+        start_index_map=(along,), index_vector_dim=1, slice_sizes=[1 if i == along else n for i, n in enumerate(shape)],
+    )  # fmt: skip

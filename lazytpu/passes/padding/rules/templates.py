@@ -8,14 +8,11 @@ from typing import Any, cast
 
 from xdsl.ir import SSAValue
 
-from lazytpu.ir import template
-from lazytpu.ir.base import TensorOp
-from lazytpu.ir.template import from_attribute
+from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import dtype_of, is_float, shape_of
-from lazytpu.passes.padding.dims import Dim, Number, Refused, merged_all, static
+from lazytpu.passes.padding.dims import Dim, Number, Refused, contiguous, merged_all, static
 from lazytpu.passes.padding.masks import Padded, highest
-from lazytpu.passes.padding.rules import linalg
-from lazytpu.passes.padding.walk import Rule, Walk
+from lazytpu.passes.padding.walk import Result, Walk, rule
 
 ELEMENTWISE = frozenset(
     ("airy_ai", "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_j0", "bessel_j1", "bessel_k", "bessel_y0", "bessel_y1")
@@ -49,22 +46,35 @@ OF_PLANES = (*WINDOWED, "fractional_max_pool", "grid_sampler", "grid_sampler_bac
 """Templates that work on each element of the first dimension."""
 
 
-def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+OWN: dict[str, Callable[[Walk, TemplateOp], Result]] = {}
+"""The rules of templates that support padding in more than the batch, by name."""
+
+
+def in_template(*names: str) -> Callable[[Callable[[Walk, TemplateOp], Result]], Callable[[Walk, TemplateOp], Result]]:
+    """Register the rule of these templates."""
+
+    def register(function: Callable[[Walk, TemplateOp], Result]) -> Callable[[Walk, TemplateOp], Result]:
+        OWN.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@rule(TemplateOp)
+def template(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     """Apply the rule of a template by its name."""
-    assert isinstance(op, template.TemplateOp)
     name, dims = op.template_name.data, [w.dims(x) for x in op.operands]
     if name in ELEMENTWISE and all(shape_of(x) == shape_of(op.results[0]) for x in op.operands):
         return _elementwise(w, op)
     batch = None if name == "cholesky" else _batch(op, name)  # Cholesky is slow for a matrix of zeros
     if batch is not None and not any(dim.padded for axes, rank in zip(dims, batch, strict=True) for dim in axes[rank:]):
         return _of_batch(w, op, batch)
-    rule = OWN.get(name) or linalg.OWN.get(name)
-    if rule is not None:
-        return rule(w, op)
-    raise Refused(f"the template {name!r} reads all elements, padding included")
+    if name not in OWN:
+        raise Refused(f"the template {name!r} reads all elements, padding included")
+    return OWN[name](w, op)
 
 
-def _elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
+def _elementwise(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Set padding to 1: a series or recurrence runs until it has converged for all elements."""
     dims = merged_all([w.dims(x) for x in op.operands])
     for index in range(len(op.operands)):
@@ -72,7 +82,7 @@ def _elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded(dims)]
 
 
-def _batch(op: template.TemplateOp, name: str) -> list[int] | None:
+def _batch(op: TemplateOp, name: str) -> list[int] | None:
     """Return the number of batch dimensions of each operand; None if the template has no batches."""
     ranks = [len(shape_of(x)) for x in op.operands]
     if name == "searchsorted":  # a single row is searched for all values
@@ -85,12 +95,12 @@ def _batch(op: template.TemplateOp, name: str) -> list[int] | None:
     return [rank - of for rank, of in zip(ranks, element_ranks, strict=True)]
 
 
-def _lengths(op: template.TemplateOp) -> Sequence[int]:
+def _lengths(op: TemplateOp) -> Sequence[int]:
     """Return the lengths of a transform."""
     return cast("Sequence[int]", from_attribute(op.params.data["lengths"]))
 
 
-def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
+def _of_batch(w: Walk, op: TemplateOp, batch: Sequence[int]) -> Sequence[Padded]:
     """Set padding to zeros, for which every algorithm terminates."""
     (rank, *later_ranks) = batch
     if any(batch_rank != rank for batch_rank in later_ranks):
@@ -101,12 +111,11 @@ def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
     return [Padded((*dims, *static(shape_of(x)[rank:]))) for x in op.results]
 
 
-def _scanned(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("complex_logcumsumexp", "cumulative_logsumexp")
+def _scanned(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Scan true elements before padding."""
-    assert isinstance(op, template.TemplateOp)
     along, dims = cast("int", from_attribute(op.params.data["dim"])), w.dims(op.operands[0])
-    if not dims[along].prefix:
-        raise Refused(f"the merged dimension {dims[along]} is scanned")
+    contiguous(dims[along])
     return [Padded(tuple([dim.settled if i == along else dim for i, dim in enumerate(dims)]))]
 
 
@@ -115,14 +124,13 @@ def _greatest(x: SSAValue) -> Number:
     return nan if is_float(dtype_of(x)) else highest(dtype_of(x))
 
 
-def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@in_template("searchsorted")
+def _searched(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     """Pass the true length of the row to the search. Another length would change the order of comparisons, which NaN
     reveals."""
-    assert isinstance(op, template.TemplateOp)
     sequence, values = (w.dims(x) for x in op.operands)
     length = sequence[-1]
-    if not length.prefix:
-        raise Refused(f"the merged dimension {length} is searched")
+    contiguous(length)
     batch = merged_all([sequence[:-1], values[:-1]]) if len(sequence) > 1 else ()
     b, out = w.builder, op.results[0]
     params = {name: from_attribute(value) for name, value in op.params.data.items()}
@@ -133,16 +141,17 @@ def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
-def _ordered(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("lexicographic_order")
+def _ordered(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Put rows of padding last, with all columns of padding equal."""
     rows, columns = w.dims(op.operands[0])
-    if not rows.prefix or not columns.prefix:
-        raise Refused("merged rows or columns are put in order")
+    contiguous(rows, columns)
     w.mask_operand(op, 0, [0, 1], _greatest(op.operands[0]))
     return [Padded((rows.settled,))]
 
 
-def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("top_k")
+def _largest(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with -inf. The first of equal elements is taken, which is never padding if there are enough
     true elements."""
     dims, k = w.dims(op.operands[0]), shape_of(op.results[0])[-1]
@@ -152,17 +161,16 @@ def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((*dims[:-1], *static((k,)))) for _ in op.results]
 
 
-def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+@in_template("max_pool", "window_sum")
+def _windowed(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     """Mask with the value that leaves windows unchanged.
 
     Only the reach of the last window after the end may depend on the size. Indices in a plane are counted among its
     true elements.
     """
-    assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     planes, *spatial = w.dims(op.operands[0])
-    if any(not dim.prefix for dim in spatial):
-        raise Refused("a window slides along a merged dimension")
+    contiguous(*spatial)
     out = w.result_dims(op)
     dims = (planes, *[Dim(dim.factors) for dim in out[1:]])
     w.mask_operand(op, 0, range(1, len(spatial) + 1), WINDOWED[op.template_name.data])
@@ -181,7 +189,7 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
-def _read_ends(w: Walk, op: template.TemplateOp) -> None:
+def _read_ends(w: Walk, op: TemplateOp) -> None:
     """Read the annotation of the last windows' reach after the end.
 
     It may depend on the size, since it only determines the number of windows, which the result's annotation has as
@@ -190,9 +198,9 @@ def _read_ends(w: Walk, op: template.TemplateOp) -> None:
     w.forms(op, "high", cast("Sequence[int]", from_attribute(op.params.data["high"])))
 
 
-def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("convolution")
+def _convolved(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Slide a window over zero padding. The window and the features must not be padded."""
-    assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     batch, features, *spatial = w.dims(op.operands[0])
     if features.padded or w.of(op.operands[1]).padded or any(not dim.prefix for dim in spatial):
@@ -202,29 +210,27 @@ def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
     return [Padded((batch, *[dim.settled for dim in out[1:]]))]
 
 
-def _gradient_of_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("convolution_weight_gradient")
+def _gradient_of_kernel(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Set padding to 0 on both sides, which sum products of inputs under a window and its gradient over all windows."""
-    assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     x, grad = (w.dims(v) for v in op.operands)
     if x[1].padded or grad[1].padded or any(dim.padded for dim in w.result_dims(op)):
         raise Refused("the features or the window of a convolution are sized")
     batch = merged_all([x[:1], grad[:1]])
     for index, (_, features, *spatial) in enumerate((x, grad)):
-        if any(not dim.prefix for dim in spatial):
-            raise Refused("a merged dimension of a convolution is sized")
+        contiguous(*spatial)
         w.mask_operand(op, index, (0, *range(2, len(x))), 0, (*batch, features, *spatial))
     return [Padded(static(shape_of(op.results[0])))]
 
 
-def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
+@in_template("max_pool_backward")
+def _back_through_windows(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Set the gradients of padding to 0. They are added to the first element of their plane, which they
     do not change."""
-    assert isinstance(op, template.TemplateOp)
     _read_ends(w, op)
     grad, x, places = (w.dims(v) for v in op.operands)
-    if any(not dim.prefix for dim in (*grad[1:], *x[1:])):
-        raise Refused("a window slides along a merged dimension")
+    contiguous(*grad[1:], *x[1:])
     merged_all([grad, places])
     spatial = range(1, len(x))
     w.mask_operand(op, 0, spatial, 0)
@@ -234,20 +240,3 @@ def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
         op.operands[2] = w.renumbered(op.operands[2], [dim.total for dim in x[1:]], [dim.size for dim in x[1:]])
         w.shared.values[op.operands[2]] = Padded(places)
     return [Padded((merged_all([grad[:1], x[:1]])[0], *x[1:]))]
-
-
-OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
-    "complex_logcumsumexp": _scanned,
-    "convolution": _convolved,
-    "convolution_weight_gradient": _gradient_of_kernel,
-    "cumulative_logsumexp": _scanned,
-    "lexicographic_order": _ordered,
-    "max_pool": _windowed,
-    "max_pool_backward": _back_through_windows,
-    "searchsorted": _searched,
-    "top_k": _largest,
-    "window_sum": _windowed,
-}
-"""Templates that support padding in more than the batch."""
-
-RULES: dict[type[TensorOp], Rule] = {template.TemplateOp: in_template}
