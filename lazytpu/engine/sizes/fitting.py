@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations, combinations_with_replacement, permutations, product, starmap
+from itertools import combinations, combinations_with_replacement, permutations, product
 from operator import add, mul, sub
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +34,8 @@ LOWEST = {COUNT: MIN_SYMBOL, SIZE: MIN_SYMBOL, BEGIN: 0, OTHER: MIN_SYMBOL}
 
 Column = tuple[int, ...]
 """The values of one integer in each sample, or of an expression in each sample."""
-Base = tuple[Callable[[], Form], Column]
-"""A function that constructs a size expression, and the expression's values in the samples."""
+Base = tuple[Form, Column]
+"""A size expression and its values in the samples."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Varying:
 
 
 class NoForm(Exception):
-    """Raised for an integer that is no expression of the symbols and cannot become one."""
+    """Raised for an integer that varies, is no known expression of the symbols, and cannot become a symbol."""
 
 
 class Fitting:
@@ -243,38 +242,39 @@ def _candidates(
     differences of two symbols, expressions known so far, and quotients.
     """
     symbols = [(symbol(name), sizes) for name, sizes in columns.items() if sizes[0]]  # a multiple of 0 says nothing
-    names = [(partial(_itself, size), sizes) for size, sizes in symbols]
-    pairs = list(combinations(symbols, 2))
-    differences = [_both(sub, *pair) for pair in permutations(symbols, 2)]
-    compound, several = _compound(known)
+    several = [(size, values) for values, size in known.items() if len(size.symbols) > 1 or size.period > 1]
+    sums = [(size, values) for values, size in known.items() if len(size.terms) > 1 and (size, values) not in several]
     # Two samples fit an affine expression of any size by chance; view starts need more samples.
     affine = len(column) > (3 if kind == BEGIN else 2) or kind == OTHER
 
-    def like(bases: Iterable[Base], allowed: Callable[[int, int], bool]) -> Iterator[Form]:
-        for make, values in bases:
+    def like(bases: Iterable[Base], factor: int | None = None, more: int | None = None) -> Iterator[Form]:
+        for base, values in bases:
             fit = _fit(column, values)
-            if fit is not None and allowed(*fit):
-                yield make() * fit[0] + fit[1]
+            if fit is not None and factor in (None, fit[0]) and more in (None, fit[1]):
+                yield base * fit[0] + fit[1]
 
     if not symbols:
         return
-    yield from like(names, _multiple)
-    yield from like(names, _shifted)
-    yield from like(starmap(partial(_both, mul), combinations_with_replacement(symbols, 2)), _multiple)
-    yield from like(starmap(partial(_both, add), pairs), _shifted)
-    yield from like(differences, _same)
-    yield from like(compound, _multiple)
-    yield from like(several, _shifted)
-    yield from like(names, _any if affine else _mirrored)
+    yield from like(symbols, more=0)
+    yield from like(symbols, factor=1)
+    yield from like((_both(mul, *pair) for pair in combinations_with_replacement(symbols, 2)), more=0)
+    yield from like((_both(add, *pair) for pair in combinations(symbols, 2)), factor=1)
+    yield from like((_both(sub, *pair) for pair in permutations(symbols, 2)), factor=1, more=0)
+    compound = [(size, values) for size, values in (*several, *sums) if values[0]]
+    yield from like(compound, more=0)  # strides are multiples of sizes, and offsets sizes minus constants
+    yield from like(several, factor=1)
+    yield from like(symbols, factor=None if affine else -1)
     if len(column) > 2:
-        yield from like(differences, _shifted)
+        yield from like((_both(sub, *pair) for pair in permutations(symbols, 2)), factor=1)
     if len(column) > (SURE if kind == BEGIN else 2):  # with fewer samples it becomes a symbol
         # Windows and strides remove elements and add few. Three samples do not confirm large divisors.
         for base, by in product(symbols, (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16)):
-            yield from like(_quotients([base], by), partial(_beside, by=by, samples=len(column)))
+            for size, factor, more in _quotients(column, base, by):
+                if (factor == 1 and more <= by) or factor == -1 or (more == 0 and len(column) > 3):
+                    yield size * factor + more
         windows = [(size, values) for values, size in known.items() if size.period > 1]
         for base, by in product(windows, (2, 3, 4)):  # windows over the outputs of windows
-            yield from like(_quotients([base], by), _shifted)
+            yield from (size + more for size, factor, more in _quotients(column, base, by) if factor == 1)
 
 
 def _fit(column: Column, base: Column) -> tuple[int, int] | None:
@@ -286,57 +286,13 @@ def _fit(column: Column, base: Column) -> tuple[int, int] | None:
     return None if differs else (factor, constant)
 
 
-def _same(factor: int, more: int) -> bool:
-    return factor == 1 and more == 0
+def _both(operation: Callable[[Any, Any], Any], one: Base, other: Base) -> Base:
+    return operation(one[0], other[0]), tuple(map(operation, one[1], other[1]))
 
 
-def _multiple(factor: int, more: int) -> bool:
-    return more == 0
-
-
-def _shifted(factor: int, more: int) -> bool:
-    return factor == 1
-
-
-def _mirrored(factor: int, more: int) -> bool:
-    return factor == -1
-
-
-def _any(factor: int, more: int) -> bool:
-    return True
-
-
-def _beside(factor: int, more: int, by: int, samples: int) -> bool:
-    """Return whether `quotient * factor + more` is a plausible expression. Three samples fit a multiple by chance."""
-    return (factor == 1 and more <= by) or factor == -1 or (more == 0 and samples > 3)
-
-
-def _itself(size: Form) -> Form:
-    return size
-
-
-def _both(operation: Callable[[Any, Any], Any], one: tuple[Form, Column], other: tuple[Form, Column]) -> Base:
-    return partial(operation, one[0], other[0]), tuple(map(operation, one[1], other[1]))
-
-
-def _quotients(of: Iterable[tuple[Form, Column]], by: int) -> Iterator[Base]:
-    """Yield the bases `(size + more) // by` for small `more`."""
-    for size, values in of:
-        for shift in range(-by, by + 1):
-            yield partial(_quotient, size, shift, by), tuple([(n + shift) // by for n in values])
-
-
-def _quotient(size: Form, more: int, by: int) -> Form:
-    return (size + more) // by
-
-
-def _compound(known: Mapping[Column, Form]) -> tuple[list[Base], list[Base]]:
-    """Return two lists of bases. The first has all expressions that are more than a multiple of one symbol, the second
-    only expressions of several symbols.
-
-    The first list begins with the second. Strides are multiples of sizes, and offsets are sizes minus constants.
-    """
-    several = [(values, size) for values, size in known.items() if len(size.symbols) > 1 or size.period > 1]
-    sums = [item for item in known.items() if item not in several and len(item[1].terms) > 1]
-    bases = [[(partial(_itself, size), values) for values, size in item if values[0]] for item in (several, sums)]
-    return [*bases[0], *bases[1]], [(partial(_itself, size), values) for values, size in several]
+def _quotients(column: Column, base: Base, by: int) -> Iterator[tuple[Form, int, int]]:
+    """Yield (`(size + more) // by`, factor, constant) for small `more` if this gives the column."""
+    for more in range(-by, by + 1):
+        fit = _fit(column, tuple([(n + more) // by for n in base[1]]))
+        if fit is not None:
+            yield (base[0] + more) // by, *fit
