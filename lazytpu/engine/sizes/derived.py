@@ -6,16 +6,17 @@ serves a trace only if all expressions give exactly its integers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, fewest, varying_of
+from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.results import Derived, Results
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
+from lazytpu.ir.symbolic import Guard
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
@@ -97,30 +98,8 @@ def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> li
     return Derived(records, results, given, learn).forms
 
 
-def spread(
-    symbols: Mapping[str, int],
-    integers: np.ndarray,
-    records: Sequence[Record],
-    inference: Inference,
-    given: Callable[[int], Form],
-    learn: Callable[[int, Form], None],
-) -> Varying | None:
-    """Return the size expressions of one trace of these records, or None if a symbol is an expression of others.
-
-    `given` returns the expression of an op argument's integer. `learn` receives the derived expressions of results, by
-    position.
-    """
-    results, sizes = Results(inference), {name: int(integers[at]) for name, at in symbols.items()}
-    for name, size in sizes.items():
-        results.begin(name, min(MIN_SYMBOL, size), size)
-
-    def learn_all(start: int, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
-        if [each.at(sizes) for each in forms] != integers[start : start + len(forms)].tolist():
-            return False
-        for position, each in enumerate(forms, start):
-            learn(position, each)
-        return True
-
-    forms = Derived(records, results, given, learn_all).forms
-    independent = all(forms[at] == symbol(name) for name, at in symbols.items())
-    return varying_of(forms, integers, symbols) if independent else None
+def fit_guessed(guesses: Guesses, records: Sequence[Record], inference: Inference) -> Varying | None:
+    """Return the size expressions of one trace of these records, or None if a symbol is an expression of others."""
+    forms = _walk(guesses, records, inference)
+    independent = all(forms[at] == symbol(name) for name, at in guesses.symbols.items())
+    return varying_of(forms, guesses.table[-1], guesses.symbols) if independent else None

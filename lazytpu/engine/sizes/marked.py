@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.sizes.derived import fit_guessed
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
@@ -68,7 +69,7 @@ class Marked:
             return None
         forms = {at: symbol(name) for at, name in name_at.items()}
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
-        varying = Guesses(integers, np.array(into.kinds), names, forms, fixed).varying(self.records, inference)
+        varying = fit_guessed(Guesses(integers, np.array(into.kinds), names, forms, fixed), self.records, inference)
         return None if varying is None else (varying, limits)
 
     def _inputs(self, into: Integers) -> Iterator[tuple[int, int, Limits | None]]:

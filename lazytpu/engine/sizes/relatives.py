@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.sizes.derived import fit_guessed
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, form_of, trace_apart, with_parts
@@ -126,7 +127,7 @@ def transferred(
         counterparts[mine] = there.records[theirs]
     records = with_parts(here.records, counterparts)
     fixed = {int(integers[at]) for at, size in remaining.items() if size.number is not None and kinds[at] == SIZE}
-    transferred_sizes = Guesses(integers, kinds, names, remaining, fixed).varying(records, inference)
+    transferred_sizes = fit_guessed(Guesses(integers, kinds, names, remaining, fixed), records, inference)
     return None if transferred_sizes is None else (transferred_sizes, records)
 
 
