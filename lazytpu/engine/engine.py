@@ -25,8 +25,8 @@ from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.programs.target import untunable
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.growth import Growth
-from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.sizes.unexpected import UNEXPECTED, LookingFor
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered

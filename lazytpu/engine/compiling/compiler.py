@@ -24,9 +24,10 @@ from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
-from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.templates import Sized
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps

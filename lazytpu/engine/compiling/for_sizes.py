@@ -16,7 +16,8 @@ from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
-from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.buckets import OneSize
+from lazytpu.engine.sizes.templates import Sized
 from lazytpu.engine.sizes.unexpected import LookingFor
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options

@@ -11,7 +11,8 @@ from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.recompiles.history import Recompiles
 from lazytpu.engine.recompiles.reasons import dropped
 from lazytpu.engine.recompiles.wording import program_name
-from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.buckets import OneSize
+from lazytpu.engine.sizes.templates import Sized
 from lazytpu.inspection.graphs import GRAPHS
 from lazytpu.options import options
 from lazytpu.trace.pending import Trace

@@ -23,6 +23,11 @@ MOST = 4
 """The greatest number of symbols that may have different spacings; more would have too many combinations."""
 
 
+class OneSize(Exception):
+    """Raised where a trace has no program for many sizes: its sizes are compiled in. The message has the op, line and
+    reason."""
+
+
 def active() -> bool:
     """Return whether a program may serve several sizes.
 

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 
 from lazytpu.aten.counted import COUNTED, Counted
 from lazytpu.aten.importer import Imported, import_trace
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.padded import padded_for
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart, with_sizes
-from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.trace_cache.digest import canonical
-from lazytpu.ir.forms import Range
 from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, Guard, Size
 from lazytpu.ports import AtCounts
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.trie import Operand, Record
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """The records of a function at its varying counts, like the records of a bucket at its sizes."""
-
-    records: Sequence[Record]
-    symbols: Mapping[str, Range]
-
-    @property
-    def derived(self) -> Mapping[str, Range]:
-        return self.symbols
-
-    def symbolic(self, derivation: Derivation) -> list[Record]:
-        records = [with_sizes(record, lambda size: derivation.size(size.form)) for record in self.records]
-        derivation.guards.clear()  # from comparisons of strides in layouts: no branch of the import depends on them
-        return records
 
 
 def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | None = None) -> str:
@@ -68,7 +49,12 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
     def imports(records: Sequence[Record]) -> Imported:
         return import_trace(records, live, (), identities=True)
 
-    padded = padded_for(imports, _Counts(symbolic, symbols), True)
+    def with_counts(derivation: Derivation) -> list[Record]:
+        records = [with_sizes(record, lambda size: derivation.size(size.form)) for record in symbolic]
+        derivation.guards.clear()  # from comparisons of strides in layouts: no branch of the import depends on them
+        return records
+
+    padded = padded_for(imports, symbols, with_counts, True)
     if padded.expressions.guards:  # the counts of a run are unknown here
         raise OneSize(f"it is another program unless {Guard.parse(padded.expressions.guards[0])}")
     imported = padded.imported

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.fitting import NAMES, Varying, varying_of
+from lazytpu.engine.sizes.fitting import NAMES, NoForm, Varying, varying_of
 from lazytpu.engine.sizes.results import Results
 from lazytpu.engine.sizes.skeletons import Apart, Integers, Layouts, note_given, note_made, trace_apart, with_sizes
 from lazytpu.ir.forms import Form, symbol
@@ -19,10 +19,6 @@ from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Record, State
-
-
-class NoExpression(Exception):
-    """Raised for an integer that may vary and has no known expression."""
 
 
 def known_of(state: State, inference: Inference) -> Varying | None:
@@ -38,7 +34,7 @@ def known_of(state: State, inference: Inference) -> Varying | None:
     try:
         for edge in edges:
             walk.take(edge)
-    except NoExpression:
+    except NoForm:
         return None
     trace_apart(walk.records, integers := Integers([], []))
     forms = [walk.results.derivation.form_of(number) for number in integers.values]
@@ -69,7 +65,7 @@ class _Walk:
         self._layouts: Layouts = {}
 
     def take(self, edge: State) -> None:
-        """Append the records of an edge. Raise NoExpression if an integer of them may vary in an unknown way."""
+        """Append the records of an edge. Raise NoForm if an integer of them may vary in an unknown way."""
         if edge.sizes.symbolic is None:
             for record in edge.recorded:
                 self._append(record, told=False)
@@ -93,16 +89,16 @@ class _Walk:
     def _append(self, record: Record, told: bool = True) -> None:
         """Append a record, deriving the sizes of its results if needed. With `told` its integers are symbolic already.
 
-        Raise NoExpression if `told` is false and the record combines varying operands with integers of its own.
+        Raise NoForm if `told` is false and the record combines varying operands with integers of its own.
         """
         note_given(record, self._layouts)
         varies = self._varies(record)
         if varies and not told and _has_numbers(record):
-            raise NoExpression
+            raise NoForm
         if varies and not _varies(record.outs):
             outs, _ = self.results.of(record, self._layouts)
             if outs is None:
-                raise NoExpression
+                raise NoForm
             record = replace(record, outs=tuple(outs))
         note_made(record, self._layouts)
         self.records.append(record)

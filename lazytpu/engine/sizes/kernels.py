@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.ir.symbolic import number_at_bound
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.families import MEMBERS, Kind
@@ -14,13 +15,8 @@ from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
 
 
-class OtherKernel(Exception):
-    """Raised where a kernel has no counterpart at these sizes, or one with other results. The message has its name,
-    line and reason."""
-
-
 def with_kernels(records: list[Record]) -> list[Record]:
-    """Return the records with the kernel of their own sizes. Raise OtherKernel if there is none."""
+    """Return the records with the kernel of their own sizes. Raise OneSize if there is none."""
     if not any(_keys(record) for record in records):
         return records
     layouts = Slots(records).layouts
@@ -39,13 +35,13 @@ def _with_kernel(record: Record, name: str, layouts: Mapping[int, Layout]) -> Re
     try:
         key, results = MEMBERS[record.arguments[name]].at(operands)
     except Exception as error:  # a user function raises anything at unsupported sizes
-        raise OtherKernel(f"{record.op} at {record.line}: {error}") from error
+        raise OneSize(f"{record.op} at {record.line}: {error}") from error
     expected = [(layout.dtype, _at_bound(layout.shape)) for layout in record.outs if layout is not None]
     written = [
         kind for argument in record.written for kind in [_kind(record.arguments[argument], layouts)] if kind is not None
     ]
     if sorted(map(str, [*expected, *written])) != sorted(map(str, results)):
-        raise OtherKernel(f"{record.op} at {record.line} returns {list(results)}, where {expected} would follow")
+        raise OneSize(f"{record.op} at {record.line} returns {list(results)}, where {expected} would follow")
     return replace(record, arguments={**record.arguments, name: key})
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from lazytpu.aten.importer import Imported
 from lazytpu.engine.programs.binding import Factors, Padding
 from lazytpu.engine.programs.expressions import Expressions
-from lazytpu.engine.sizes.buckets import bound
+from lazytpu.engine.sizes.buckets import OneSize, bound
 from lazytpu.engine.sizes.kernels import with_kernels
-from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.sizes.templates import Sized as SizedTrace
 from lazytpu.engine.sizes.verification import decompose, expressions_of
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
@@ -36,17 +35,8 @@ Import = Callable[[Sequence[Record]], Imported]
 """A function that imports records, with identity ops (`import_trace`)."""
 
 
-class ManySizes(Protocol):
-    """A program with a range of sizes, such as a bucket."""
-
-    @property
-    def symbols(self) -> Mapping[str, Range]: ...
-    @property
-    def derived(self) -> Mapping[str, Range]:
-        """Return the ranges of sizes over which the import is derived."""
-        ...
-
-    def symbolic(self, derivation: Derivation) -> list[Record]: ...
+Symbolic = Callable[[Derivation], list[Record]]
+"""A function that returns the records of a program with symbolic sizes."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,8 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
 
     Raise OneSize if the program cannot be padded or does not serve the trace.
     """
-    program = padded_for(imports, trace.bucket, bounds_checks, trace.sizes, (trace.bucket.forms, imports))
+    bucket, forms = trace.bucket, trace.bucket.forms
+    program = padded_for(imports, bucket.symbols, forms.symbolic, bounds_checks, trace.sizes, (forms, imports))
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
@@ -94,30 +85,32 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
 
 def padded_for(
     imports: Import,
-    many: ManySizes,
+    symbols: Mapping[str, Range],
+    symbolic: Symbolic,
     bounds_checks: bool,
     sizes: Mapping[str, int] | None = None,
     key: Hashable = None,
 ) -> Made:
-    """Return the program at the bound, padded to serve all sizes of `many`, which include `sizes`.
+    """Return the program at the bound, padded to serve all sizes of the symbols, which include `sizes`.
 
     Programs with an equal `key` have the same import at other bounds. Attention is decomposed if it supports no
     padding: with dropout, or if its bias has a gradient. Raise OneSize if the program cannot be padded.
     """
     try:
         try:
-            return _padded(imports, many, bounds_checks, False, sizes, key)
+            return _padded(imports, symbols, symbolic, bounds_checks, False, sizes, key)
         except Refusal as error:
             if error.op not in ATTENTION:
                 raise
-        return _padded(imports, many, bounds_checks, True, sizes, key)
+        return _padded(imports, symbols, symbolic, bounds_checks, True, sizes, key)
     except (LostSize, Refused) as error:
         raise OneSize(str(error)) from error
 
 
 def _padded(
     imports: Import,
-    many: ManySizes,
+    symbols: Mapping[str, Range],
+    symbolic: Symbolic,
     bounds_checks: bool,
     decomposed: bool,
     sizes: Mapping[str, int] | None,
@@ -125,14 +118,14 @@ def _padded(
 ) -> Made:
     """Import the program, with attention decomposed or not, and pad it. Raise Refused if that fails."""
     key = key, decomposed
-    with Derivation(many.derived) as derivation:
+    with Derivation(symbols) as derivation:
         derived = DERIVED.get(key)
         follows = derived is not None and derivation.follows(derived.derivation)
         imported = derived.at(derivation) if derived is not None and follows else None
     if derived is None or imported is None:
         # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
-        with Derivation(many.derived) as derivation:
-            derived = _derived(imports, many, bounds_checks, derivation, decomposed)
+        with Derivation(symbols) as derivation:
+            derived = _derived(imports, symbolic(derivation), bounds_checks, derivation, decomposed)
             imported = derived.at(derivation) if derived.copied else derived.imported
 
     # Where a guard fails the import takes another branch, so the program differs there.
@@ -141,7 +134,7 @@ def _padded(
         at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         raise OneSize(f"the program of the bound holds where {failing}, which is not so at {at}")
 
-    set_symbols(imported.module, many.symbols)
+    set_symbols(imported.module, symbols)
     before = sum(1 for _ in imported.module.walk())
     sized = pad_sizes(imported.module)
     assert sized is not None
@@ -159,10 +152,9 @@ def _padded(
 
 
 def _derived(
-    imports: Import, many: ManySizes, bounds_checks: bool, derivation: Derivation, decomposed: bool
+    imports: Import, records: list[Record], bounds_checks: bool, derivation: Derivation, decomposed: bool
 ) -> Derived:
-    """Import the records with symbolic sizes. Raise OneSize if the import fails at the bound."""
-    records = many.symbolic(derivation)
+    """Import records with symbolic sizes. Raise OneSize if the import fails at the bound."""
     try:
         with_own_kernels = with_kernels(records)
         imported = imports(with_own_kernels)

@@ -20,7 +20,7 @@ import numpy as np
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
+from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.limits import Views
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
@@ -40,11 +40,6 @@ KINDS = 4  # forms of one template, the newest
 def no_relatives(template: Template) -> Iterable[Template]:
     """Return no relatives."""
     return ()
-
-
-class OneSize(Exception):
-    """Raised where a trace has no program for many sizes: its sizes are compiled in. The message has the op, line and
-    reason."""
 
 
 @dataclass(eq=False)
@@ -72,25 +67,13 @@ class Bucket:
         """Replace the custom kernels in the records by those for the greatest sizes. Raise OneSize if a kernel has
         none."""
         state, records = self.state, self.records()
-        try:
-            settled = with_kernels(records)
-        except OtherKernel as error:
-            raise OneSize(str(error)) from error
+        settled = with_kernels(records)
         if settled is not records:
             self.state = State(None, tuple(settled), None, state.slots, state.inputs, state.numbers)
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """Return the records at other sizes, with the custom kernels of the template."""
         return self.forms.at(sizes)
-
-    @property
-    def derived(self) -> Mapping[str, Range]:
-        """Return the sizes over which the import of its program is derived: the whole ranges."""
-        return self.symbols
-
-    def symbolic(self, derivation: Derivation) -> list[Record]:
-        """Return the records with symbolic sizes."""
-        return self.forms.symbolic(derivation)
 
     @cached_property
     def spacious(self) -> bool:

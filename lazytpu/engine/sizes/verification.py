@@ -26,9 +26,10 @@ from lazytpu.aten.errors import Check
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.expressions import DIGITS, Expressions, digests
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.skeletons import with_parts
-from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.engine.sizes.templates import Sized
 from lazytpu.ir.forms import parse
 from lazytpu.ir.symbolic import respelled
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
