@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from xdsl.dialects.builtin import (
     AnyTensorType,
@@ -53,6 +53,11 @@ class TemplateOp(TensorOp):
     def sized(self) -> AbstractSet[str]:
         """The parameters that may be sizes."""
         return SIZED_PARAMS.get(self.template_name.data, frozenset())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The static parameters as Python values."""
+        return {name: from_attribute(value) for name, value in self.params.data.items()}
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name == "params":

@@ -24,7 +24,7 @@ WIDENED = frozenset(
 @lowers(ops.TemplateOp)
 def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Value]:
     name = op.template_name.data
-    params = {key: ops.from_attribute(value) for key, value in op.params.data.items()}
+    params = op.arguments
     types = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands)
     declared = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.results)
     if name in WIDENED and e.target == "cpu" and all(dtype == "f32" for dtype, _ in (*types, *declared)):

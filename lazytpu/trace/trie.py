@@ -216,15 +216,16 @@ class State:
         if self.expected is child:
             self.expected = NOWHERE
 
+    def path(self) -> list[State]:
+        """Return the states from the root to this state, in order."""
+        path: list[State] = [self]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        return path[::-1]
+
     def records(self) -> list[Record]:
         """Return the records from the root to this state, in order."""
-        records: list[Record] = []
-        state: State | None = self
-        while state is not None:
-            records.extend(reversed(state.recorded))
-            state = state.parent
-        records.reverse()
-        return records
+        return [record for state in self.path() for record in state.recorded]
 
 
 Grow: TypeAlias = "Callable[[State, tuple[Any, ...], Any], None]"

@@ -27,7 +27,7 @@ def known_of(state: State, inference: Inference) -> Varying | None:
     Return None if no compiled graph knows them, or if an eager record combines varying operands with integers of its
     own.
     """
-    edges = list(_edges(state))
+    edges = state.path()
     if not any(edge.sizes.symbolic for edge in edges):
         return None
     walk = _Walk(Results(inference))
@@ -44,14 +44,6 @@ def known_of(state: State, inference: Inference) -> Varying | None:
     names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
     numbers = np.array([number_at_bound(number) for number in integers.values], dtype=np.int64)
     return varying_of([size.where(names) for size in forms], numbers, dict(zip(NAMES, inputs.values(), strict=False)))
-
-
-def _edges(state: State) -> list[State]:
-    """Return the states from the root to `state`."""
-    edges = [state]
-    while edges[-1].parent is not None:
-        edges.append(edges[-1].parent)
-    return edges[::-1]
 
 
 class _Walk:

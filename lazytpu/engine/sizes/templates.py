@@ -37,11 +37,6 @@ SAMPLES = 6  # samples of one template, the newest
 KINDS = 4  # forms of one template, the newest
 
 
-def no_relatives(template: Template) -> Iterable[Template]:
-    """Return no relatives."""
-    return ()
-
-
 @dataclass(eq=False)
 class Bucket:
     """The traces of a template whose sizes lie in the ranges `symbols`.
@@ -176,7 +171,7 @@ class Template:
     forms: list[Forms] = field(default_factory=list[Forms])
     same: Collection[Template] = ()
     """The templates with the same ops and other sizes of 0 and 1, this one included."""
-    relatives: Callable[[Template], Iterable[Template]] = no_relatives
+    relatives: Callable[[Template], Iterable[Template]] = lambda _: ()
     """Returns templates of other op sequences that share many records."""
     guessing: bool = True
     """Whether to consult relatives: not after their expressions were refused, or if the varying sizes are known."""

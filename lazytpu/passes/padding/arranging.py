@@ -8,6 +8,7 @@ i-th true element of the operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import prod
 
 from xdsl.ir import SSAValue
@@ -54,20 +55,13 @@ def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequenc
 
 def _alike(source: Sequence[Dim], target: Sequence[Dim]) -> int:
     """Return the number of equal leading dimensions."""
-    count = 0
-    for x, y in zip(source, target, strict=False):
-        if x.factors != y.factors:
-            break
-        count += 1
-    return count
+    pairs = zip(source, target, strict=False)
+    return len(list(takewhile(lambda pair: pair[0].factors == pair[1].factors, pairs)))
 
 
 def _total(dims: Sequence[Dim]) -> Form:
     """Return the number of true elements."""
-    total = form(1)
-    for dim in dims:
-        total = total * dim.total
-    return total
+    return prod((dim.total for dim in dims), start=form(1))
 
 
 def _factors(dims: Sequence[Dim]) -> list[Factor]:

@@ -58,10 +58,7 @@ class Dim:
     @cached_property
     def total(self) -> Form:
         """The number of true elements."""
-        total = form(1)
-        for factor in self.factors:
-            total = total * factor.true
-        return total
+        return prod((factor.true for factor in self.factors), start=form(1))
 
     @cached_property
     def padded(self) -> bool:

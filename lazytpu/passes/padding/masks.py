@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import inf
 
 import numpy as np
@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.forms import Atom, Form, Symbols, form
-from lazytpu.ir.types import UNSIGNED, dtype_of, is_float, numpy_dtype, shape_of
+from lazytpu.ir.types import UNSIGNED, bitwidth, dtype_of, is_float, numpy_dtype, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, sized, static
 from lazytpu.passes.patterns.rewriting import RECOMPUTE
 
@@ -132,7 +132,16 @@ class Masks:
         constant = form(size).number
         if constant is not None:
             return self.builder.constant(constant, dtype, shape)
-        return self.builder.broadcast_in_dim(self.number(form(size), dtype), shape, ())
+        number = self.number(form(size), dtype)
+        return self.builder.broadcast_in_dim(number, shape, ()) if shape else number
+
+    def wide(self, indices: SSAValue) -> SSAValue:
+        """Return indices in a dtype that can represent every size, and -1."""
+        return self.builder.convert(indices, "i32") if bitwidth(dtype_of(indices)) < 32 else indices
+
+    def at_most(self, indices: SSAValue, last: Form) -> SSAValue:
+        """Return wide indices clamped to `last`."""
+        return self.builder.min(indices, self.filled(last, shape_of(indices), dtype_of(indices)))
 
     def renumbered(
         self, places: SSAValue, sizes: Sequence[Form | int], targets: Sequence[Form | int]
@@ -140,8 +149,7 @@ class Masks:
         """Return for row-major places in an array of these sizes the places of the same elements in one of the sizes
         `targets`."""
         b, shape, dtype = self.builder, shape_of(places), dtype_of(places)
-        total: SSAValue | None = None
-        stride = form(1)
+        terms, stride = list[SSAValue](), form(1)
         for i, (size, target) in reversed(list(enumerate(zip(sizes, targets, strict=True)))):
             digit = places
             if i:
@@ -149,22 +157,17 @@ class Masks:
                 if form(size).number is None:
                     divisor = b.max(divisor, self.filled(1, shape, dtype))  # there may be no elements
                 digit, places = b.binary("rem", places, divisor), b.div(places, divisor)
-            term = digit if stride == form(1) else b.mul(digit, self.filled(stride, shape, dtype))
-            total = term if total is None else b.add(total, term)
+            terms.append(digit if stride == form(1) else b.mul(digit, self.filled(stride, shape, dtype)))
             stride = stride * target
-        return self.filled(0, shape, dtype) if total is None else total
+        return reduce(b.add, terms or [self.filled(0, shape, dtype)])
 
     def _sum(self, size: Form) -> SSAValue:
         b = self.builder
-        total: SSAValue | None = None
+        terms = list[SSAValue]()
         for atoms, factor in size.terms:
-            term = b.constant(factor, "i32") if factor != 1 or not atoms else None
-            for atom in atoms:
-                value = self._atom(atom)
-                term = value if term is None else b.mul(term, value)
-            assert term is not None
-            total = term if total is None else b.add(total, term)
-        return b.constant(0, "i32") if total is None else total
+            factors = [b.constant(factor, "i32")] if factor != 1 or not atoms else []
+            terms.append(reduce(b.mul, [*factors, *map(self._atom, atoms)]))
+        return reduce(b.add, terms or [b.constant(0, "i32")])
 
     def _atom(self, atom: Atom) -> SSAValue:
         b = self.builder
@@ -179,12 +182,8 @@ class Masks:
     def mask(self, dims: Sequence[Dim], only: Iterable[int]) -> SSAValue | None:
         """Return an i1 of these dimensions: whether an element is true along the dimensions `only`. None if all are."""
         b, shape = self.builder, [dim.size for dim in dims]
-        combined: SSAValue | None = None
-        for i in only:
-            if dims[i].padded:
-                inside = b.broadcast_in_dim(self._along(dims[i]), shape, (i,))
-                combined = inside if combined is None else b.and_(combined, inside)
-        return combined
+        masks = [b.broadcast_in_dim(self._along(dims[i]), shape, (i,)) for i in only if dims[i].padded]
+        return reduce(b.and_, masks) if masks else None
 
     def _along(self, dim: Dim) -> SSAValue:
         """Return a 1-D i1: which elements of a dimension are true. The digit of each padded factor is below its true
@@ -192,8 +191,7 @@ class Masks:
         key = Dim(dim.factors)
         if key in self._inside:
             return self._inside[key]
-        b, shape, inner = self.builder, (dim.size,), 1
-        mask: SSAValue | None = None
+        b, shape, inner, masks = self.builder, (dim.size,), 1, list[SSAValue]()
         for i, factor in reversed(list(enumerate(dim.factors))):
             if factor.padded:
                 digit = b.iota("i32", shape, 0)
@@ -201,12 +199,10 @@ class Masks:
                     digit = b.div(digit, b.constant(inner, "i32", shape))
                 if i > 0:
                     digit = b.binary("rem", digit, b.constant(factor.size, "i32", shape))
-                inside = b.compare("LT", digit, b.broadcast_in_dim(self.number(factor.true), shape, ()))
-                mask = inside if mask is None else b.and_(mask, inside)
+                masks.append(b.compare("LT", digit, self.filled(factor.true, shape)))
             inner *= factor.size
-        assert mask is not None
-        self._inside[key] = mask
-        return mask
+        self._inside[key] = reduce(b.and_, masks)
+        return self._inside[key]
 
     def masked(self, value: SSAValue, only: Iterable[int], fill: Number, dims: Sequence[Dim] | None = None) -> SSAValue:
         """Return the value with `fill` in the padding along the dimensions `only`. `dims` are another arrangement of

@@ -150,11 +150,13 @@ class Walk(Masks):
                     self.check_size(factor.true, factor.size)
         if "result" in self._sizes:
             for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
-                # Two expressions may be equal at all sizes, such as n-(n+1)/2 and n/2.
-                if dim.total != expected and (dim.total - expected).range(self.shared.symbols) != (0, 0):
-                    raise Refused(
-                        f"a dimension of the result has {dim.total} elements, and is annotated with {expected}"
-                    )
+                self.check_annotated(dim, expected)
+
+    def check_annotated(self, dim: Dim, expected: Form) -> None:
+        """Raise Refused if a dimension of a result has another number of elements than its annotation says."""
+        # Two expressions may be equal at all sizes, such as n-(n+1)/2 and n/2.
+        if dim.total != expected and (dim.total - expected).range(self.shared.symbols) != (0, 0):
+            raise Refused(f"a dimension of the result has {dim.total} elements, and is annotated with {expected}")
 
     def forms(self, op: Operation, name: str, numbers: Iterable[int]) -> list[Form]:
         """Return a list of integers of an op as size expressions: annotated ones, or constants."""

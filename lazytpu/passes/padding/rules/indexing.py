@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from xdsl.ir import SSAValue
 
@@ -68,12 +69,6 @@ def _last(w: Walk, dim: Dim, size: int, true: Form, indexed: bool, batching: boo
     return last
 
 
-def _wide(w: Walk, indices: SSAValue) -> SSAValue:
-    """Return indices in a dtype that can represent every size, and -1."""
-    narrow = bitwidth(dtype_of(indices)) < 32
-    return w.builder.convert(indices, "i32") if narrow else indices
-
-
 def _component(w: Walk, indices: SSAValue, at: int, number: int) -> SSAValue:
     """Return an i1 of the shape of the indices: the elements that are component `number` of their vector."""
     b, shape = w.builder, shape_of(indices)
@@ -84,11 +79,9 @@ def _component(w: Walk, indices: SSAValue, at: int, number: int) -> SSAValue:
 
 def _at_most(w: Walk, indices: SSAValue, at: int, lasts: Mapping[int, Form]) -> SSAValue:
     """Return index vectors with components clamped to the last starts."""
-    b, wide = w.builder, _wide(w, indices)
+    wide = w.wide(indices)
     for number, last in lasts.items():
-        limit = b.broadcast_in_dim(w.number(last, dtype_of(wide)), shape_of(wide), ())
-        least = b.min(wide, limit)
-        wide = b.select(_component(w, wide, at, number), least, wide)
+        wide = w.builder.select(_component(w, wide, at, number), w.at_most(wide, last), wide)
     return wide
 
 
@@ -123,7 +116,7 @@ def scatter(w: Walk, op: ops.ScatterOp) -> Sequence[Padded]:
     if outside is not None:
         if not mapped:
             raise Refused("an update of a sized dimension is written at no index")
-        b, wide = w.builder, _wide(w, op.indices)
+        b, wide = w.builder, w.wide(op.indices)
         never = (1 << bitwidth(dtype_of(wide))) - 1 if is_unsigned(dtype_of(wide)) else -1
         op.operands[1] = b.select(outside, b.constant(never, dtype_of(wide), shape_of(wide)), wide)
         op.properties |= {"unique_indices": FALSE, "indices_are_sorted": FALSE}
@@ -159,13 +152,11 @@ def _left_out(
 ) -> SSAValue | None:
     """Return an i1 of the shape of the indices: vectors of padded updates, and components after the last start at this
     size."""
-    b, shape = w.builder, shape_of(op.indices)
+    b, wide = w.builder, w.wide(op.indices)
     dims = [padded.get(j, dim) for j, dim in enumerate(w.dims(op.indices))]
     inside = w.mask(dims, padded)
-    outside = None if inside is None else b.not_(inside)
+    outside = [] if inside is None else [b.not_(inside)]
     for number, last in lasts.items():
-        wide = _wide(w, op.indices)
-        limit = b.broadcast_in_dim(w.number(last, dtype_of(wide)), shape, ())
-        behind = b.and_(b.compare("GT", wide, limit), _component(w, wide, at, number))
-        outside = behind if outside is None else b.or_(outside, behind)
-    return outside
+        limit = w.filled(last, shape_of(wide), dtype_of(wide))
+        outside.append(b.and_(b.compare("GT", wide, limit), _component(w, wide, at, number)))
+    return reduce(b.or_, outside) if outside else None

@@ -67,9 +67,8 @@ def _result(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: d
         sized(n) if dim.name is None else sizes[dim.name].settled for dim, n in zip(dims, shape, strict=True)
     ]
     forms = w.forms(op, f"result{index}" if index else "result", shape)
-    for k, (dim, size) in enumerate(zip(result_dims, forms, strict=True)):
-        if dim.total != size and (dim.total - size).range(w.shared.symbols) != (0, 0):
-            raise Refused(f"dimension {k} of result {index} is {size}, where the kernel's rule has {dim.total}")
+    for dim, size in zip(result_dims, forms, strict=True):
+        w.check_annotated(dim, size)
     return Padded(tuple(result_dims))
 
 

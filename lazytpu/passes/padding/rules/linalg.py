@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from lazytpu.ir.template import TemplateOp, from_attribute
+from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged, merged_all
 from lazytpu.passes.padding.masks import Padded
@@ -81,7 +81,7 @@ def _solved(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     rows = _square(w, op, 0)
     *batch, _, _ = w.dims(op.operands[0])
     dims = list(w.dims(op.operands[1]))
-    from_left = "left" not in op.params.data or bool(from_attribute(op.params.data["left"]))
+    from_left = op.arguments.get("left", True)
     side = len(dims) - (2 if from_left else 1)
     dims = [*merged_all([batch, dims[:-2]]), *dims[-2:]]
     dims[side] = merged(dims[side], rows)
@@ -101,7 +101,7 @@ def _eigen(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     mask = w.mask(w.dims(x), range(last + 1))
     if mask is not None:
         row, column = b.iota("i32", shape, last - 1), b.iota("i32", shape, last)
-        upper = bool(from_attribute(op.params.data["upper"])) if "upper" in op.params.data else False
+        upper = op.arguments.get("upper", False)
         read = b.and_(mask, b.compare("LE" if upper else "GE", row, column))
         size = b.abs(x)
         size = b.select(read, size, b.constant(0, dtype_of(size), shape))
@@ -133,7 +133,7 @@ def _orthogonal(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     least = _least(w, rows, columns)
     if op.template_name.data == "geqrf":
         return [Padded(dims), Padded((*batch, least))]
-    full = "full" in op.params.data and bool(from_attribute(op.params.data["full"]))
+    full = op.arguments.get("full", False)
     inner = rows if full else least
     return [Padded((*batch, rows, inner)), Padded((*batch, inner, columns))]
 

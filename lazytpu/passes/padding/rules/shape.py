@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lazytpu.ir import shape as ops
 from lazytpu.ir.base import integer
+from lazytpu.ir.forms import form
 from lazytpu.ir.types import ints, numel, shape_of
 from lazytpu.passes.padding.arranging import rearranged
 from lazytpu.passes.padding.dims import Refused, contiguous, merged_all, reshaped, static
@@ -94,9 +95,7 @@ def concatenate(w: Walk, op: ops.ConcatenateOp) -> Sequence[Padded] | None:
     rank = len(shape_of(op.results[0]))
     dims = list(merged_all([(*x.dims[:k], operands[0].dims[k], *x.dims[k + 1 :]) for x in operands]))
     along = [x.dims[k] for x in operands]
-    total = along[0].total
-    for dim in along[1:]:
-        total = total + dim.total
+    total = sum((dim.total for dim in along), start=form(0))
     fills = {repr(x.fill) for x in operands if x.padded}
     dims[k] = w.dim(shape_of(op.results[0])[k], total)
     moved = [i for i, dim in enumerate(along) if dim.padded]
@@ -109,9 +108,7 @@ def concatenate(w: Walk, op: ops.ConcatenateOp) -> Sequence[Padded] | None:
     missing = shape_of(op.results[0])[k] - shape_of(start)[k]
     value = b.pad(start, w.zero(start), [0] * rank, [missing if i == k else 0 for i in range(rank)])
     zero = b.constant(0, "i32")
-    at = along[0].total
-    for dim in along[1:first]:
-        at = at + dim.total
+    at = sum((dim.total for dim in along[:first]), start=form(0))
     for x, dim in zip(op.operands[first:], along[first:], strict=True):
         value = b.dynamic_update_slice(value, x, [w.number(at) if i == k else zero for i in range(rank)])
         at = at + dim.total

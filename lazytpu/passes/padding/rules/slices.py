@@ -13,7 +13,7 @@ from lazytpu.ir import indexing, shape
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, form
-from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
+from lazytpu.ir.types import dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, contiguous
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk, rule
@@ -153,15 +153,6 @@ def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
         op.operands[0] = w.selected(mask, op.operand, value, Padded(w.dims(op.operand)))
 
 
-def clamped(w: Walk, start: SSAValue, last: Form) -> SSAValue:
-    """Return a start, or indices of any shape, clamped to `last`. Narrow integers are widened to represent any size."""
-    b = w.builder
-    if bitwidth(dtype_of(start)) < 32:
-        start = b.convert(start, "i32")
-    number = w.number(last, dtype_of(start))
-    return b.min(start, b.broadcast_in_dim(number, shape_of(start), ()) if shape_of(start) else number)
-
-
 def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[SSAValue]:
     """Return the starts of a window in a value of these dimensions, clamped if the last possible start depends on
     sizes."""
@@ -172,7 +163,7 @@ def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Se
     for start, last in zip(starts, lasts, strict=True):
         constant = _number(start)
         fits = constant is not None and 0 <= constant <= last.range(w.shared.symbols)[0]
-        clamped_starts.append(start if fits else clamped(w, start, last))
+        clamped_starts.append(start if fits else w.at_most(w.wide(start), last))
     return clamped_starts
 
 

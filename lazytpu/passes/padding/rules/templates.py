@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
-from typing import Any, cast
 
 from xdsl.ir import SSAValue
 
-from lazytpu.ir.template import TemplateOp, from_attribute
+from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, contiguous, merged_all, static
 from lazytpu.passes.padding.masks import Padded, highest
@@ -91,13 +90,8 @@ def _batch(op: TemplateOp, name: str) -> list[int] | None:
         return [1] * len(ranks)
     if name not in BATCHED:
         return None
-    element_ranks = (len(_lengths(op)),) if name == "fft" else BATCHED[name]
+    element_ranks = (len(op.arguments["lengths"]),) if name == "fft" else BATCHED[name]
     return [rank - of for rank, of in zip(ranks, element_ranks, strict=True)]
-
-
-def _lengths(op: TemplateOp) -> Sequence[int]:
-    """Return the lengths of a transform."""
-    return cast("Sequence[int]", from_attribute(op.params.data["lengths"]))
 
 
 def _of_batch(w: Walk, op: TemplateOp, batch: Sequence[int]) -> Sequence[Padded]:
@@ -114,7 +108,8 @@ def _of_batch(w: Walk, op: TemplateOp, batch: Sequence[int]) -> Sequence[Padded]
 @in_template("complex_logcumsumexp", "cumulative_logsumexp")
 def _scanned(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Scan true elements before padding."""
-    along, dims = cast("int", from_attribute(op.params.data["dim"])), w.dims(op.operands[0])
+    dims = w.dims(op.operands[0])
+    along: int = op.arguments["dim"]
     contiguous(dims[along])
     return [Padded(tuple([dim.settled if i == along else dim for i, dim in enumerate(dims)]))]
 
@@ -133,9 +128,8 @@ def _searched(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     contiguous(length)
     batch = merged_all([sequence[:-1], values[:-1]]) if len(sequence) > 1 else ()
     b, out = w.builder, op.results[0]
-    params = {name: from_attribute(value) for name, value in op.params.data.items()}
     operands = [*op.operands, w.number(length.total, "i32")]
-    positions = b.template("searchsorted", operands, [(dtype_of(out), shape_of(out))], **params)[0]
+    positions = b.template("searchsorted", operands, [(dtype_of(out), shape_of(out))], **op.arguments)[0]
     dims = tuple([dim.settled for dim in values]) if not batch else (*batch, values[-1].settled)
     w.replace(op, positions, Padded(dims))
     return None
@@ -176,10 +170,9 @@ def _windowed(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     w.mask_operand(op, 0, range(1, len(spatial) + 1), WINDOWED[op.template_name.data])
     if len(op.results) == 1 or not any(dim.padded for dim in spatial[1:]):
         return [Padded(dims) for _ in op.results]
-    params = cast("Mapping[str, Any]", {name: from_attribute(value) for name, value in op.params.data.items()})
     b = w.builder
     results = [(dtype_of(x), shape_of(x)) for x in op.results]
-    values, places = b.template(op.template_name.data, list(op.operands), results, **params)
+    values, places = b.template(op.template_name.data, list(op.operands), results, **op.arguments)
     places = w.renumbered(places, [dim.size for dim in spatial], [dim.total for dim in spatial])
     for old, new in zip(op.results, (values, places), strict=True):
         old.replace_all_uses_with(new)
@@ -195,7 +188,7 @@ def _read_ends(w: Walk, op: TemplateOp) -> None:
     It may depend on the size, since it only determines the number of windows, which the result's annotation has as
     well.
     """
-    w.forms(op, "high", cast("Sequence[int]", from_attribute(op.params.data["high"])))
+    w.forms(op, "high", op.arguments["high"])
 
 
 @in_template("convolution")

@@ -6,6 +6,7 @@ Random elements are numbered by their index among the true ones, so that streams
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from xdsl.ir import SSAValue
 
@@ -96,12 +97,9 @@ def _after_the_first(dims: Sequence[Dim]) -> Sequence[Dim]:
 
 def _places(w: Walk, dims: Sequence[Dim]) -> SSAValue:
     """Return the row-major index of each true element among the true ones, ui32."""
-    b, shape, stride = w.builder, [dim.size for dim in dims], form(1)
-    total: SSAValue | None = None
+    b, shape, stride, terms = w.builder, [dim.size for dim in dims], form(1), list[SSAValue]()
     for i, dim in reversed(list(enumerate(dims))):
         step = b.broadcast_in_dim(w.number(stride, "ui32"), shape, ())
-        term = b.mul(b.iota("ui32", shape, i), step)
-        total = term if total is None else b.add(total, term)
+        terms.append(b.mul(b.iota("ui32", shape, i), step))
         stride = stride * dim.total
-    assert total is not None
-    return total
+    return reduce(b.add, terms)
