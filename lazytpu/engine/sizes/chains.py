@@ -51,22 +51,15 @@ class Segment:
 
     - `twins`: the corresponding states of an observed trace.
     - `found`: the positions of new symbols among the integers of the first key.
-    - `sizes`: the positions of tensor sizes among the values of `numbers`.
     - `asked`: the numbers of the states whose results torch must infer.
-    - `numbers`: a function of all symbols so far that returns the values of the size expressions.
-    - `head`: a function of these values that returns the first key.
-    - `edges`: a function of these values that returns the keys, results and records of all states.
-    - `holds`: whether result layouts are as derived at given symbols.
+    - `edges`: a function of the first key, an Inference and all symbols so far. It returns the edges to all states, or
+      None if they are not known to be right.
     """
 
     twins: Sequence[State]
     found: tuple[int, ...]
-    sizes: tuple[int, ...]
     asked: tuple[int, ...]
-    numbers: Callable[..., Sizes]
-    head: Callable[[Sizes], Key]
-    edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
-    holds: Callable[..., bool]
+    edges: Callable[..., Sequence[tuple[Key, Any, Record]] | None]
 
 
 class Chain:
@@ -136,25 +129,27 @@ class Chain:
         edges = [source.edge(*pair) for pair in zip(self._edges[start:end], twins, strict=True)]
         if any(size.symbols - set(names) for size in source.forms):
             return None
-        numbers = "".join([f"{expression(size)}, " for size in source.forms])
+        # The edges are right if these sizes belong to the structure and give this key, if the layouts of results are as
+        # derived, and if errors would name the right source line.
+        places = range(starts[start], self._ends[end - 1])
+        kinds = self._reading.integers.kinds
+        sizes = {self._forms[at] for at in places if kinds[at] == SIZE} & source.forms.keys()
+        least = ", ".join([*names, *[f"f[{source.forms[size]}]" for size in sizes]])
         guards = {guard: None for number in range(start, end) for guard in self._guards.get(number, ())}
         holds = [f"(({expression(guard.form)}) {guard.relation} 0) is {guard.holds}" for guard in guards]
         text = (
-            f"def numbers({', '.join(names)}): return ({numbers})\n"
-            f"def holds({', '.join(names)}): return {' and '.join(holds) or True}\n"
-            f"def head(f): return {head}\n"
-            f"def edges(f, inference):\n layout = inference.layout\n return ({', '.join(edges)},)\n"
+            f"def edges(key, inference, {', '.join(names)}):\n"
+            f" f = ({''.join([f'{expression(size)}, ' for size in source.forms])})\n"
+            f" if max(f, default=0) >= {LARGEST} or min(({least},)) < {MIN_SYMBOL} or {head} != key:\n  return None\n"
+            f" if not ({' and '.join(holds) or True} and inference.at(first)):\n  return None\n"
+            f" layout = inference.layout\n return ({', '.join(edges)},)\n"
         )
-        scope: dict[str, Any] = {"c": source.constants, "record": _record, "operand": Operand}
+        scope = {"c": source.constants, "record": _record, "operand": Operand, "first": twins[0].recorded[0]}
         exec(compile(text, "<states known but for their sizes>", "exec"), scope)
-        places = range(starts[start], self._ends[end - 1])
-        kinds = self._reading.integers.kinds
-        sizes = {source.forms[size] for at in places if kinds[at] == SIZE and (size := self._forms[at]) in source.forms}
         new = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
         derived = () if options.verify_sizes else self._guards
         asked = tuple([number - start for number in range(start, end) if number not in derived])
-        functions = [scope[name] for name in ("numbers", "head", "edges", "holds")]
-        return Segment(twins, tuple(new), tuple(sizes), asked, *functions)
+        return Segment(twins, tuple(new), asked, scope["edges"])
 
     def _derived(self, results: Results) -> dict[int, tuple[Guard, ...]]:
         """Return the states whose result layouts follow from their size expressions, each with the guards under which
@@ -174,43 +169,33 @@ class Chain:
             note_made(record, layouts)
         return derived
 
+    @LookingFor("states of other sizes behind a read")
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
         """Add the states of the first segment after the states that a read left behind; `integers` are the integers of
         these.
 
         Add nothing if one of the integers is an expression of a symbol that only a later state shows.
         """
-        with LookingFor("states of other sizes behind a read"):
-            self._grow_on_left(integers, parent, key, inference)
-
-    def _grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
         sizes = {name: integers[at] for name, at in self._symbols.items() if at < len(integers)}
         forms = self._forms[: len(integers)]
         if all(size.symbols <= sizes.keys() for size in forms) and [size.at(sizes) for size in forms] == list(integers):
             self.grow(0, tuple(sizes.values()), parent, key, inference)
 
+    @LookingFor("states of other sizes")
     def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         """Add the states of a segment as children of `parent`, if the segment's first key is `key`. `known` are the
         values of the symbols of earlier segments."""
-        with LookingFor("states of other sizes"):
-            self._grow(number, known, parent, key, inference)
-
-    def _grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         segment = self.segments[number]
         if segment.found:
             integers = read_key(key)
             if max(segment.found) >= len(integers):
                 return
             known = *known, *[integers[at] for at in segment.found]
-        # Evaluate the size expressions, and check that they give this key.
-        numbers = self._numbers(segment, known)
-        if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
-            return  # another source line: errors would name the wrong one
-        if not segment.holds(*known):
-            return
         try:
-            edges = segment.edges(numbers, inference)
+            edges = segment.edges(key, inference, *known)
         except (RuntimeError, NotImplementedError):  # too large for the device: recording raises the error
+            return
+        if edges is None:
             return
         # Ask torch for result layouts that are not derived.
         if segment.asked:
@@ -233,17 +218,6 @@ class Chain:
         if number + 1 < len(self.segments):
             grows = (partial(self.grow, number + 1, known), *state.sizes.grows)[:AT_ONCE]
             state.sizes = state.sizes._replace(grows=grows)
-
-    @staticmethod
-    def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
-        """Return the values of the size expressions at these symbols.
-
-        Return None if a tensor size is below `MIN_SYMBOL`, which belongs to another structure, or a value is too large.
-        """
-        numbers = segment.numbers(*known)
-        large = max(numbers, default=0) >= LARGEST
-        small = min((*known, *[numbers[i] for i in segment.sizes])) < MIN_SYMBOL
-        return None if large or small else numbers
 
 
 def _forms(varying: Varying) -> list[Form]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import deque
+from contextlib import ContextDecorator
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -41,10 +42,8 @@ UNEXPECTED = Unexpected()
 """The unexpected exceptions of this process."""
 
 
-class LookingFor:
-    """A context that records and suppresses exceptions. Interrupts and MemoryError propagate."""
-
-    __slots__ = ("place",)
+class LookingFor(ContextDecorator):
+    """A context, or a decorator, that records and suppresses exceptions. Interrupts and MemoryError propagate."""
 
     def __init__(self, place: str):
         self.place = place
