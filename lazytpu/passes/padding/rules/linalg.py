@@ -30,6 +30,14 @@ def _side(w: Walk, op: TemplateOp, index: int) -> Dim:
     return rows
 
 
+def _zeroed(w: Walk, op: TemplateOp, index: int) -> tuple[Dim, ...]:
+    """Set the padding of an operand to 0. Return its dimensions, the last two of which are not merged ones."""
+    dims = w.dims(op.operands[index])
+    contiguous(*dims[-2:])
+    w.mask_operand(op, index, range(len(dims)), 0)
+    return dims
+
+
 def _beside(w: Walk, op: TemplateOp, index: int, diagonal: SSAValue) -> None:
     """Change a matrix operand to [[a, 0], [0, d]], where d has the elements of `diagonal` on its diagonal."""
     b, x = w.builder, op.operands[index]
@@ -53,11 +61,8 @@ def _factored(w: Walk, op: TemplateOp) -> Sequence[Padded]:
 @in_template("matrix_exp")
 def _exponential(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros, which change neither the norm of a matrix nor its powers."""
-    dims = w.dims(op.operands[0])
-    if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
-        raise Refused(f"a power of a matrix of {dims[-2]} x {dims[-1]}")
-    w.mask_operand(op, 0, range(len(dims)), 0)
-    return [Padded(dims)]
+    _side(w, op, 0)
+    return [Padded(_zeroed(w, op, 0))]
 
 
 @in_template("pivots_to_permutation")
@@ -127,9 +132,7 @@ def _least(w: Walk, rows: Dim, columns: Dim) -> Dim:
 def _orthogonal(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros: reflectors of columns that end in zeros end in zeros, and zero columns give
     trivial reflections."""
-    *batch, rows, columns = dims = w.dims(op.operands[0])
-    contiguous(rows, columns)
-    w.mask_operand(op, 0, range(len(dims)), 0)
+    *batch, rows, columns = dims = _zeroed(w, op, 0)
     least = _least(w, rows, columns)
     if op.template_name.data == "geqrf":
         return [Padded(dims), Padded((*batch, least))]
@@ -141,16 +144,12 @@ def _orthogonal(w: Walk, op: TemplateOp) -> Sequence[Padded]:
 @in_template("householder_product")
 def _reflected(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask reflectors and factors with zeros, which give trivial reflections."""
-    for index, x in enumerate(op.operands):
-        contiguous(*w.dims(x)[-2:])
-        w.mask_operand(op, index, range(len(shape_of(x))), 0)
-    return [Padded(w.dims(op.operands[0]))]
+    reflectors, _ = (_zeroed(w, op, index) for index in range(len(op.operands)))
+    return [Padded(reflectors)]
 
 
 @in_template("svdvals")
 def _singular_values(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Mask with zeros, whose singular values are zeros and come last."""
-    *batch, rows, columns = dims = w.dims(op.operands[0])
-    contiguous(rows, columns)
-    w.mask_operand(op, 0, range(len(dims)), 0)
+    *batch, rows, columns = _zeroed(w, op, 0)
     return [Padded((*batch, _least(w, rows, columns)))]

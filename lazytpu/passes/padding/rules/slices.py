@@ -81,7 +81,10 @@ def _slice_of_steps(
         raise Refused("a slice with steps that are a size takes a part of another dimension, too")
     contiguous(operand.dims[along])
     dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    w.replace(op, _every(w, op.operand, along, first[along], steps[along], out[along].size), Padded(tuple(dims)))
+    shape = (out[along].size,)
+    numbers = w.builder.mul(w.builder.iota("i32", shape, 0), w.filled(steps[along], shape))
+    places = w.builder.add(numbers, w.filled(first[along], shape))
+    w.replace(op, _taken(w, op.operand, along, places), Padded(tuple(dims)))
 
 
 @rule(shape.PadOp)
@@ -92,7 +95,8 @@ def pad(w: Walk, op: shape.PadOp) -> Sequence[Padded] | None:
     lows, highs, interior = (ints(p) for p in (op.low, op.high, op.interior))
     first, last = w.forms(op, "low", lows), w.forms(op, "high", highs)
     steps = [between + 1 for between in w.forms(op, "interior", interior)]
-    spaced = [i for i, (dim, step) in enumerate(zip(operand.dims, steps, strict=True)) if _is_spread(dim, step)]
+    is_sized = [step.number is None or dim.padded for dim, step in zip(operand.dims, steps, strict=True)]
+    spaced = [i for i, step in enumerate(steps) if step != form(1) and is_sized[i]]
     if spaced:
         return _spread(w, op, spaced, first, last, steps)
     dims: list[Dim] = []
@@ -126,11 +130,6 @@ def pad(w: Walk, op: shape.PadOp) -> Sequence[Padded] | None:
     return None
 
 
-def _is_spread(dim: Dim, step: Form) -> bool:
-    """Return whether elements are spaced apart, and the spacing or the number of elements is a size."""
-    return step != form(1) and (step.number is None or dim.padded)
-
-
 def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last: Forms, steps: Forms) -> None:
     """Space the elements of one dimension apart. Raise Refused if another dimension is padded."""
     (along, *further), operand, out = spaced, w.of(op.operand), w.result_dims(op)
@@ -139,10 +138,17 @@ def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last:
         raise Refused("a sized dimension is padded between its elements, and another one is padded too")
     contiguous(operand.dims[along])
     dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    spaced_out = _spread_out(
-        w, op.operand, along, operand.dims[along], first[along], steps[along], out[along].size, op.value
-    )
-    w.replace(op, spaced_out, Padded(tuple(dims)))
+    # The element at a place is the one whose number is the distance from the start, divided by the step.
+    b, row = w.builder, (out[along].size,)
+    step, zero = w.filled(steps[along], row), w.filled(0, row)
+    place = b.sub(b.iota("i32", row, 0), w.filled(first[along], row))
+    number, remainder = b.div(place, step), b.binary("rem", place, step)
+    present = b.and_(b.compare("GE", place, zero), b.compare("EQ", remainder, zero))
+    present = b.and_(present, b.compare("LT", number, w.filled(operand.dims[along].total, row)))
+    taken = _taken(w, op.operand, along, number)
+    shape = shape_of(taken)
+    fill = b.broadcast_in_dim(op.value, shape, ())
+    w.replace(op, b.select(b.broadcast_in_dim(present, shape, (along,)), taken, fill), Padded(tuple(dims)))
 
 
 def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
@@ -275,29 +281,6 @@ def _behind(b: Builder, value: SSAValue, room: Sequence[int], by: Sequence[SSAVa
     longer = b.pad(value, b.constant(0, dtype_of(value)), room, [0] * len(room))
     starts = [b.sub(b.constant(n, "i32"), shift) if n else shift for n, shift in zip(room, by, strict=True)]
     return b.dynamic_slice(longer, starts, shape_of(value))
-
-
-def _every(w: Walk, value: SSAValue, along: int, start: Form, step: Form, size: int) -> SSAValue:
-    """Return `size` elements of a dimension, beginning at `start` with stride `step`."""
-    b = w.builder
-    places = b.add(b.mul(b.iota("i32", (size,), 0), w.filled(step, (size,))), w.filled(start, (size,)))
-    return _taken(w, value, along, places)
-
-
-def _spread_out(
-    w: Walk, value: SSAValue, along: int, dim: Dim, low: Form, step: Form, size: int, fill: SSAValue
-) -> SSAValue:
-    """Return `size` elements in which the elements of a dimension are `step` apart, from `low` on. All others are
-    `fill`, 0-d."""
-    b, zero = w.builder, w.filled(0, (size,))
-    place = b.sub(b.iota("i32", (size,), 0), w.filled(low, (size,)))
-    step_row = w.filled(step, (size,))
-    number, remainder = b.div(place, step_row), b.binary("rem", place, step_row)
-    present = b.and_(b.compare("GE", place, zero), b.compare("EQ", remainder, zero))
-    present = b.and_(present, b.compare("LT", number, w.filled(dim.total, (size,))))
-    taken = _taken(w, value, along, number)
-    shape = shape_of(taken)
-    return b.select(b.broadcast_in_dim(present, shape, (along,)), taken, b.broadcast_in_dim(fill, shape, ()))
 
 
 def _taken(w: Walk, value: SSAValue, along: int, places: SSAValue) -> SSAValue:

@@ -70,6 +70,8 @@ def template(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
         return _of_batch(w, op, batch)
     if name not in OWN:
         raise Refused(f"the template {name!r} reads all elements, padding included")
+    if "high" in op.sized:  # the reach of the last windows after the end only determines the number of windows
+        w.forms(op, "high", op.arguments["high"])
     return OWN[name](w, op)
 
 
@@ -162,7 +164,6 @@ def _windowed(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     Only the reach of the last window after the end may depend on the size. Indices in a plane are counted among its
     true elements.
     """
-    _read_ends(w, op)
     planes, *spatial = w.dims(op.operands[0])
     contiguous(*spatial)
     out = w.result_dims(op)
@@ -182,19 +183,9 @@ def _windowed(w: Walk, op: TemplateOp) -> Sequence[Padded] | None:
     return None
 
 
-def _read_ends(w: Walk, op: TemplateOp) -> None:
-    """Read the annotation of the last windows' reach after the end.
-
-    It may depend on the size, since it only determines the number of windows, which the result's annotation has as
-    well.
-    """
-    w.forms(op, "high", op.arguments["high"])
-
-
 @in_template("convolution")
 def _convolved(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Slide a window over zero padding. The window and the features must not be padded."""
-    _read_ends(w, op)
     batch, features, *spatial = w.dims(op.operands[0])
     if features.padded or w.of(op.operands[1]).padded or any(not dim.prefix for dim in spatial):
         raise Refused("the window, the features or a merged dimension of a convolution are sized")
@@ -206,7 +197,6 @@ def _convolved(w: Walk, op: TemplateOp) -> Sequence[Padded]:
 @in_template("convolution_weight_gradient")
 def _gradient_of_kernel(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Set padding to 0 on both sides, which sum products of inputs under a window and its gradient over all windows."""
-    _read_ends(w, op)
     x, grad = (w.dims(v) for v in op.operands)
     if x[1].padded or grad[1].padded or any(dim.padded for dim in w.result_dims(op)):
         raise Refused("the features or the window of a convolution are sized")
@@ -221,7 +211,6 @@ def _gradient_of_kernel(w: Walk, op: TemplateOp) -> Sequence[Padded]:
 def _back_through_windows(w: Walk, op: TemplateOp) -> Sequence[Padded]:
     """Set the gradients of padding to 0. They are added to the first element of their plane, which they
     do not change."""
-    _read_ends(w, op)
     grad, x, places = (w.dims(v) for v in op.operands)
     contiguous(*grad[1:], *x[1:])
     merged_all([grad, places])
