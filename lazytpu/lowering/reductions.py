@@ -27,7 +27,7 @@ import numpy as np
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
 from lazytpu.ir.reductions import ORDERED
-from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
+from lazytpu.ir.types import REAL_OF, dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.xla.mlir import ir
@@ -46,6 +46,8 @@ def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]
     """x, of `dtype`, reduced over `dims`."""
     if kind in ORDERED and is_float(dtype) and e.target != "cpu":
         return _with_nan(e, kind, x, dtype, dims)
+    if kind == "add" and is_complex(dtype):  # XLA:CPU adds complex numbers one after the other, slowly and inexactly
+        return hlo.complex(*(_reduce(e, kind, part(x), REAL_OF[dtype], dims) for part in (hlo.real, hlo.imag)))
     wide = _accumulator(e, kind, dtype)
     x = e.settled(e.convert(x, wide))
     start = e.constant(e.identity(kind, wide), wide)

@@ -186,3 +186,10 @@ def test_small_integers_wrap_around_before_a_sum(dtype):
     )
     assert (total == 96 * float((x * x)[0, 0])).all()
     assert (most == (x + x)[0, 0]).all()
+
+
+def test_a_sum_of_many_complex_numbers_keeps_its_digits():
+    x = (np.linspace(0.1, 1, 300_000) * (1 - 2j)).astype(np.complex64)
+    (got,) = compiled(lambda b, v: b.reduce("add", v, [0]), x)
+    exact = x.astype(np.complex128).sum()
+    assert abs(got - exact) < 2e-6 * abs(exact)

@@ -51,6 +51,17 @@ def roll(self: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tens
     return of_format(result, self) if dims and len(dims) == 1 and self.numel() else result
 
 
+@override("aten.pow.Scalar")
+def pow_of_number(**arguments: Any) -> Tensor:
+    return contiguous(aten.pow.Scalar(*arguments.values()))
+
+
+@override("aten.log_sigmoid_forward.default")
+def log_sigmoid(self: Tensor) -> tuple[Tensor, Tensor]:
+    result, buffer = aten.log_sigmoid_forward.default(self)
+    return contiguous(result), contiguous(buffer)
+
+
 @override("aten.col2im.default")
 def col2im(**arguments: Any) -> Tensor:
     """The result is contiguous; the meta function crops a larger tensor."""

@@ -36,6 +36,8 @@ _WITH_NUMBERS = frozenset(
 def is_iterated(op: OpOverload) -> bool:
     """Return whether the CPU's kernel is a loop over all elements of all operands."""
     name = op._schema.name.partition("::")[2]
+    if name == "pow" and op._overloadname == "Scalar":  # contiguous, of a number to the power of a tensor
+        return False
     return name in _TOO or (torch.Tag.pointwise in op.tags and name not in _OTHERWISE)
 
 

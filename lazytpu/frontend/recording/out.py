@@ -57,7 +57,8 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
         for target, result in pairs:
             if is_pointwise(op) and any(value is target for value in (*args, *kwargs.values())):
                 check_shape(target.shape, result.shape)
-            _store(target, result.contiguous() if row_major else result.clone() if dense else result, name)
+            copied = name == "nan_to_num" and not (result.is_floating_point() or result.is_complex())
+            _store(target, result.contiguous() if row_major or copied else result.clone() if dense else result, name)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
@@ -106,8 +107,12 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
 
 
 def _is_generated(op: OpOverload) -> bool:
-    """Return whether torch generates this out= form from the functional one. Sort's calls another out= form instead."""
-    return has_kernel(op.name(), "CompositeExplicitAutograd") and op._schema.name != "aten::sort"
+    """Return whether torch generates this out= form from the functional one. Those of `_BY_OTHERS` call another out=
+    form instead."""
+    return has_kernel(op.name(), "CompositeExplicitAutograd") and op._schema.name not in _BY_OTHERS
+
+
+_BY_OTHERS = frozenset({"aten::sort", "aten::rad2deg", "aten::deg2rad", "aten::ldexp"})
 
 
 # The CPU resizes out tensors of these ops to row-major, though their own results are not. The same holds for out= forms

@@ -69,18 +69,19 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
         nothing: jax.Array, k: jax.Array, trailing: jax.Array, factors: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         x, d = jnp.where(place > k, trailing[:, k], 0), trailing[k, k]
-        scaled = jnp.where(nothing, x, x / jnp.where(nothing, 1, d))
+        scaled = jnp.where(nothing | (place <= k), x, x / jnp.where(nothing, 1, d))  # no -0.0 above the diagonal
         new = trailing - jnp.where(nothing, 0, jnp.outer(scaled, conj(x)))
         return new, factors.at[:, k].set(jnp.where(place == k, d, scaled))
 
     def pair(k: jax.Array, trailing: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        later = jnp.where((place > k + 1)[:, None], trailing[:, jnp.stack([k, k + 1])], 0)
+        below = place > k + 1
+        later = jnp.where(below[:, None], trailing[:, jnp.stack([k, k + 1])], 0)
         d = trailing[jnp.stack([k, k + 1])][:, jnp.stack([k, k + 1])]
         off = d[1, 0]  # the largest element of D; everything is relative to it, as in LAPACK
         first, last = d[1, 1] / off, d[0, 0] / conj(off)
         scale = 1 / (first * last - 1)
-        first_column = scale * (first * later[:, 0] - later[:, 1]) / conj(off)
-        second_column = scale * (last * later[:, 1] - later[:, 0]) / off
+        first_column = jnp.where(below, scale * (first * later[:, 0] - later[:, 1]) / conj(off), 0)
+        second_column = jnp.where(below, scale * (last * later[:, 1] - later[:, 0]) / off, 0)
         new = trailing - jnp.outer(first_column, conj(later[:, 0])) - jnp.outer(second_column, conj(later[:, 1]))
         left_column = jnp.where(place == k, d[0, 0], jnp.where(place == k + 1, d[1, 0], first_column))
         right_column = jnp.where(place == k + 1, d[1, 1], second_column)

@@ -49,3 +49,10 @@ def test_a_batch_of_right_hand_sides() -> None:
     torch.manual_seed(0)
     factors, pivots, _ = A.linalg_ldl_factor_ex.default(torch.randn(3, 3))
     check(A.linalg_ldl_solve.default, factors, pivots, torch.randn(2, 3, 2), rtol=1e-3, atol=1e-3)
+
+
+def test_zeros_above_the_diagonal_are_positive() -> None:
+    torch.manual_seed(1)
+    factors = torch.linalg.ldl_factor(torch.randn(9, 9, device="tpu")).LD.cpu()
+    upper = factors[torch.ones(9, 9, dtype=torch.bool).triu(1)]
+    assert not upper.any() and not upper.signbit().any()

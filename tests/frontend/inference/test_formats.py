@@ -55,3 +55,23 @@ def test_fold_of_padded_windows() -> None:
     windows = torch.ones(1, 2, 10)
     strides = [F.fold(windows.to(d), (1, 19), (1, 2), (3, 1), (0, 1), (1, 2)).stride() for d in ("cpu", "tpu")]
     assert strides[1] == strides[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+@pytest.mark.parametrize("name", ["rad2deg", "deg2rad", "nan_to_num", "logsigmoid", "ldexp", "pow"])
+def test_results_of_transposed_tensors(name: str, dtype: torch.dtype) -> None:
+    """With and without an out tensor that is resized."""
+    if name == "logsigmoid" and dtype == torch.int8:
+        dtype = torch.float64
+    strides: list[list[tuple[int, ...]]] = []
+    for device in ("cpu", "tpu"):
+        x = torch.ones(4, 6, device=device).to(dtype).t()
+        if name == "logsigmoid":
+            function, arguments = torch._C._nn.log_sigmoid, (x,)
+        else:
+            operands = {"ldexp": (x, x), "pow": (2, x)}
+            function, arguments = getattr(torch, name), operands.get(name, (x,))
+        result = function(*arguments)
+        out = torch.empty(0, dtype=result.dtype, device=device)
+        strides.append([result.stride(), function(*arguments, out=out).stride()])
+    assert strides[1] == strides[0]
