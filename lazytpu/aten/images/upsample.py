@@ -191,7 +191,9 @@ def _register(stem: str, rank: int, make: Tables) -> None:
             return b.constant(0, dtype, input_size)
         align = bool(arguments.get("align_corners", False))
         tables = _tables(make, input_size[-rank:], places, _scales(rank, arguments), align, dtype)
-        return _resampled(b, grad_output, tables, dtype, _backward)
+        gradient = _resampled(b, grad_output, tables, dtype, _backward)
+        zero = full(b, 0, gradient)  # sums of the CPU begin with 0.0
+        return b.select(b.compare("EQ", gradient, zero), zero, gradient)
 
     rule(f"aten.{stem}.default", f"aten.{stem}.vec")(forward)
     rule(f"aten.{stem}_backward.default")(backward)

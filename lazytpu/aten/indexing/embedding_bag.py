@@ -136,21 +136,23 @@ def embedding_bag_dense_backward(
     per_sample_weights: SSAValue | None,
     padding_idx: int = -1,
 ) -> SSAValue:
-    """The gradient of the table [num_weights, width]."""
-    count, width = shape_of(grad)
+    """The gradient of the table [num_weights, width]; of f16 and bf16 it is summed in f32 and rounded once."""
+    (count, width), dtype = shape_of(grad), dtype_of(grad)
+    grad = b.convert(grad, wide(dtype))
     sizes = b.slice(b.convert(bag_size, "i32"), [0], [count]) if mode != SUM else None
     if mode == MAX and sizes is not None:
         empty = along(b, b.compare("EQ", sizes, full(b, 0, sizes)), [count, width], [1])
         where = b.convert(maximum_indices, "i32")
         where = b.select(empty, full(b, num_weights, where), where)
-        return put_along(b, "add", b.constant(0, dtype_of(grad), [num_weights, width]), 0, where, grad)
+        start = b.constant(0, dtype_of(grad), [num_weights, width])
+        return b.convert(put_along(b, "add", start, 0, where, grad), dtype)
     if sizes is not None:
         grad = b.div(grad, _divisors(b, sizes, grad))
     rows = take(b, grad, b.convert(offset2bag, "i32"), 0)
     if per_sample_weights is not None:
         rows = b.mul(rows, along(b, b.convert(per_sample_weights, dtype_of(rows)), shape_of(rows), [1]))
     index = in_range(b, indices, num_weights, OUT_OF_RANGE)
-    return summed_rows(b, rows, index, num_weights, padding_idx, scale_grad_by_freq)
+    return b.convert(summed_rows(b, rows, index, num_weights, padding_idx, scale_grad_by_freq), dtype)
 
 
 @rule("aten._embedding_bag_per_sample_weights_backward.default")

@@ -94,3 +94,14 @@ def test_long_rows() -> None:
         check(A.upsample_nearest1d.default, x, [places])
         check(A._upsample_nearest_exact1d.default, x, [places])
         check(A.upsample_linear1d.default, x, [places], False, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradients_of_zero_are_positive(mode: str, dtype: torch.dtype) -> None:
+    results: list[torch.Tensor] = []
+    for device in ("cpu", "tpu"):
+        x = torch.ones(1, 1, 9, 9, dtype=dtype, device=device).requires_grad_()
+        y = torch.nn.functional.interpolate(x, (5, 7), mode=mode)
+        results.append(torch.autograd.grad(y, x, torch.full_like(y, -0.0))[0].cpu())
+    assert results[0].equal(results[1]) and results[0].signbit().equal(results[1].signbit())

@@ -117,3 +117,17 @@ def test_rows_out_of_range(mode: int, row: int) -> None:
     with lazytpu.mode("debug"), pytest.raises(RuntimeError) as raised:
         A._embedding_bag.default(*(x.to("tpu") for x in arguments), False, mode, False, None, False, 0)
     assert str(raised.value).partition(" (")[0] == str(known.value).partition(" but found")[0]
+
+
+def test_gradient_of_half_precision_is_rounded_once() -> None:
+    """400 gradients of one row: a sum in bfloat16 would end at 256 times their size."""
+    gradient = torch.ops.aten._embedding_bag_dense_backward(
+        torch.ones(1, 2, dtype=torch.bfloat16, device="tpu"),
+        *[torch.zeros(400, dtype=torch.int64, device="tpu")] * 2,
+        *[torch.full((1,), 400, device="tpu")] * 2,
+        3,
+        False,
+        0,
+        None,
+    )
+    assert gradient.dtype == torch.bfloat16 and gradient.cpu()[0].tolist() == [400, 400]
