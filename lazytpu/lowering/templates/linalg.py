@@ -130,7 +130,8 @@ def _svd(a: jax.Array, full: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
 @template("svdvals")
 def svdvals(a: jax.Array) -> jax.Array:
     """Singular values in descending order."""
-    library = partial(jax.lax.linalg.svd, compute_uv=False)
+    # `full_matrices` reserves a square of the longer side, although no vectors are computed.
+    library = partial(jax.lax.linalg.svd, full_matrices=False, compute_uv=False)
     return jax.lax.platform_dependent(a, tpu=rotations.svdvals, default=library) if a.size else library(a)
 
 
