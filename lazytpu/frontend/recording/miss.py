@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
 from lazytpu.frontend.recording.offsets import varying_reads, with_copies
-from lazytpu.frontend.recording.one_by_one import record_each, shares_elements
+from lazytpu.frontend.recording.one_by_one import on_each_device, on_several_devices, record_each, shares_elements
 from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
 from lazytpu.frontend.recording.retyping import retype, written_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
@@ -61,11 +62,15 @@ class RecordingKernel:
 
     def again(self, args: Sequence[Any]) -> Any:
         """Call the kernel again with the same arguments."""
+        return self.pass_to(self.call, args)
+
+    def pass_to(self, call: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Call a function that has the op's signature with arguments of the kernel."""
         positional = [v for a, v in zip(self.arguments, args, strict=True) if not a.keyword]
         keywords = {a.name: v for a, v in zip(self.arguments, args, strict=True) if a.keyword and v is not ABSENT}
         while positional and positional[-1] is ABSENT:
             positional.pop()
-        return self.call(*positional, **keywords)
+        return call(*positional, **keywords)
 
 
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
@@ -73,6 +78,7 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
 
     - An alternative to recording that `miss` chose runs.
     - The recorder is cut where an operand is pending in it, and the op is retried.
+    - The elements of lists that are on several devices are computed one by one, each on its own device.
     - Where an argument's class overrides attributes that kernels read, the error may be its doing.
     - Any other error is raised.
     """
@@ -88,6 +94,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
             return result
     elif isinstance(error, Exception) and has_overriding(args):
         return with_plain(k.again, args)
+    elif isinstance(error, RuntimeError) and on_several_devices(k.op, args):
+        return on_each_device(k.op, partial(k.pass_to, k.op), args)
     else:
         try:
             raise error

@@ -1,7 +1,11 @@
-"""Lists of tensors that share elements: torch writes one after the other, and each sees the earlier writes.
+"""Lists of tensors that are computed one by one: those that share elements, and those on several devices.
 
-A record reads all its operands before it writes. So the op is recorded for each element separately if an element of a
-list is written, and another one reads or writes the same memory. An example is a tensor that is in a list twice.
+torch writes tensors that share elements one after the other, and each sees the earlier writes. A record reads all its
+operands before it writes. So the op is recorded for each element separately if an element of a list is written, and
+another one reads or writes the same memory. An example is a tensor that is in a list twice.
+
+A `_foreach_` op takes lists whose elements are on several devices, as long as the operands of each element are on one.
+`_foreach_copy_` also copies between devices.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from lazytpu.frontend.recording.codegen import KernelArgument
 
@@ -51,3 +57,28 @@ def record_each(call: Callable[..., Any], arguments: Sequence[KernelArgument], v
     count = next(len(v) for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written)
     for i in range(count):
         call([v[i : i + 1] if isinstance(v, list | tuple) and len(v) == count else v for v in values])
+
+
+def on_several_devices(op: OpOverload, values: Sequence[Any]) -> bool:
+    """Return whether a `_foreach_` op has elements on other devices, and can be computed for each element alone."""
+    lists = _lists(values)
+    if not str(op).startswith("aten._foreach_") or not lists or len({len(tensors) for tensors in lists}) > 1:
+        return False
+    divisible = len(lists[0]) > 1 or op is torch.ops.aten._foreach_copy_.default
+    return divisible and any(tensor.device.type != "tpu" for tensors in lists for tensor in tensors)
+
+
+def on_each_device(op: OpOverload, call: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> list[Tensor] | None:
+    """Compute a `_foreach_` op for each element, on the element's device."""
+    count, results = len(_lists(values)[0]), list[Tensor]()
+    for i in range(count):
+        if op is torch.ops.aten._foreach_copy_.default:
+            values[0][i].copy_(values[1][i])
+        else:
+            element = [v[i : i + 1] if isinstance(v, list | tuple) and len(v) == count else v for v in values]
+            results += call(element) or ()
+    return results if op._schema.returns else None
+
+
+def _lists(values: Sequence[Any]) -> list[Sequence[Tensor]]:
+    return [v for v in values if isinstance(v, list | tuple) and v and isinstance(v[0], Tensor)]

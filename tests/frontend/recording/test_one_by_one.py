@@ -69,3 +69,29 @@ def test_parts_that_share_nothing_are_one_record() -> None:
     torch._foreach_mul_([x[:2], x[2:]], 3)
     assert x.tolist() == [3.0] * 4
     assert lazytpu.metrics()["records"] == before + 1
+
+
+def test_elements_are_computed_on_their_own_devices() -> None:
+    first = [torch.arange(3.0, device="tpu"), torch.ones(3)]
+    second = [torch.full((3,), 2.0, device="tpu"), torch.full((3,), 3.0)]
+    host = [[x.cpu() for x in tensors] for tensors in (first, second)]
+    results = [*torch._foreach_pow(first, second), *torch._foreach_norm(first), *torch._foreach_mul(first, [2.0, 4.0])]
+    wanted = [*torch._foreach_pow(*host), *torch._foreach_norm(host[0]), *torch._foreach_mul(host[0], [2.0, 4.0])]
+    assert [x.device.type for x in results] == ["tpu", "cpu"] * 3
+    assert all(torch.equal(got.cpu(), want) for got, want in zip(results, wanted, strict=True))
+    torch._foreach_add_(first, second)
+    torch._foreach_add_(*host)
+    assert all(torch.equal(got.cpu(), want) for got, want in zip(first, host[0], strict=True))
+
+
+def test_one_element_on_two_devices_is_refused() -> None:
+    for tensors in ([torch.ones(2)], [torch.ones(2), torch.ones(2)]):
+        with pytest.raises(RuntimeError, match="at least two devices"):
+            torch._foreach_add([x.to("tpu") for x in tensors], tensors)
+
+
+def test_foreach_copy_copies_between_devices() -> None:
+    targets = [torch.zeros(2, device="tpu"), torch.zeros(2), torch.zeros(2, device="tpu")]
+    torch._foreach_copy_(targets, [torch.ones(2), torch.ones(2, device="tpu"), torch.ones(2, device="tpu")])
+    assert [x.tolist() for x in targets] == [[1.0, 1.0]] * 3
+    assert [x.device.type for x in targets] == ["tpu", "cpu", "tpu"]
