@@ -30,8 +30,8 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
         name = names.get(id(tensor))
         if name is None or (tensor.device.type == "tpu") == (result.device.type == "tpu"):
             return result
-        if has_tensors_inside(result):
-            return result  # a DTensor, for example: torch's own method swaps the inner tensors as well
+        if has_tensors_inside(result) or torch.__future__.get_swap_module_params_on_conversion():
+            return result  # torch's own method swaps contents, also the inner tensors of a DTensor
         _let_go(self)
         _become(tensor, result, fn, f"{type(self).__name__}.{name}")
         return tensor

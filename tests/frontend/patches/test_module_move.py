@@ -124,3 +124,21 @@ def test_modules_on_the_cpu_are_moved_by_torch() -> None:
     module.double()
     assert module.weight is weight
     assert weight.dtype == torch.float64
+
+
+def test_moves_that_swap_contents_keep_objects_and_gradients() -> None:
+    module = nn.Linear(2, 3).to("tpu")
+    module.weight.grad = torch.ones(3, 2, device="tpu")
+    weight, contents = module.weight, module.weight._cdata  # pyright: ignore[reportAttributeAccessIssue]
+    held = weight.detach()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        module.to("cpu")
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert module.weight is weight
+    assert weight._cdata != contents  # pyright: ignore[reportAttributeAccessIssue]
+    assert weight.device.type == "cpu"
+    assert weight.grad is not None
+    assert weight.grad.device.type == "cpu"
+    assert torch.equal(held.cpu(), weight)
