@@ -94,9 +94,15 @@ def scatter(
 
 
 @rule("lazytpu_dist.own_part.default")
-def own_part(b: Builder, self: SSAValue, dim: int, count: int, mesh: Mesh, axes: Mesh) -> SSAValue:
-    """The part along `dim`, of `count` elements there, that belongs to this member."""
+def own_part(
+    b: Builder, self: SSAValue, dim: int, count: int, place: int, among: Sequence[int], mesh: Mesh, axes: Mesh
+) -> SSAValue:
+    """The part along `dim`, of `count` elements there, that belongs to number `place` among some ranks. A program that
+    all ranks run computes that number."""
     shape = list(shape_of(self))
+    if not mesh:
+        starts = [place * count if i == dim else 0 for i in range(len(shape))]
+        return b.slice(self, starts, [place * count + count if i == dim else n for i, n in enumerate(shape)])
     start = b.mul(b.group_rank(_groups((), mesh, axes)), b.constant(count, "i32", ()))
     starts = [start if i == dim else b.constant(0, "i32", ()) for i in range(len(shape))]
     return b.dynamic_slice(self, starts, [*shape[:dim], count, *shape[dim + 1 :]])

@@ -131,12 +131,10 @@ class Importer:
         module = ModuleOp([function])
         for record in self.records:
             mesh = record.arguments.get("mesh")
-            if mesh and self.of_job:
-                set_members(module, range(prod(mesh)))
-            elif mesh:  # an imagined job's program runs on all its ranks
+            if mesh and not self.of_job:  # an imagined job's program runs on all its ranks
                 set_replicas(module, prod(mesh))
             elif record.collective:  # the same on all collectives of the trace
-                set_members(module, record.arguments["members"])
+                set_members(module, range(prod(mesh)) if mesh else record.arguments["members"])
         return Imported(module, self.plan.packer(), checks)
 
     def import_records(self) -> None:

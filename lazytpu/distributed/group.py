@@ -72,6 +72,14 @@ class DeviceGroup(UnequalParts, SparseTensors, Splitting, dist.ProcessGroup):
         self.key = name
         self.named = self.described = ""
 
+    def own_part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        """Return this member's part of a tensor, which is divided along `dim` into equal parts. A program that all
+        ranks run computes the member's number."""
+        return self._own_part(tensor, dim, tensor.shape[dim] // self.size())
+
+    def _own_part(self, tensor: torch.Tensor, dim: int, count: int) -> torch.Tensor:
+        return OPS.own_part(tensor, dim, count, self.rank(), self.members)
+
     # -- reductions
 
     def _reduced(self, tensor: torch.Tensor, options: Any) -> torch.Tensor:

@@ -67,17 +67,12 @@ class ImaginedGroup(DeviceGroup):
     def _handle(self, result: Any) -> Recorded:
         return Recorded(result)
 
-    def own_part(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Return this member's part of a tensor, which is divided along `dim` into equal parts.
-
-        In a rehearsal the program computes the member's rank, so that it is the same on all ranks.
-        """
+    def _own_part(self, tensor: torch.Tensor, dim: int, count: int) -> torch.Tensor:
         self._check_open()
-        count = tensor.shape[dim] // self.size()
         if recorder().platform is None:
             return tensor.narrow(dim, self.rank() * count, count).clone()
         lattice = self.job.lattice(self.members)
-        return OPS.own_part(tensor, dim, count, lattice.mesh, lattice.axes)
+        return OPS.own_part(tensor, dim, count, self.rank(), self.members, lattice.mesh, lattice.axes)
 
     def on_host(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Compute a collective of CPU tensors. Raises RuntimeError for one that sends the data of another rank: it may
@@ -228,9 +223,8 @@ def _scatter(
     return x.reshape(len(members), prod(size))[_rank(members)].clone().reshape(list(size))
 
 
-def _own_part(x: torch.Tensor, dim: int, count: int, mesh: Sequence[int], axes: Sequence[int]) -> torch.Tensor:
-    assert JOB is not None
-    return x.narrow(dim, Lattice(tuple(mesh), tuple(axes)).place(JOB.rank) * count, count).clone()
+def _own_part(x: torch.Tensor, dim: int, count: int, place: int, among: Sequence[int], *mesh: Any) -> torch.Tensor:
+    return x.narrow(dim, place * count, count).clone()
 
 
 AS_IF_ALL_EQUAL: dict[str, Callable[..., torch.Tensor]] = {

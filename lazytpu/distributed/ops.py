@@ -26,8 +26,10 @@ LIBRARY.define(
     "scatter(Tensor self, int root, int[] size, str group, int[] members, int[] mesh=[], int[] axes=[]) -> Tensor"
 )
 
-# The part of this member along `dim`, with `count` elements there.
-LIBRARY.define("own_part(Tensor self, int dim, int count, int[] mesh, int[] axes) -> Tensor")
+# The part along `dim`, with `count` elements there, of this process, which has the number `place` among these ranks.
+LIBRARY.define(
+    "own_part(Tensor self, int dim, int count, int place, int[] among, int[] mesh=[], int[] axes=[]) -> Tensor"
+)
 
 
 def _alike(self: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -42,7 +44,7 @@ def _part(self: torch.Tensor, kind: Any, size: Sequence[int], *group: Any) -> to
     return self.new_empty(size)
 
 
-def _own_part(self: torch.Tensor, dim: int, count: int, *mesh: Any) -> torch.Tensor:
+def _own_part(self: torch.Tensor, dim: int, count: int, place: int, *group: Any) -> torch.Tensor:
     return self.new_empty([*self.shape[:dim], count, *self.shape[dim + 1 :]])
 
 

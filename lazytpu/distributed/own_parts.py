@@ -1,4 +1,4 @@
-"""DTensor in an imagined job: each rank takes its own part of a tensor that all ranks hold."""
+"""DTensor: each rank takes its own part of a tensor that all ranks hold, by one op that is the same on all ranks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.distributed.group import DeviceGroup
 from lazytpu.distributed.imagined import ImaginedGroup, is_imagined
 from lazytpu.frontend.tensors import recorder
 
@@ -17,9 +18,9 @@ def of_the_group(native: Any) -> Any:
 
     @wraps(native)
     def replicate_to_shard(self: Any, tensor: torch.Tensor, mesh: Any, mesh_dim: int, index: Any) -> torch.Tensor:
-        if is_imagined() and type(tensor) is torch.Tensor and tensor.device.type == "tpu":
+        if type(tensor) is torch.Tensor and tensor.device.type == "tpu":
             group = mesh.get_group(mesh_dim)
-            if isinstance(group, ImaginedGroup) and tensor.shape[self.dim] % group.size() == 0:
+            if isinstance(group, DeviceGroup) and tensor.shape[self.dim] % group.size() == 0:
                 return group.own_part(tensor, self.dim)
         return native(self, tensor, mesh, mesh_dim, index)
 

@@ -85,7 +85,7 @@ class Wides:
         before = {members: ledger.at[rank] for members, ledger in launches.items() if rank in ledger.at}
         cut = Wide(rank, post.mark, post.about, calls, (first, number), before)
         if self._closed or not post.mark or not self._refused.isdisjoint(cut.places):
-            self._refuse([*self._first(), cut])
+            self._refuse([cut])
             return
         self._pending.setdefault(rank, deque()).append(cut)
         for place in cut.places:
@@ -178,19 +178,21 @@ class Wides:
         self._drop(first)
 
     def _refuse(self, cuts: list[Wide]) -> None:
-        """Let the ranks run the pieces of cuts, and of later ones that begin where another rank runs pieces."""
+        """Let the ranks run the pieces of cuts, and of those that begin where another rank runs pieces."""
+        refused: list[Wide] = []
+        while cuts:
+            refused.extend(cuts)
+            self._refused.update(place for cut in cuts for place in cut.places)
+            self._drop(cuts)
+            cuts = [cut for cut in self._first() if not self._refused.isdisjoint(cut.places)]
         abouts: dict[tuple[str, bool], int] = {}
-        for cut in cuts:
+        for cut in refused:
             if len(abouts) < ABOUTS:
                 abouts.setdefault((cut.about, bool(cut.mark)), cut.rank)
         listed = [(rank, about, marked) for (about, marked), rank in abouts.items()]
-        while cuts:
-            for cut in cuts:
-                self._refused.update(cut.places)
-                if cut.mark:
-                    self.groups[cut.first[0]].split.append((cut.first[1], *listed))
-            self._drop(cuts)
-            cuts = [cut for cut in self._first() if not self._refused.isdisjoint(cut.places)]
+        for cut in refused:
+            if cut.mark:
+                self.groups[cut.first[0]].split.append((cut.first[1], *listed))
         if len(self._refused) > KEPT:
             starts = {order.members: order.launches.start for order in self.orders.values()}
             self._refused = {(members, at) for members, at in self._refused if at >= starts[members]}

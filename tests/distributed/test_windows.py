@@ -15,10 +15,9 @@ from tests.distributed.ranks import SECONDS, Ranks, cases
 
 SEEDS = int(os.environ.get("DIVERGENT", "4"))
 BY_THEMSELVES = ("fails", "random_faults", "random_programs_together")  # cases with arguments
-OF_FOUR = ("collectives_of_rows_and_columns", "hybrid_shards")  # cases of four ranks
 
 
-@pytest.mark.parametrize("case", [name for name in cases("windows") if name not in BY_THEMSELVES + OF_FOUR])
+@pytest.mark.parametrize("case", [name for name in cases("windows") if name not in BY_THEMSELVES])
 def test_windows(ranks: Ranks, case: str):
     ranks.run("windows", case)
 
@@ -31,9 +30,9 @@ def four() -> Iterator[Ranks]:
     assert group.close() == [0] * 4
 
 
-@pytest.mark.parametrize("case", OF_FOUR)
-def test_windows_among_different_ranks(four: Ranks, case: str):
-    four.run("windows", case)
+@pytest.mark.parametrize("case", cases("mesh_windows"))
+def test_windows_of_meshes(four: Ranks, case: str):
+    four.run("mesh_windows", case)
 
 
 @pytest.mark.parametrize("seed", range(200, 200 + SEEDS))

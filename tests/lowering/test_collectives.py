@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
         [X, X, X, X],
     ),
     "own_part": (
-        lambda b, x: [own_part(b, x, 0, 2, (2, 2), (0,)), own_part(b, x, 1, 1, (2, 2), (1,))],
+        lambda b, x: [own_part(b, x, 0, 2, 0, (), (2, 2), (0,)), own_part(b, x, 1, 1, 0, (), (2, 2), (1,))],
         X,
         [
             np.stack([part(X[device], rank, 2) for device, rank in enumerate((0, 0, 1, 1))]),

@@ -46,6 +46,7 @@ RECURRENCES = 2
 PATIENCE = 8
 """The number of times in a row that the ranks' marks may differ before this rank asks less often."""
 NO_INPUTS = "it has no inputs"
+OWN_PART = "lazytpu_dist.own_part.default"
 MOST = 10
 """This rank asks at least at every 2^MOST-th cut."""
 
@@ -164,29 +165,43 @@ class Windows:
         else:
             assert program.key is not None
             # Ranks name their groups differently if these have different members.
-            groups = [str(mesh_of(record)) for record in of_job if record.collective]
-            groups = groups or [f"{call.group} {call.members}" for call in calls]
+            meshes = [mesh_of(record) for record in of_job if record.collective] or [None] * len(calls)
+            groups = [mesh or (call.group, call.members) for mesh, call in zip(meshes, calls, strict=True)]
             listed = "\n".join(f"{group} {call.signature}" for group, call in zip(groups, calls, strict=True))
             digest = hashlib.sha256(f"{program.key}\n{listed}".encode()).hexdigest()
             whole.program, whole.digest = compiled, f"{digest[:32]}/{len(calls)}"
 
 
 def of_all_ranks(records: Sequence[Record], agreement: Agreement) -> list[Record]:
-    """Return the records with collectives on a mesh of all ranks of the job, if they are among different ranks. Empty
-    if they are not, or if a group lies along no axes of such a mesh."""
-    groups = {tuple(record.arguments["members"]) for record in records if record.collective}
-    if len(set(map(frozenset, groups))) < 2:
+    """Return the records as all ranks have them. Collectives among different ranks are on a mesh of all ranks of the
+    job. A rank's own part of a tensor is at a number that the program computes. Empty if there is neither, or if a
+    group lies along no axes of such a mesh."""
+    groups_of = [_group_of(record) for record in records]
+    groups = {members for members in groups_of if members is not None}
+    several = len(set(map(frozenset, groups))) > 1
+    meshes: dict[tuple[int, ...], Any] = {
+        members: agreement.mesh_of(members) if several else ((len(members),), (0,)) for members in groups
+    }
+    chosen = [
+        members if several or not record.collective else None
+        for record, members in zip(records, groups_of, strict=True)
+    ]
+    if not any(chosen) or None in meshes.values():
         return []
-    meshes = {members: agreement.mesh_of(members) for members in groups}
-    changed: list[Record] = []
-    for record in records:
-        if record.collective:
-            mesh = meshes[tuple(record.arguments["members"])]
-            if mesh is None:
-                return []
-            record = replace(record, arguments={**record.arguments, "mesh": mesh[0], "axes": mesh[1]})
-        changed.append(record)
-    return changed
+
+    def changed(record: Record, mesh: Sequence[int], axes: Sequence[int]) -> Record:
+        return replace(record, arguments={**record.arguments, "mesh": mesh, "axes": axes})
+
+    return [
+        record if members is None else changed(record, *meshes[members])
+        for record, members in zip(records, chosen, strict=True)
+    ]
+
+
+def _group_of(record: Record) -> tuple[int, ...] | None:
+    """Return the ranks of a collective, or among which the rank has its own part of a tensor; None for other ops."""
+    ranks = record.arguments.get("members", record.arguments.get("among") if str(record.op) == OWN_PART else None)
+    return None if ranks is None else tuple(ranks)
 
 
 def mesh_of(record: Record) -> Any:

@@ -8,15 +8,11 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import lazytpu
@@ -26,52 +22,7 @@ from lazytpu.engine.cutting import windows
 from lazytpu.engine.cutting.windows import Whole, Window
 from lazytpu.rehearsal.rehearse import rehearse
 from tests.distributed.cases import random_programs
-
-
-@contextmanager
-def _together(recurrences: int = 2, background: float = 0.0) -> Iterator[None]:
-    """Launch recurring cuts with collectives as one program, compiled at once unless in the `background`."""
-    before = lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES
-    lazytpu.options.collectives, lazytpu.options.background_compile = "together", background
-    windows.RECURRENCES = recurrences
-    try:
-        yield
-    finally:
-        lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES = before
-
-
-def _counts() -> tuple[int, int]:
-    """Return how many cuts ran as one program, and how many in pieces since ranks differed."""
-    lazytpu.sync()
-    counted = lazytpu.metrics()
-    return counted["windows"], counted["split_windows"]
-
-
-def _losses(kind: str, steps: int, reads: bool = False, mesh: Any = None) -> list[float]:
-    """Return the losses of some training steps. With `reads`, rank 0 reads a loss and a gradient in every third one."""
-    torch.manual_seed(0)
-    layers = [torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.Tanh(), torch.nn.Linear(24, 8)) for _ in range(2)]
-    model: Any = torch.nn.Sequential(*layers).to("tpu")
-    if kind == "ddp":
-        model = DistributedDataParallel(model, bucket_cap_mb=0.001)
-    else:
-        for layer in layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
-    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(dist.get_rank())).to("tpu")
-    losses: list[torch.Tensor] = []
-    for step in range(steps):
-        loss = model(x).square().mean()
-        loss.backward()
-        if reads and dist.get_rank() == 0 and step % 3 == 2:
-            assert loss.item() > 0
-            assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-        lazytpu.mark_step()
-    return torch.stack(losses).tolist()
+from tests.distributed.cases.together import counts, together, trained
 
 
 def steady_steps_are_one_program() -> None:
@@ -81,23 +32,23 @@ def steady_steps_are_one_program() -> None:
     one rank, which is another program.
     """
     for kind in ("ddp", "fsdp2"):
-        expected = _losses(kind, 10)
-        with _together():
-            before = _counts()
-            losses = _losses(kind, 10)
-            whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        expected = trained(kind, 10)
+        with together():
+            before = counts()
+            losses = trained(kind, 10)
+            whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
         assert whole > split, f"{kind}: {whole} windows, {split} split\n{lazytpu.explain()}"
-        with _together(background=10.0):
-            torch.testing.assert_close(_losses(kind, 10), expected, rtol=1e-4, atol=1e-6)
+        with together(background=10.0):
+            torch.testing.assert_close(trained(kind, 10), expected, rtol=1e-4, atol=1e-6)
         assert any(entry.whole for entry in lazytpu.explain().together)
         assert "as one program" in str(lazytpu.explain())
 
 
 def parameters_are_gathered_again_for_the_backward_pass() -> None:
     """FSDP2 frees the parameters of a layer after its forward pass: its second gather is not merged with the first."""
-    with _together():
-        assert _losses("fsdp2", 4)
+    with together():
+        assert trained("fsdp2", 4)
     assert wiring.ENGINE is not None
     states = [state for state in list(wiring.ENGINE.traces._ends) if state.plan is not None and state.plan.whole]
     recorded = [sum("all_gather" in str(record.op) for record in state.records()) for state in states]
@@ -120,7 +71,7 @@ def rehearsals_list_one_program() -> None:
         return loss.detach()
 
     losses = [step().item(), step().item()]
-    with _together():
+    with together():
         programs = [program for program in rehearse(step) if any(record.collective for record in program.records)]
         assert len(programs) == 1
         assert len(programs[0].records) > 5
@@ -130,11 +81,11 @@ def rehearsals_list_one_program() -> None:
 
 def diverging_ranks_run_pieces() -> None:
     for kind in ("ddp", "fsdp2"):
-        expected = _losses(kind, 12)
-        with _together(recurrences=1):
-            before = _counts()
-            losses = _losses(kind, 12, reads=True)
-            whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        expected = trained(kind, 12)
+        with together(recurrences=1):
+            before = counts()
+            losses = trained(kind, 12, reads=True)
+            whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
         assert whole > 0
         assert split > 0 or dist.get_rank() == 0
@@ -159,24 +110,24 @@ def _wholes() -> list[Whole]:
 def different_marks_ask_less_often() -> None:
     """And at the same cuts on all ranks, so that they are whole again once the marks are equal."""
     x = torch.ones(3, device="tpu")
-    with _together(recurrences=1):
+    with together(recurrences=1):
         for _ in range(4):
             _step(x)
-        before = _counts()
+        before = counts()
         if dist.get_rank() == 1:
             for whole in _wholes():
                 whole.digest = f"other {whole.digest}"
         for _ in range(64):
             _step(x)
-        _, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
+        _, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
         assert windows.PATIENCE <= split < 24
         if dist.get_rank() == 1:
             for whole in _wholes():
                 whole.digest = whole.digest.removeprefix("other ")
-        before = _counts()
+        before = counts()
         for _ in range(80):
             z = _step(x)
-        assert _counts()[0] - before[0] >= 8
+        assert counts()[0] - before[0] >= 8
     torch.testing.assert_close(z.cpu(), dist.get_world_size() * torch.full((3,), 0.5).sin() + 1)
 
 
@@ -198,7 +149,7 @@ def ranks_get_the_difference() -> None:
     x = torch.ones(9, device="tpu")
     kept_alive, cut_early = "rank 0 keeps the result of `cos` at ", "rank 0 cut behind `lazytpu_dist.all_reduce` at "
     for keeps, expected in ((True, kept_alive), (False, cut_early)):
-        with _together(recurrences=0):
+        with together(recurrences=0):
             for _ in range(3):
                 step(x, False, False)
             for _ in range(4):
@@ -214,14 +165,14 @@ def a_refused_program_on_one_rank() -> None:
     """All ranks run pieces, and that rank says why."""
     prepare = Compiler.prepare
 
-    def refuse(self: Any, trace: Any, live: Any, dead: Any, because: Any = None) -> Any:
+    def refuse(self: Any, trace: Any, live: Any, dead: Any, because: Any = None, of_job: Any = ()) -> Any:
         if because is not None and because.code == "whole":
             raise ValueError("this is refused")
-        return prepare(self, trace, live, dead, because)
+        return prepare(self, trace, live, dead, because, of_job)
 
     x = torch.ones(5, device="tpu")
-    with _together(recurrences=0):
-        before = _counts()
+    with together(recurrences=0):
+        before = counts()
         if dist.get_rank() == 1:
             Compiler.prepare = refuse
         try:
@@ -229,15 +180,15 @@ def a_refused_program_on_one_rank() -> None:
                 z = _step(x)
         finally:
             Compiler.prepare = prepare
-        assert _counts()[0] == before[0]
+        assert counts()[0] == before[0]
     torch.testing.assert_close(z.cpu(), dist.get_world_size() * torch.full((5,), 0.5).sin() + 1)
     assert dist.get_rank() != 1 or "ValueError: this is refused" in str(lazytpu.explain())
 
 
 def cuts_that_have_no_program() -> None:
     """Collectives of constants, which XLA would compute without the other ranks; and modes that run op by op."""
-    with _together(recurrences=0):
-        before = _counts()
+    with together(recurrences=0):
+        before = counts()
         for _ in range(3):
             x = torch.ones(6, device="tpu")
             dist.all_reduce(x)
@@ -246,7 +197,7 @@ def cuts_that_have_no_program() -> None:
         with lazytpu.mode("strict"):
             for _ in range(3):
                 _step(x)
-        assert _counts() == before
+        assert counts() == before
 
 
 def groups_of_the_same_ranks() -> None:
@@ -255,8 +206,8 @@ def groups_of_the_same_ranks() -> None:
     first: Any = dist.new_group(members)
     second: Any = dist.new_group(members)
     x = torch.ones(7, device="tpu")
-    with _together(recurrences=0):
-        before = _counts()
+    with together(recurrences=0):
+        before = counts()
         for _ in range(3):
             y = x * 2
             dist.all_reduce(y, group=first)
@@ -265,47 +216,13 @@ def groups_of_the_same_ranks() -> None:
             dist.all_reduce(y, group=first)
             lazytpu.mark_step()
             del y
-        assert _counts()[0] - before[0] == 3
+        assert counts()[0] - before[0] == 3
     assert z.tolist() == [2.0 * len(members) + 1] * 7
-
-
-def collectives_of_rows_and_columns() -> None:
-    """Four ranks in a mesh of 2 x 2: all run the program of the cut, whose groups differ by rank."""
-    rank = dist.get_rank()
-    mesh = init_device_mesh("tpu", (2, 2))
-    row, column = mesh.get_group(1), mesh.get_group(0)
-    x = torch.full((3,), float(rank), device="tpu")
-    with _together(recurrences=0):
-        before = _counts()
-        for _ in range(3):
-            gathered = torch.empty(6, device="tpu")
-            dist.all_gather_into_tensor(gathered, x * 2, group=row)
-            y = gathered + 1
-            dist.all_reduce(y, group=column)
-            dist.broadcast(y, group_src=1, group=row)
-            lazytpu.mark_step()
-        whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
-    assert y.tolist() == [6.0] * 3 + [10.0] * 3
-    assert whole == 3, f"{whole} windows, {split} split\n{lazytpu.explain()}"
-
-
-def hybrid_shards() -> None:
-    """FSDP2 on a mesh of 2 x 2: parameters are gathered in rows, and gradients reduced in columns too."""
-    mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    expected = _losses("hsdp", 10, mesh=mesh)
-    with _together():
-        before = _counts()
-        losses = _losses("hsdp", 10, mesh=mesh)
-        whole, split = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
-    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
-    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
-    with _together(recurrences=1):
-        torch.testing.assert_close(_losses("hsdp", 9, reads=True, mesh=mesh), expected[:9], rtol=1e-4, atol=1e-6)
 
 
 def random_programs_together(seed: int) -> None:
     """Run a program three times: its cuts recur, as far as the ranks' own choices allow."""
-    with _together(recurrences=0):
+    with together(recurrences=0):
         for _ in range(3):
             random_programs.run(seed)
         lazytpu.sync()
@@ -314,7 +231,7 @@ def random_programs_together(seed: int) -> None:
 def fails(where: str, how: str) -> list[str]:
     """Rank 1 fails before it posts a cut, or after the answer "whole". Return the errors of the lost results."""
     members = list(range(dist.get_world_size()))
-    group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=2 if how == "stop" else 60))
+    group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=6 if how == "stop" else 60))
     x = torch.ones(4, device="tpu")
     launch = Window._launch
 
@@ -327,11 +244,11 @@ def fails(where: str, how: str) -> list[str]:
         end()
         launch(self, turns, cut)
 
-    with _together(recurrences=0):
-        before = _counts()
+    with together(recurrences=0):
+        before = counts()
         for _ in range(3):
             _step(x, group)
-        assert _counts()[0] - before[0] == 3
+        assert counts()[0] - before[0] == 3
         if dist.get_rank() == 1:
             if where == "inside":
                 Window._launch = end_and_launch
@@ -393,7 +310,7 @@ def random_faults(seed: int) -> str:
 
     x, expected = torch.full((4,), dist.get_rank() + 1.0, device="tpu"), torch.arange(1.0, size + 1)
     error = ""
-    with _together(recurrences=draw.randrange(2)):
+    with together(recurrences=draw.randrange(2)):
         try:
             for number, step in enumerate(steps):
                 if dist.get_rank() == victim and number == fatal:

@@ -1,0 +1,79 @@
+"""Cuts among the ranks of a mesh that run as one program with their collectives. Each function runs on all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+
+import lazytpu
+from tests.distributed.cases.together import counts, together, trained
+
+
+def _own_parts(device: str, steps: int) -> list[float]:
+    """Return the losses of some steps with tensor parallelism, where each rank takes its part of the input."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.GELU(), torch.nn.Linear(12, 8)).to(device)
+    plan: Any = {"0": RowwiseParallel(input_layouts=Replicate()), "2": RowwiseParallel(input_layouts=Replicate())}
+    model = parallelize_module(layers, mesh, plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)).to(device)
+    losses: list[torch.Tensor] = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        lazytpu.mark_step()
+    return torch.stack(losses).tolist()
+
+
+def each_rank_takes_its_part() -> None:
+    """The program of a step with tensor parallelism is the same on all ranks: it computes the rank."""
+    expected = _own_parts("cpu", 10)
+    torch.testing.assert_close(_own_parts("tpu", 10), expected)
+    with together():
+        before = counts()
+        torch.testing.assert_close(_own_parts("tpu", 10), expected)
+        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+
+
+def collectives_of_rows_and_columns() -> None:
+    """Four ranks in a mesh of 2 x 2: all run the program of the cut, whose groups differ by rank."""
+    rank = dist.get_rank()
+    mesh = init_device_mesh("tpu", (2, 2))
+    row, column = mesh.get_group(1), mesh.get_group(0)
+    x = torch.full((3,), float(rank), device="tpu")
+    with together(recurrences=0):
+        before = counts()
+        for _ in range(3):
+            gathered = torch.empty(6, device="tpu")
+            dist.all_gather_into_tensor(gathered, x * 2, group=row)
+            y = gathered + 1
+            dist.all_reduce(y, group=column)
+            dist.broadcast(y, group_src=1, group=row)
+            lazytpu.mark_step()
+        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    assert y.tolist() == [6.0] * 3 + [10.0] * 3
+    assert whole == 3, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+
+
+def hybrid_shards() -> None:
+    """FSDP2 on a mesh of 2 x 2: parameters are gathered in rows, and gradients reduced in columns too."""
+    mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    expected = trained("hsdp", 10, mesh=mesh)
+    with together():
+        before = counts()
+        losses = trained("hsdp", 10, mesh=mesh)
+        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
+    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+    with together(recurrences=1):
+        torch.testing.assert_close(trained("hsdp", 9, reads=True, mesh=mesh), expected[:9], rtol=1e-4, atol=1e-6)
