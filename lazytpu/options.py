@@ -114,7 +114,9 @@ class Options:
     """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
     optimizer's states, and programs of another mode or setting do not count."""
     collectives: str
-    """Whether ranks compare each collective before they launch it (LAZYTPU_COLLECTIVES): "checked", or "trusted"."""
+    """How ranks launch collectives (LAZYTPU_COLLECTIVES). "together": after a comparison, and all of a cut in one
+    program if all ranks have it. "checked": after a comparison, each as a program of its own. "trusted": without
+    one."""
     buckets: str | tuple[int, ...]
     """The bounds of programs for many sizes (LAZYTPU_BUCKETS). "auto": four in each power of two, fewer where padding
     costs little. Sizes, such as (64, 128, 256): the bounds up to the largest. "off": a program for each size."""

@@ -215,7 +215,7 @@ _ALL = (
     ),
     Setting(
         "collectives",
-        "checked",
+        "together",
         "checked, together or trusted",
         "whether ranks compare collectives before they launch them, and launch all of a step together, in one program, "
         "where they are about to launch equal steps; trusted ranks that differ compute wrong values",

@@ -130,7 +130,7 @@ class Wides:
         self.free(())
 
     def _decide(self) -> None:
-        """Launch the first cut of each rank as one program, or refuse it, if that can be said."""
+        """Launch the first cut of each rank as one program, or refuse it, once that is certain."""
         if len(self._pending) < self.size:
             return
         first = self._first()

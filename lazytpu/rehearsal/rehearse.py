@@ -203,8 +203,8 @@ class RehearsalRecorder(Recorder):
 
     def _programs_of(self, cut: Cut) -> list[RehearsedProgram]:
         """Return the programs that a cut runs: one, or in a process group the pieces of a trace with collectives. In an
-        imagined job, the collectives are part of one program; and with `collectives="together"`, as in a steady
-        step."""
+        imagined job, the collectives are part of one program; and with `options.collectives` "together", as in
+        a steady step."""
         plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
         records = trace.state.records() if plan.collective else []
         together = options.collectives == "together" and not obstacle(cut, records)

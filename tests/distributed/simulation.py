@@ -272,23 +272,23 @@ def random_job(seed: int, size: int) -> tuple[dict[str, tuple[int, ...]], list[l
         ready = draw.randint(0, 3)  # the step at which its programs are compiled
         cuts: list[Cut] = []
         for number, step in enumerate(steps):
-            own = {"row": f"row {rank // 2}", "column": f"column {rank % 2}"} if meshed else {}
-            named = [(own.get(name, name), f"all_reduce float32[{i}]", name) for i, name in enumerate(step)]
+            of_rank = {"row": f"row {rank // 2}", "column": f"column {rank % 2}"} if meshed else {}
+            named = [(of_rank.get(name, name), f"all_reduce float32[{i}]", name) for i, name in enumerate(step)]
             calls = [(name, signature) for name, signature, _ in named if rank in groups[name]]
             kinds_called = [(kind, signature) for name, signature, kind in named if rank in groups[name]]
             if rank == wrong and number == len(steps) // 2 and calls:
                 calls[-1] = (calls[-1][0], "all_gather int32[7]")
-            parts = [slice(0, len(calls))]
+            sections = [slice(0, len(calls))]
             if len(calls) > 1 and draw.random() < changes:
                 at = draw.randint(1, len(calls) - 1)
-                parts = [slice(0, at), slice(at, len(calls))]
-            for chosen in parts if calls else ():
-                part = calls[chosen]
-                alike = meshed or len({groups[name] for name, _ in part}) == 1
-                mark = f"{kinds_called[chosen]}" if alike and number >= ready and draw.random() >= misses else ""
+                sections = [slice(0, at), slice(at, len(calls))]
+            for section in sections if calls else ():
+                called = calls[section]
+                has_program = meshed or len({groups[name] for name, _ in called}) == 1
+                mark = f"{kinds_called[section]}" if has_program and number >= ready and draw.random() >= misses else ""
                 if mark and draw.random() < changes / 2:
                     mark = f"keeps the loss {mark}"
-                cuts.append(Cut(part, mark))
+                cuts.append(Cut(called, mark))
         programs.append(cuts)
     doomed = draw.sample(everyone, draw.randint(0, min(2, size - 1))) if draw.random() < 0.3 else []
     return groups, programs, doomed

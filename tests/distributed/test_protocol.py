@@ -175,8 +175,8 @@ class ByGroup(Wides):
         for cut in self._first():
             group = self.groups[cut.first[0]]
             cuts = [self._pending[rank][0] for rank in group.members if rank in self._pending]
-            alike = all((each.first, each.mark) == (cut.first, cut.mark) for each in cuts)
-            if alike and len(cuts) == len(group.members):
+            are_equal = all((each.first, each.mark) == (cut.first, cut.mark) for each in cuts)
+            if are_equal and len(cuts) == len(group.members):
                 group.whole.append(cut.first[1])
                 self._drop(cuts)
                 return

@@ -1,10 +1,10 @@
 """Windows: a trace with collectives as one program, where all ranks are about to launch the same one.
 
-A cut in pieces posts all of its collectives in one message, and each waits until all ranks have posted it. With
-`options.collectives = "together"` the message also has a mark: the digest of the program of the whole trace, and of the
-collectives in it. If the marks of all members are equal, the control plane answers "whole" with the first collective,
-and all ranks launch that program; otherwise all launch the pieces. One process decides once, from what all ranks have
-posted, so no two ranks decide differently; and there is no message more.
+A cut in pieces posts all of its collectives in one message, and each waits until all ranks have posted it. Unless
+`options.collectives` is "checked" or "trusted", the message also has a mark: the digest of the program of the whole
+trace, and of the collectives in it. If the marks of all members are equal, the control plane answers "whole" with the
+first collective, and all ranks launch that program; otherwise all launch the pieces. One process decides once, from
+what all ranks have posted, so no two ranks decide differently; and there is no message more.
 
 1. A rank has a mark only once its program is compiled. That begins in the background once the cut has recurred, and
    pieces run until then. If XLA refuses the program, the rank has no mark, so all ranks run pieces.

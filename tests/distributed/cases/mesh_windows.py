@@ -41,8 +41,8 @@ def each_rank_takes_its_part() -> None:
     with together():
         before = counts()
         torch.testing.assert_close(_own_parts("tpu", 10), expected)
-        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
-    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+        windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    assert windows_run > split, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
 
 
 def collectives_of_rows_and_columns() -> None:
@@ -60,9 +60,9 @@ def collectives_of_rows_and_columns() -> None:
             dist.all_reduce(y, group=column)
             dist.broadcast(y, group_src=1, group=row)
             lazytpu.mark_step()
-        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+        windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
     assert y.tolist() == [6.0] * 3 + [10.0] * 3
-    assert whole == 3, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+    assert windows_run == 3, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
 
 
 def hybrid_shards() -> None:
@@ -72,8 +72,8 @@ def hybrid_shards() -> None:
     with together():
         before = counts()
         losses = trained("hsdp", 10, mesh=mesh)
-        whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+        windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
     torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
-    assert whole > split, f"{whole} windows, {split} split\n{lazytpu.explain()}"
+    assert windows_run > split, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
     with together(recurrences=1):
         torch.testing.assert_close(trained("hsdp", 9, reads=True, mesh=mesh), expected[:9], rtol=1e-4, atol=1e-6)

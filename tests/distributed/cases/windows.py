@@ -36,9 +36,9 @@ def steady_steps_are_one_program() -> None:
         with together():
             before = counts()
             losses = trained(kind, 10)
-            whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+            windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
-        assert whole > split, f"{kind}: {whole} windows, {split} split\n{lazytpu.explain()}"
+        assert windows_run > split, f"{kind}: {windows_run} windows, {split} split\n{lazytpu.explain()}"
         with together(background=10.0):
             torch.testing.assert_close(trained(kind, 10), expected, rtol=1e-4, atol=1e-6)
         assert any(entry.whole for entry in lazytpu.explain().together)
@@ -85,9 +85,9 @@ def diverging_ranks_run_pieces() -> None:
         with together(recurrences=1):
             before = counts()
             losses = trained(kind, 12, reads=True)
-            whole, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+            windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
         torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-6)
-        assert whole > 0
+        assert windows_run > 0
         assert split > 0 or dist.get_rank() == 0
 
 

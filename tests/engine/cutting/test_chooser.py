@@ -38,6 +38,7 @@ def choice(monkeypatch: pytest.MonkeyPatch, holds: int, awaits: bool = False) ->
     monkeypatch.setattr(module, "on_copies", lambda cut: copying)
     monkeypatch.setattr(module, "fitting", lambda *_: program("that fits") if holds <= 6 else None)
     chooser.stepwise = SimpleNamespace(unknown=lambda cut: None)
+    chooser.windows = SimpleNamespace(choose=lambda cut, pieces, agreement: pieces)
     chooser.for_sizes = SimpleNamespace(program=lambda *_: None)
     chooser.background = SimpleNamespace(program=lambda *_: (program("of the background"), False))
     chooser.compiler = SimpleNamespace(prepare=lambda *_: None, compile=lambda *_: program("compiled here"))
