@@ -32,10 +32,12 @@ KINDS: dict[str, frozenset[str]] = {
     "and": INTEGERS | BOOL,
     "or": INTEGERS | BOOL,
     "peak": FLOATS,
+    "total": FLOATS | COMPLEX,
 }
 """The kinds of reduction, with the dtypes that each is defined for. `peak` is a max that is unspecified if an element
 is NaN, for uses whose result is NaN then in any case: exp(x - peak) of a softmax. It takes a third of the time on
-XLA:CPU."""
+XLA:CPU. `total` is an add that is accumulated in f64, with the squares that it adds, except on TPUs, which emulate
+f64."""
 ORDERED = ("max", "min")
 SCANS = ("add", "mul", "max", "min")
 
@@ -44,7 +46,7 @@ SCANS = ("add", "mul", "max", "min")
 class ReduceOp(TensorOp):
     """Reduces over `dims`, which are removed. max and min of no elements are -inf and inf (for integers, the extreme
     numbers of the dtype); any NaN makes max and min NaN. `peak` is max where no element is NaN, and any number or NaN
-    otherwise."""
+    otherwise; `total` is add, accumulated in f64 where that is native."""
 
     name = "lazytpu.reduce"
     HEAD: ClassVar = "kind"

@@ -35,6 +35,7 @@ COMBINERS = {
     "max": "stablehlo.maximum",
     "min": "stablehlo.minimum",
     "peak": "stablehlo.maximum",
+    "total": "stablehlo.add",
     "and": "stablehlo.and",
     "or": "stablehlo.or",
 }
@@ -191,7 +192,7 @@ class Emission:
 
     def identity(self, kind: str, dtype: str) -> bool | int | float | complex:
         """The number that a reduction of this kind starts from."""
-        if kind in ("add", "or"):
+        if kind in ("add", "or", "total"):
             return 0
         if kind == "mul":
             return 1

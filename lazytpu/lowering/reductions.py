@@ -38,7 +38,9 @@ _NARROW = frozenset(("f16", "bf16"))
 
 def _accumulator(e: Emission, kind: str, dtype: str) -> str:
     """The dtype to reduce in. XLA:CPU compares f16 and bf16 one element after the other, 10 times as slowly as f32."""
-    wide = kind in ("add", "mul") or (kind in ORDERED and e.target == "cpu")
+    if kind == "total" and dtype == "f32" and e.target != "tpu":
+        return "f64"
+    wide = kind in ("add", "mul", "total") or (kind in ORDERED and e.target == "cpu")
     return "f32" if dtype in _NARROW and wide else dtype
 
 
@@ -46,7 +48,7 @@ def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]
     """x, of `dtype`, reduced over `dims`."""
     if kind in ORDERED and is_float(dtype) and e.target != "cpu":
         return _with_nan(e, kind, x, dtype, dims)
-    if kind == "add" and is_complex(dtype):  # XLA:CPU adds complex numbers one after the other, slowly and inexactly
+    if kind in ("add", "total") and is_complex(dtype):  # XLA:CPU adds complex numbers one after the other, inexactly
         return hlo.complex(*(_reduce(e, kind, part(x), REAL_OF[dtype], dims) for part in (hlo.real, hlo.imag)))
     wide = _accumulator(e, kind, dtype)
     x = e.settled(e.convert(x, wide))
@@ -78,7 +80,12 @@ def _kept(x: ir.Value, dims: Sequence[int]) -> list[int]:
 
 @lowers(ops.ReduceOp)
 def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
-    return _reduce(e, op.kind.data, x, dtype_of(op.operand_type(0)), ints(op.dims))
+    kind, dtype, dims = op.kind.data, dtype_of(op.operand_type(0)), ints(op.dims)
+    wide, producer = _accumulator(e, kind, dtype), x.owner
+    if wide == "f64" and not isinstance(producer, ir.Block) and producer.name == "stablehlo.multiply":
+        factors = [e.convert(factor, wide) for factor in producer.operands]  # in f64, squares do not overflow
+        return e.convert(_reduce(e, kind, e.binary("multiply", *factors), wide, dims), dtype)
+    return _reduce(e, kind, x, dtype, dims)
 
 
 @lowers(ops.ArgreduceOp)

@@ -193,3 +193,15 @@ def test_a_sum_of_many_complex_numbers_keeps_its_digits():
     (got,) = compiled(lambda b, v: b.reduce("add", v, [0]), x)
     exact = x.astype(np.complex128).sum()
     assert abs(got - exact) < 2e-6 * abs(exact)
+
+
+def test_total_is_accumulated_in_f64_with_its_products():
+    x, y = np.array([1e8, 1, -1e8], np.float32), np.array([1e20, 1e20], np.float32)
+    assert compiled(lambda b, v: b.reduce("total", v, [0]), x)[0] == 1
+    assert compiled(lambda b, v, w: b.reduce("total", b.mul(v, w), [0]), y, y * np.array([1, -1], np.float32))[0] == 0
+
+
+def test_complex_total_is_accumulated_by_parts():
+    x = np.array([1e8 + 1e8j, 1 + 2j, -1e8 - 1e8j], np.complex64)
+    (total,) = compiled(lambda b, v: b.reduce("total", v, [0]), x)
+    assert total == 1 + 2j

@@ -35,13 +35,36 @@ def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSA
     return mean, b.reduce("add", squares(b, centred), dims, keepdim=True)
 
 
+def exact_moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSAValue]:
+    """The same with sums in f64 for f32, as in the CPU's kernels.
+
+    The mean of equal numbers is that number, and their variance 0: both are corrected by the mean of the differences
+    from the rounded mean. The variance of a NaN or an infinity is NaN, and so is the mean then.
+    """
+    n = count(x, list(dims)) if dims else 1
+
+    def mean_of(value: SSAValue) -> SSAValue:
+        total = b.reduce("total", value, dims, keepdim=True)
+        return b.div(total, full(b, n, total))
+
+    def centred(value: SSAValue, mean: SSAValue) -> SSAValue:
+        return b.sub(value, along(b, mean, shape_of(x), list(dims)))
+
+    mean = mean_of(x)
+    differences = centred(x, mean)
+    error = mean_of(differences)
+    squared = b.reduce("total", squares(b, centred(differences, error)), dims, keepdim=True)
+    varies = b.compare("GT", squared, full(b, 0, squared))
+    return b.select(varies, mean, b.add(mean, error)), squared
+
+
 def _variance(
     b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool
 ) -> tuple[SSAValue, SSAValue]:
     """(variance, mean), with `correction` subtracted from the count. If that leaves 0 or less, the division is by zero,
     as on the CPU."""
     dims = reduced(dim, len(shape_of(x)))
-    mean, squared = moments(b, b.convert(x, wide(dtype_of(x))), dims)
+    mean, squared = exact_moments(b, b.convert(x, wide(dtype_of(x))), dims)
     variance = b.div(squared, _left(b, count(x, dim), correction, squared))
     shape = shape_of(mean) if keepdim else [n for d, n in enumerate(shape_of(mean)) if d not in dims]
     return b.reshape(variance, shape), b.reshape(mean, shape)

@@ -248,7 +248,9 @@ def identity(kind: str, dtype: str) -> Number:
         return highest(dtype) if kind == "min" else lowest(dtype)
     if dtype == "i1":
         return kind in ("mul", "and")
-    return {"add": 0, "mul": 1, "and": -1, "or": 0}[kind] if dtype not in UNSIGNED or kind != "and" else highest(dtype)
+    if kind == "and" and dtype in UNSIGNED:
+        return highest(dtype)
+    return {"add": 0, "total": 0, "mul": 1, "and": -1, "or": 0}[kind]
 
 
 def lowest(dtype: str) -> Number:

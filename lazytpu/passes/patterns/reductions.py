@@ -21,11 +21,13 @@ from lazytpu.ir.shape import BroadcastInDimOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
+SUMS = ("add", "mul", "total")
+
 
 def _regroups(op: ReduceOp) -> bool:
     """Whether the result is independent of how the elements are grouped."""
     dtype = dtype_of(op.operands[0])
-    return op.kind.data not in ("add", "mul") or not (is_float(dtype) or is_complex(dtype))
+    return op.kind.data not in SUMS or not (is_float(dtype) or is_complex(dtype))
 
 
 class ReduceOfUnitDims(Pattern):
@@ -48,7 +50,7 @@ class ReduceOfSplat(Pattern):
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
         x, result = op.operands[0], op.results[0]
         number = splat(x)
-        if number is not None and op.kind.data not in ("add", "mul") and 0 not in shape_of(x):
+        if number is not None and op.kind.data not in SUMS and 0 not in shape_of(x):
             replace(op, rewriter, lambda b: b.constant(number, dtype_of(result), shape_of(result)))
 
 

@@ -89,3 +89,15 @@ def test_norms_of_single_numbers(order: float) -> None:
     x = torch.tensor([[0.25], [2.0], [-0.5], [0.0]])
     check(A.linalg_vector_norm.default, x, order, [1])
     check(A.linalg_vector_norm.default, x[:1].to(torch.complex64), order)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_sums_of_the_variance_are_wide(dtype: torch.dtype) -> None:
+    """As on the CPU, the mean loses no digits, and equal numbers have no variance."""
+    x = (torch.randn(97, 500, generator=torch.Generator().manual_seed(0)) * 9 + 0.05).to(dtype)
+    x[:, 0] = 1.0 / 3
+    variance, mean = (v.cpu() for v in torch.var_mean(x.to("tpu"), 0))
+    exact = torch.var_mean(x.to(torch.promote_types(dtype, torch.float64)), 0)
+    torch.testing.assert_close(variance.double(), exact[0], rtol=3e-7, atol=0)
+    torch.testing.assert_close(mean.to(exact[1].dtype), exact[1], rtol=4e-7, atol=0)
+    assert variance[0] == 0 and mean[0] == x[0, 0]

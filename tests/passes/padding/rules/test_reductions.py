@@ -10,6 +10,7 @@ from tests.passes.padding.sized import compiled, same_at_every_size
 ONE = {"n": (1, 5)}
 KINDS = [("add", "f32"), ("add", "i32"), ("mul", "f32"), ("max", "f32"), ("min", "f32"), ("max", "i8"), ("min", "ui8")]
 KINDS += [("and", "i1"), ("or", "i1"), ("and", "i32"), ("or", "ui32"), ("max", "i1"), ("add", "bf16"), ("and", "ui8")]
+KINDS += [("total", "f32")]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
