@@ -21,10 +21,10 @@ from lazytpu.engine.sizes.strides import (
     begins_of,
     dense_order,
     dense_strides,
-    has_begins,
     is_part,
     offset_of,
     plain,
+    steps_alike,
     without_ones,
 )
 from lazytpu.ir.symbolic import MIN_SYMBOL, Size, has_sizes
@@ -119,25 +119,25 @@ class Walk:
 
     def operand(self, operand: Operand) -> Operand:
         view, slot = operand.view, operand.slot
-        if self.whole and is_part(operand, self.before[slot]):
-            before = self.before[slot]
-            self.note("part")
-            size = tuple(self.take(before.shape if view is None else view[0], SIZE))
-            begins = self.take([0] * len(size) if view is None else begins_of(view[2], before), BEGIN)
-            if view is None:
-                return operand
-            return Operand(slot, (size, self.after[slot].stride, offset_of(begins, self.after[slot]), view[3]))
         if view is None:
-            self.note(None)
+            self.note("part" if self.whole else None)
+            if self.whole:
+                shape = self.before[slot].shape
+                self.take(shape, SIZE)
+                self.take([0] * len(shape), BEGIN)
             return operand
         size, stride, dtype = tuple(view[0]), tuple(view[1]), view[3]
-        placed = self.whole and has_begins(view, self.before[slot])
-        self.note((dtype, placed))
-        strided = self.strided(size, without_ones(size, stride) if self.whole else stride)
-        if not placed:
-            return Operand(slot, (*strided, self.take((view[2],), OTHER)[0], dtype))
-        begins = self.take(begins_of(view[2], self.before[slot]), BEGIN)
-        return Operand(slot, (*strided, offset_of(begins, self.after[slot]), dtype))
+        begins = begins_of(view, self.before[slot]) if self.whole else None
+        if begins is not None and steps_alike(size, stride, self.before[slot].stride):
+            self.note("part")
+            size, stride = tuple(self.take(size, SIZE)), self.after[slot].stride
+        else:
+            self.note((dtype, begins is None))
+            size, stride = self.strided(size, without_ones(size, stride) if self.whole else stride)
+        if begins is None:
+            return Operand(slot, (size, stride, self.take((view[2],), OTHER)[0], dtype))
+        new = self.take(begins, BEGIN)
+        return operand if new is begins else Operand(slot, (size, stride, offset_of(new, self.after[slot]), dtype))
 
     def layout(self, layout: Layout) -> Layout:
         layout = plain(layout) if self.whole else layout

@@ -38,29 +38,27 @@ def dense_strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
 def is_part(operand: Operand, layout: Layout) -> bool:
     """Return whether an operand is the full tensor of this layout, or contiguous indices along each of
     its dimensions."""
-    if operand.view is None:
-        return True
-    size, stride = operand.view[:2]
-    same_strides = len(stride) == len(layout.stride) and all(map(_steps_alike, size, stride, layout.stride))
-    return same_strides and has_begins(operand.view, layout)
+    view = operand.view
+    return view is None or (steps_alike(view[0], view[1], layout.stride) and begins_of(view, layout) is not None)
 
 
-def _steps_alike(n: int, step: int, other: int) -> bool:
-    return n == 1 or step == other
+def steps_alike(size: Sequence[int], stride: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether strides are equal in all dimensions of more than one element."""
+    pairs = zip(size, stride, other, strict=False)
+    return len(stride) == len(other) and all(n == 1 or step == expected for n, step, expected in pairs)
 
 
-def has_begins(view: tuple[Any, ...], layout: Layout) -> bool:
-    """Return whether the offset of a view decomposes into an index in each dimension of its tensor."""
+def begins_of(view: tuple[Any, ...], layout: Layout) -> list[int] | None:
+    """Return the index in each dimension of a tensor, in memory order, at which a view begins; None if its offset does
+    not decompose into indices."""
     offset, dtype = view[2:]
-    return dtype == layout.dtype and 0 not in layout.shape and offset_of(begins_of(offset, layout), layout) == offset
-
-
-def begins_of(offset: int, layout: Layout) -> list[int]:
+    if dtype != layout.dtype or 0 in layout.shape:
+        return None
     begins: list[int] = []
     for dim in layout.memory_order:
         begin, offset = (0, offset) if layout.shape[dim] == 1 else divmod(offset, layout.stride[dim])
         begins.append(begin)
-    return begins
+    return None if offset else begins
 
 
 def offset_of(begins: Sequence[int], layout: Layout) -> int:
@@ -79,7 +77,7 @@ def without_ones(
         return stride
     if order is not None:
         dense = dense_strides(size, order)
-        return dense if all(map(_steps_alike, size, stride, dense)) and _order(dense) == order else stride
+        return dense if steps_alike(size, stride, dense) and _order(dense) == order else stride
     extent = max([n * step for n, step in zip(size, stride, strict=True) if n != 1], default=1)
     outer = tuple([extent if n == 1 else step for n, step in zip(size, stride, strict=True)])
     if dense_order(size, outer) is not None:
