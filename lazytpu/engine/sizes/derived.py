@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, fewest, varying_of
+from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, simplest, varying_of
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.results import Derived, Results
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
@@ -52,7 +52,8 @@ def fit_derived(
         forms, is_argument = None, kinds != OTHER
         is_argument[into.made] = False
         places = np.flatnonzero(is_argument).tolist()
-    symbols = fewest(fitting, places)
+    shown = simplest(fitting, places)
+    symbols = None if shown is None else shown.symbols
     if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
         names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
         return varying_of([size.where(names) for size in forms], table[-1], dict(zip(NAMES, places, strict=False)))

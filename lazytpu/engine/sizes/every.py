@@ -85,16 +85,15 @@ class Templates:
     @staticmethod
     def _begin(template: Template, state: State, marked: Callable[[], Marked | None]) -> None:
         """Learn from the first trace alone: from compiled graphs, else from marked dimensions, else from relatives."""
-        with LookingFor("sizes of compiled graphs"):
-            template.tell(known_of(state, template.inference))
-        if not template.forms:
-            with LookingFor("marked sizes"):
-                dims = marked()
-                if dims is not None:
-                    template.mark(dims)
-        if not template.forms:
-            with LookingFor("relatives"):
-                template.learn_of_relatives()
+        sources = {
+            "sizes of compiled graphs": lambda: template.tell(known_of(state, template.inference)),
+            "marked sizes": lambda: template.mark(marked()),
+            "relatives": template.learn_of_relatives,
+        }
+        for place, learn in sources.items():
+            if not template.forms:
+                with LookingFor(place):
+                    learn()
 
     def _every(self) -> Iterator[Template]:
         """Iterate over all templates."""

@@ -178,14 +178,12 @@ def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
     """Return the simplest size expressions for samples of a structure's integers, or None if `NAMES` symbols do not
     suffice."""
     table = np.stack(samples)
-    candidates = [
-        forms for order in _orders(table, kinds) if (forms := _fitted(Fitting(table, kinds), order)) is not None
-    ]
-    return min(candidates, key=complexity, default=None)
+    return simplest(lambda: Fitting(table, kinds), range(len(kinds)))
 
 
-def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str, int] | None:
-    """Return the fewest symbols that express the integers at these positions; None if more than available are needed.
+def simplest(fitting: Callable[[], Fitting], positions: Collection[int]) -> Varying | None:
+    """Return the simplest size expressions of the integers at these positions; None if they need more symbols than
+    available.
 
     Counts made on the device are symbols. Further symbols are sizes that are no expressions of earlier symbols,
     introduced in one of three orders: the trace's, smallest first, or largest first. The order with the fewest symbols
@@ -195,7 +193,7 @@ def fewest(fitting: Callable[[], Fitting], positions: Sequence[int]) -> dict[str
     new = fitting()
     orders = [[at for at in order if at in positions] for order in _orders(new.table, new.kinds)]
     candidates = [candidate for order in orders if (candidate := _fitted(fitting(), order)) is not None]
-    return None if not candidates else min(candidates, key=complexity).symbols
+    return min(candidates, key=complexity, default=None)
 
 
 def _orders(table: np.ndarray, kinds: np.ndarray) -> list[list[int]]:

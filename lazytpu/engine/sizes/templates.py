@@ -218,10 +218,10 @@ class Template:
         if varying is not None and varying.solved(self.samples[-1]) is not None:
             self.forms, self.guessing = [Forms(varying, self.records, guessed=True)], False
 
-    def mark(self, marked: Marked) -> None:
+    def mark(self, marked: Marked | None) -> None:
         """Adopt the size expressions and limits of the dimensions that the user marked."""
         with self._whole():
-            shown = marked.shown(self.inference)
+            shown = None if marked is None else marked.shown(self.inference)
             if shown is not None:
                 varying, self.limits = shown
                 self.forms, self.guessing = [Forms(varying, self.records)], False

@@ -33,7 +33,7 @@ from lazytpu.engine.sizes.templates import Sized
 from lazytpu.ir.forms import parse
 from lazytpu.ir.symbolic import respelled
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
-from lazytpu.passes.padding.annotations import Reading, entries_of, place, read
+from lazytpu.passes.padding.annotations import Reading, place, read
 from lazytpu.passes.padding.rules.values import quotient
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.trace.trie import Record
@@ -114,7 +114,7 @@ def compare(expressions: Expressions, packs: Mapping[str, object], checks: Seque
 
 def _other(reading: Reading, entries: str, expected: str) -> Operation:
     """Return the first op whose entry in the structure differs."""
-    for op, i in entries_of(reading):
+    for op, i in reading.entries:
         digits = slice(i * DIGITS, (i + 1) * DIGITS)
         if entries[digits] != expected[digits]:
             return op

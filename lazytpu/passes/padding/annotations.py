@@ -14,7 +14,7 @@ sizes, and its integers. `annotate` attaches the expressions as attributes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
@@ -44,13 +44,15 @@ END = ("end",)
 class Reading:
     """A module as its structure and its integers, which are size expressions.
 
-    `places` are the ops with the names and numbers of their integers. `reciprocals` are the constants that are 2
-    divided by an integer, up to rounding: the index of the integer, the dtype, and the constant at the bound.
+    `entries` are the ops with their index in `structure`, and `places` the ops with the names and numbers of their
+    integers. `reciprocals` are the constants that are 2 divided by an integer, up to rounding: the index of the
+    integer, the dtype, and the constant at the bound.
     """
 
     function: FuncOp
     structure: list[Any] = field(default_factory=list[Any])
     integers: list[Form] = field(default_factory=list[Form])
+    entries: list[tuple[Operation, int]] = field(default_factory=list[tuple[Operation, int]])
     places: list[tuple[Operation | None, str, int]] = field(default_factory=list[tuple[Operation | None, str, int]])
     reciprocals: list[tuple[int, str, float]] = field(default_factory=list[tuple[int, str, float]])
     _numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
@@ -92,6 +94,7 @@ class Reading:
         # Operands by number, results by dtype and rank; then the sizes of the results, and the regions.
         types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
         operands = [self._numbers[value] for value in op.operands]
+        self.entries.append((op, len(self.structure)))
         self.structure.append((op.name, tuple(properties), tuple(types), tuple(operands)))
         for result in op.results:
             self._numbers[result] = len(self._numbers)
@@ -187,13 +190,6 @@ def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
         if set(text) - {STATIC, " "}:
             attribute[SIZES] = StringAttr(text)
     function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
-
-
-def entries_of(reading: Reading) -> Iterator[tuple[Operation, int]]:
-    """Yield the ops of a module, each with its index in the structure."""
-    ops = [op for op in reading.function.walk() if op is not reading.function]
-    entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
-    yield from zip(ops, entries, strict=True)
 
 
 def place(reading: Reading, index: int) -> tuple[Operation, str]:
