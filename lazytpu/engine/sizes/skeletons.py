@@ -104,7 +104,8 @@ class Walk:
         if isinstance(value, list | tuple):
             items = cast("Sequence[Any]", value)
             self.note((type(items), len(items)))
-            return type(items)([self.argument(item) for item in items])  # type: ignore[call-arg]
+            new = [self.argument(item) for item in items]
+            return new if isinstance(value, list) else tuple(new)
         return self.fixed(value)
 
     def fixed(self, value: Any) -> Any:
