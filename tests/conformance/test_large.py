@@ -190,3 +190,16 @@ def test_reasons_are_known_only_for_their_own_differences():
     assert "factors of the length" in reason("fft.irfft", "5 elements wrong, at 5 -4.4, on the CPU nan, exactly nan")
     assert not reason("fft.irfft", "5 elements wrong, at 5 -4.4, on the CPU -4.5, exactly -4.5")
     assert "sign of a zero" in reason("atan", "1 of 2 elements wrong, at 1 (0.7-0j), on the CPU (0.7+0j), exactly")
+
+
+def test_reference_of_trigamma_is_exact():
+    from tools.conformance.entries import Entry, table
+    from tools.conformance.large import enlarged
+
+    name = "polygamma.polygamma_n_0"
+    trial = next(enlarged(Entry(name, table()[name], torch.float64), 1))
+    inputs: Any = trial.host_inputs
+    inputs.take = lambda **_: (torch.tensor([2.5], dtype=torch.float64), (1,), {})
+    same: Any = trial.same
+    (reference,) = same.reference("result")
+    assert abs(reference.high.item() - 0.4903577561002348) < 1e-15

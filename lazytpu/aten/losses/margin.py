@@ -126,7 +126,8 @@ def multilabel_margin_loss_backward(
     rows, classes = _matrix(self)
     pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
     share = _share(b, grad_output, rows, classes, reduction)
-    terms = b.select(pairs.active, b.broadcast_in_dim(share, shape_of(pairs.gap), [0]), full(b, 0, pairs.gap))
+    terms = b.select(pairs.active, full(b, 1, pairs.gap), full(b, 0, pairs.gap))
     of_targets = b.neg(b.reduce("add", terms, [2]))
-    gradient = put_along(b, "add", b.reduce("add", terms, [1]), 1, pairs.index, of_targets)
+    counted = put_along(b, "add", b.reduce("add", terms, [1]), 1, pairs.index, of_targets)
+    gradient = b.mul(counted, along(b, share, (rows, classes), [1]))  # a zero has the sign of the share
     return b.reshape(gradient, shape_of(self))

@@ -149,3 +149,16 @@ def test_zero_gradients_of_multi_margin_loss_have_the_sign_of_the_incoming_one()
         assert leaf.grad is not None
         results.append(leaf.grad.cpu())
     assert torch.equal(*results) and torch.equal(results[0].signbit(), results[1].signbit())
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+def test_zero_gradients_of_multilabel_margin_loss_have_the_sign_of_the_incoming_one(reduction: str) -> None:
+    x, target = torch.tensor([[9.0, 0.0, 0.5], [0.0, 9.0, 0.0]]), torch.tensor([[0, -1, 1], [1, 0, -1]])
+    results = []
+    for device in ("cpu", "tpu"):
+        leaf = x.detach().to(device, copy=True).requires_grad_()
+        loss = torch.nn.functional.multilabel_margin_loss(leaf, target.to(device), reduction=reduction)
+        loss.backward(torch.full_like(loss, -1.0))
+        assert leaf.grad is not None
+        results.append(leaf.grad.cpu())
+    assert torch.equal(*results) and torch.equal(results[0].signbit(), results[1].signbit())
