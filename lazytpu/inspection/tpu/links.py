@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lazytpu.passes.generations import Generation
 from lazytpu.runtime.tpu.coordinates import coordinates
@@ -46,6 +47,11 @@ def one_way(facts: Generation) -> float:
 
 def links_of(group: Sequence[int], topology: Topology, facts: Generation) -> Links:
     """Return the links of a group of devices of one slice, by their numbers."""
+    return _links_of(tuple(group), topology, facts)
+
+
+@lru_cache(maxsize=256)
+def _links_of(group: tuple[int, ...], topology: Topology, facts: Generation) -> Links:
     places = [coordinates(topology, device) for device in group]
     bandwidth, hops = 0.0, 0
     for name, size in zip("xyz", topology.shape, strict=False):

@@ -6,6 +6,7 @@ torchrun numbers the ranks of one process per chip in the same way. A host has 2
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from lazytpu.runtime.tpu.topology import Topology
@@ -14,7 +15,8 @@ HOST = 2
 "Chips of a host in each of the first two dimensions."
 
 
-def numbering(topology: Topology) -> list[tuple[str, int]]:
+@lru_cache(maxsize=16)
+def numbering(topology: Topology) -> tuple[tuple[str, int], ...]:
     """Return (dimension, size) of each digit of a device's number, the most significant first.
 
     The dimensions are "slice", "x", "y", "z" and "core". A dimension that hosts divide has two digits: the host's place
@@ -25,7 +27,7 @@ def numbering(topology: Topology) -> list[tuple[str, int]]:
     hosts = [(name, shape[name] // local[name]) for name in reversed(shape)]
     chips = [(name, local[name]) for name in reversed(shape)]
     cores = topology.devices // topology.chips
-    return [("slice", topology.slices), *hosts, *chips, ("core", cores)]
+    return ("slice", topology.slices), *hosts, *chips, ("core", cores)
 
 
 def coordinates(topology: Topology, device: int) -> dict[str, int]:
