@@ -124,3 +124,12 @@ def test_integer_gradients_of_dropout_have_positive_zeros() -> None:
     ours = torch.ops.aten.native_dropout_backward(grad.to("tpu"), mask.to("tpu"), 2.0).cpu()
     expected = torch.ops.aten.native_dropout_backward(grad, mask, 2.0)
     assert torch.equal(ours, expected) and torch.equal(ours.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+def test_gcd_of_the_least_integer_ends(dtype: torch.dtype) -> None:
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    numbers = torch.tensor([least, least + 1, most, most - 1, 0, 1, 6, -6, 12, 35, 100, -27], dtype=dtype)
+    pairs = numbers[:, None], numbers[None]
+    ours, expected = (torch.gcd(*[x.to(device) for x in pairs]).cpu() for device in ("tpu", "cpu"))
+    assert ours.equal(expected)
