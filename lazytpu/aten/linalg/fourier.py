@@ -6,9 +6,9 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.operands import full
+from lazytpu.aten.pointwise.operands import with_number
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import COMPLEX_OF, REAL_OF, dtype_of, shape_of
+from lazytpu.ir.types import COMPLEX_OF, REAL_OF, dtype_of, is_complex, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,10 @@ def _normalised(b: Builder, x: SSAValue, normalization: int, lengths: Sequence[i
         return x
     count = prod(lengths)
     scale = 1 / (sqrt(count) if normalization == 1 else count)
-    return b.mul(x, full(b, scale, x))
+    if not is_complex(dtype_of(x)):
+        return with_number(b, "mul", x, scale)
+    real, imag = (with_number(b, "mul", b.unary(part, x), scale) for part in ("real", "imag"))
+    return b.binary("complex", real, imag)
 
 
 @rule("aten._fft_c2c.default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from lazytpu.lowering.templates.registry import template
 
@@ -18,5 +19,10 @@ def fft(x: jax.Array, *, kind: str, lengths: tuple[int, ...]) -> jax.Array:
     scale = 1
     for length in lengths:
         scale *= length
-    result = jax.lax.fft(x, kind, lengths)
-    return result * jnp.asarray(scale, result.real.dtype) if kind in ("ifft", "irfft") else result
+    result = lax.fft(x, kind, lengths)
+    if kind == "irfft":
+        return result * jnp.asarray(scale, result.dtype)
+    if kind == "ifft":  # by parts: a product with a complex number turns infinities into NaN, and -0.0 into 0.0
+        factor = jnp.asarray(scale, result.real.dtype)
+        return lax.complex(result.real * factor, result.imag * factor)
+    return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -37,3 +39,16 @@ def test_lengths() -> None:
     for last in (8, 9):
         check(A._fft_c2r.default, half, [1], 0, last)
     check(A._fft_r2c.default, torch.ones(3, 1), [1], 0, True)
+
+
+def test_normalization_keeps_infinities_and_signs_of_zero() -> None:
+    x = torch.randint(-5, 5, (7, 12, 10), generator=torch.Generator().manual_seed(0))
+    ours, expected = (torch.fft.ihfft2(x.to(device), norm="ortho").cpu() for device in ("tpu", "cpu"))
+    for part, want in zip(torch.view_as_real(ours).unbind(-1), torch.view_as_real(expected).unbind(-1), strict=True):
+        zeros = (part == 0) & (want == 0)
+        assert part[zeros].signbit().equal(want[zeros].signbit())
+    z = torch.ones(4, 8, dtype=torch.complex64)
+    z[0, 0] = complex(math.inf, 1)
+    for function in (torch.fft.fft, torch.fft.ifft):
+        ours, expected = (torch.view_as_real(function(z.to(d), norm="ortho").cpu()) for d in ("tpu", "cpu"))
+        assert ours.isnan().equal(expected.isnan())
