@@ -2,16 +2,18 @@
 
     python benchmarks/control_plane.py
 
-One process compares the collectives of all ranks. Here 4,096 fake ranks post the 12 collectives of a step, which other
-ranks post, too. The figures are the CPU time of that process for one step, without its sockets: the messages as bytes,
-their parsing, the comparison, and the answers.
+One process compares the collectives of all ranks. Here fake ranks post the 12 collectives of a step, which other ranks
+post, too: among all ranks, or in the rows and columns of a mesh. The figures are the CPU time of that process for one
+step, without its sockets: the messages as bytes, their parsing, the comparison, and the answers. A rank sends one
+message a step, and gets one for each of its groups.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
 from typing import Any
 
 from common import Row, exit_with, finish, parser
@@ -21,51 +23,90 @@ from lazytpu.distributed.ledger import in_ranges
 
 CALLS = 12
 SIZES = (64, 512, 4096)
+LARGEST = 100_000
 TARGET = 30.0  # ms of 4,096 ranks
+SIDE = 64  # ranks of a row, and of a column
 
 
 class FakeServer(Server):
-    """A server of fake ranks: `written` counts the bytes that they would get."""
+    """A server of fake ranks: `written` counts the bytes that they would get, and `whole` their answers to launch
+    one program."""
 
-    written = 0
+    written = whole = 0
 
     def tell(self, ranks: Iterable[int], message: Any) -> None:
         data = json.dumps(message).encode() + b"\n"
         for _ in ranks:
             self.written += len(data)
+            self.whole += "whole" in message
 
     def later(self, seconds: float, call: Any) -> None:
         """Never call it: all ranks are there at once."""
 
 
-def post(step: int, size: int) -> bytes:
-    """The post of a step, whose members are sent along at first."""
-    calls = [["0", f"all_gather float32[{1000 + i}]", f"/home/user/train.py:{100 + i}"] for i in range(CALLS)]
-    members = {"0": in_ranges(range(size))} if step == 0 else {}
-    return json.dumps({"post": {"members": members, "calls": calls, "launches": True}}).encode()
+def post(step: int, groups: dict[str, Sequence[int]]) -> bytes:
+    """The post of a step, which calls the groups in turn. Their members are sent along at first."""
+    names = [name for _, name in zip(range(CALLS), cycle(groups), strict=False)]
+    calls = [
+        [name, f"all_gather float32[{1000 + i}]", f"/home/user/train.py:{100 + i}"] for i, name in enumerate(names)
+    ]
+    members = {name: in_ranges(ranks) for name, ranks in groups.items()} if step == 0 else {}
+    return json.dumps({"post": {"members": members, "calls": calls, "launches": True, "mark": "a" * 32}}).encode()
 
 
-def milliseconds(size: int, steps: int) -> float:
-    """The least CPU time of a step. Each rank's message is an object of its own, as if it had come by a socket."""
+def of_all(size: int) -> Callable[[int], dict[str, Sequence[int]]]:
+    """Return the groups of each rank: one of all ranks."""
+    groups: dict[str, Sequence[int]] = {"0": range(size)}
+    return lambda rank: groups
+
+
+def of_mesh(size: int) -> Callable[[int], dict[str, Sequence[int]]]:
+    """Return the groups of each rank: its row and its column."""
+    columns, every = range(SIDE), range(size)
+    return lambda rank: {
+        f"row {rank // SIDE}": [rank // SIDE * SIDE + i for i in columns],
+        f"column {rank % SIDE}": every[rank % SIDE :: SIDE],
+    }
+
+
+def step_of(size: int, groups: Callable[[int], dict[str, Sequence[int]]], steps: int) -> tuple[float, int, float]:
+    """Return the least CPU time of a step in ms, and the bytes that a rank sends and gets. Each rank's message is an
+    object of its own, as if it had come by a socket."""
     server = FakeServer(size, "token")
     spent: list[float] = []
+    sent, got = 0, 0.0
     for step in range(steps):
-        message = bytearray(post(step, size))
-        messages = [bytes(message) for _ in range(size)]
+        posts: dict[tuple[str, ...], bytearray] = {}
+        messages: list[bytes] = []
+        for rank in range(size):
+            own = groups(rank)
+            if (names := tuple(own)) not in posts:
+                posts[names] = bytearray(post(step, own))
+            messages.append(bytes(posts[names]))
+        before = server.written
         start = time.process_time()
         for rank, received in enumerate(messages):
             server.receive(rank, received)
         spent.append(1e3 * (time.process_time() - start))
-        assert server.arbiter.groups["0"].agreed == CALLS * (step + 1)
-    return min(spent[1:])
+        assert server.whole == size * (step + 1), "the step is one program on all ranks"
+        sent, got = len(messages[0]), (server.written - before) / size
+    return min(spent[1:]), sent, got
 
 
 def main() -> int:
     args = parser("control_plane", __doc__).parse_args()
-    rows = [
-        Row(f"a step of {size:,} ranks", milliseconds(size, 3 if args.quick else 30), "ms", TARGET * size / SIZES[-1])
-        for size in SIZES
-    ]
+    rows: list[Row] = []
+    steps = 3 if args.quick else 30
+    for size in SIZES:
+        spent, sent, got = step_of(size, of_all(size), steps)
+        rows.append(Row(f"a step of {size:,} ranks", spent, "ms", TARGET * size / SIZES[-1]))
+    rows += [Row("a rank sends", sent, "B"), Row("a rank gets", got, "B")]
+    size = SIZES[-1]
+    spent, sent, got = step_of(size, of_mesh(size), steps if args.quick else 10)
+    rows.append(Row(f"a step of {size:,} ranks in rows and columns", spent, "ms"))
+    rows += [Row("a rank in a row and a column sends", sent, "B"), Row("it gets", got, "B")]
+    if not args.quick:
+        rows.append(Row(f"a step of {LARGEST:,} ranks", step_of(LARGEST, of_all(LARGEST), 4)[0], "ms"))
     return finish("control_plane", rows, args)
 
 

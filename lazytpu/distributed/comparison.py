@@ -130,7 +130,7 @@ class Arbiter:
             key = frozenset(ranks)
             order = self.orders.get(key)
             if order is None:
-                order = self.orders[key] = Order(ranks, Ledger(ranks))
+                order = self.orders[key] = Order(len(self.orders), ranks, Ledger(ranks))
             group = self.groups[name] = Group(members, ranks, order, launches, Ledger(ranks))
             for rank in self.left:
                 self._without(rank, name, group)

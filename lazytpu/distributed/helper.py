@@ -34,7 +34,7 @@ from lazytpu.distributed.mail import Mail, Mails
 JOINING = 600.0  # seconds in which the first rank has to connect
 LINE = 1 << 28  # bytes of one message: a cut may have thousands of collectives
 BACKLOG = 4096  # connections that may wait to be accepted: all ranks connect at once
-KEPT = 256  # posts that are kept parsed
+KEPT = 1 << 14  # posts that are kept parsed: a rank repeats those of its step, and most ranks send the same
 HANDLED = ("give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has", "raised")
 
 
@@ -51,7 +51,7 @@ class Server:
         self.sought: dict[tuple[int, str], set[int]] = {}  # (seeker, program): the ranks yet to answer
         self.last_words: dict[int, str] = {}  # the exceptions of ranks that raised
         self.empty = asyncio.Event()
-        self._posts: dict[bytes, Post] = {}  # parsed messages: all ranks send mostly the same
+        self._posts: dict[bytes, Post] = {}  # parsed messages
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""

@@ -165,8 +165,9 @@ class Window:
 @dataclass(slots=True)
 class Order:
     """The launches of the groups with equal members: `launches` has the groups, in the order of their collectives.
-    `windows` has marked cuts, by the number of their first launch."""
+    `windows` has marked cuts, by the number of their first launch. `number` counts the orders of the job."""
 
+    number: int
     members: tuple[int, ...]
     launches: Ledger
     windows: dict[int, Window] = field(default_factory=dict[int, Window])

@@ -17,27 +17,26 @@ HOLD = 0.25  # seconds: a rank that is later makes the others run pieces, and as
 ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
 KEPT = 1024  # refused places that are kept before those in the past are dropped
 
-Members = tuple[int, ...]
-Place = tuple[Members, int]
-"""A launch: the ranks of its group, and its number among the launches of groups of these ranks."""
+Place = tuple[int, int]
+"""A launch: the number of its order, and its number in that."""
 
 
 @dataclass(slots=True, eq=False)
 class Wide:
-    """A cut of one rank. `calls` has the groups of its collectives in order, by their members, and `first` the group
-    and the number of the first one. `before` has, by members, how many launches the rank had posted before."""
+    """A cut of one rank. `calls` has the groups of its collectives, by the number of their order, and `first` the group
+    and the number of the first one. `before` has, by order, how many launches the rank had posted before."""
 
     rank: int
     mark: str
     about: str
-    calls: dict[Members, list[str]]
+    calls: dict[int, list[str]]
     first: tuple[str, int]
-    before: dict[Members, int]
+    before: dict[int, int]
 
     @property
     def places(self) -> list[Place]:
-        """Its first launch among each of its sets of ranks."""
-        return [(members, self.before[members]) for members in self.calls]
+        """Its first launch in each order."""
+        return [(number, self.before[number]) for number in self.calls]
 
 
 class Wides:
@@ -65,6 +64,8 @@ class Wides:
         self.groups = groups
         self.later = later
         self.free = free
+        self._orders_of: dict[int, list[Order]] = {}  # by rank, of the first `_known` orders
+        self._known = 0
         self._pending: dict[int, deque[Wide]] = {}  # undecided cuts by rank, oldest first
         self._held: dict[Place, int] = {}  # the number of undecided cuts that begin at each place
         self._refused: set[Place] = set()
@@ -76,13 +77,17 @@ class Wides:
         yet."""
         if not (post.mark or post.about):
             return
-        calls: dict[Members, list[str]] = {}
+        calls: dict[int, list[str]] = {}
         for name in post.groups:
-            calls.setdefault(self.groups[name].order.members, []).append(name)
+            calls.setdefault(self.groups[name].order.number, []).append(name)
         first = post.groups[0]
         number = self.groups[first].calls.at[rank] - len(post.calls[first][0])
-        launches = {order.members: order.launches for order in self.orders.values()}
-        before = {members: ledger.at[rank] for members, ledger in launches.items() if rank in ledger.at}
+        if len(self.orders) > self._known:
+            for order in list(self.orders.values())[self._known :]:
+                for member in order.members:
+                    self._orders_of.setdefault(member, []).append(order)
+            self._known = len(self.orders)
+        before = {order.number: order.launches.at[rank] for order in self._orders_of[rank]}
         cut = Wide(rank, post.mark, post.about, calls, (first, number), before)
         if self._closed or not post.mark or not self._refused.isdisjoint(cut.places):
             self._refuse([cut])
@@ -94,7 +99,7 @@ class Wides:
     def holds(self, order: Order) -> bool | None:
         """Return whether the first launch of an order must wait for the decision on a cut; None if one was just made,
         after which collectives may have been agreed."""
-        place = order.members, order.launches.start
+        place = order.number, order.launches.start
         if place not in self._held:
             return False
         self._decide()
@@ -136,7 +141,7 @@ class Wides:
         first = self._first()
         by_rank = {cut.rank: cut for cut in first}
         gaps = [
-            order.launches.start - by_rank[rank].before.get(order.members, 0)
+            order.launches.start - by_rank[rank].before.get(order.number, 0)
             for order in self.orders.values()
             for rank in order.members
         ]
@@ -149,19 +154,17 @@ class Wides:
         """Return whether the members of each group have the same collectives in their cuts, first ones included."""
         for order in self.orders.values():
             cuts = [by_rank[rank] for rank in order.members]
-            names = cuts[0].calls.get(order.members)
-            if any(cut.calls.get(order.members) != names for cut in cuts):
+            names = cuts[0].calls.get(order.number)
+            if any(cut.calls.get(order.number) != names for cut in cuts):
                 return False
-        return all(by_rank[rank].first == cut.first for cut in by_rank.values() for rank in self._members(cut))
-
-    def _members(self, cut: Wide) -> Members:
-        return self.groups[cut.first[0]].members
+        places = {cut.first for cut in by_rank.values()}
+        return all(by_rank[rank].first == place for place in places for rank in self.groups[place[0]].members)
 
     def _agree(self, first: list[Wide]) -> None:
         """Agree on all collectives of these cuts, if the members of each group have posted equal ones, and let all
         ranks launch them as one program."""
-        calls = {members: names for cut in first for members, names in cut.calls.items()}
-        orders = [(order, calls[order.members]) for order in self.orders.values() if order.members in calls]
+        calls = {number: names for cut in first for number, names in cut.calls.items()}
+        orders = [(order, calls[order.number]) for order in self.orders.values() if order.number in calls]
         for order, names in orders:
             counts = {name: names.count(name) for name in names}
             equal = order.launches.is_equal(len(names)) and order.launches.texts[: len(names)] == names
@@ -194,8 +197,8 @@ class Wides:
             if cut.mark:
                 self.groups[cut.first[0]].split.append((cut.first[1], *listed))
         if len(self._refused) > KEPT:
-            starts = {order.members: order.launches.start for order in self.orders.values()}
-            self._refused = {(members, at) for members, at in self._refused if at >= starts[members]}
+            starts = {order.number: order.launches.start for order in self.orders.values()}
+            self._refused = {(number, at) for number, at in self._refused if at >= starts[number]}
 
     def _drop(self, cuts: list[Wide]) -> None:
         """Remove cuts that are decided, and free their groups."""
