@@ -102,6 +102,11 @@ class Wides:
         place = order.number, order.launches.start
         if place not in self._held:
             return False
+        if self._held[place] < len(order.members):  # all have posted it, one in a cut of this group alone
+            for rank in order.members:
+                while any(place in cut.places for cut in self._pending.get(rank, ())):
+                    self._refuse([self._pending[rank][0]])
+            return None
         self._decide()
         if place not in self._held:
             return None

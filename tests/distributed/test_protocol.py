@@ -142,6 +142,19 @@ class Hasty(Arbiter):
         return len(window.marks) == 1
 
 
+def test_a_rank_with_a_collective_of_one_group_has_the_others_run_pieces_at_once():
+    told: list[Any] = []
+    arbiter = Arbiter(4, lambda ranks, message: told.append(message), lambda _, call: None)
+    groups, programs = meshed(4, 1)
+    for rank, (cut,) in enumerate(programs):
+        named = [call for call in cut.calls if rank != 1 or "row" in call[0]]
+        calls = [(name, signature, "train.py:1") for name, signature in named]
+        members = {name: in_ranges(groups[name]) for name, _ in named}
+        arbiter.post(rank, Post.parsed(calls, members, mark="same"))
+    assert counted(told)["row 0"] == 2
+    assert not any("whole" in message for message in told)
+
+
 def counted(told: list[Any]) -> dict[str, int]:
     """Return the number of agreed collectives by group."""
     return {message["agreed"]: message["count"] for message in told if "agreed" in message}
