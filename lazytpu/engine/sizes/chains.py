@@ -25,7 +25,7 @@ from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
 from lazytpu.engine.sizes.skeletons import SIZE, Layouts, note_given, note_made
 from lazytpu.engine.sizes.unexpected import LookingFor
-from lazytpu.ir.forms import Form, form, symbol
+from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
 from lazytpu.options import options
 from lazytpu.ports import Inference
@@ -75,7 +75,7 @@ class Chain:
     def __init__(
         self, states: Sequence[State], left: int, reading: Reading, varying: Varying, inference: Inference
     ) -> None:
-        self._states, self._reading, self._forms = states, reading, _forms(varying)
+        self._states, self._reading, self._forms = states, reading, varying.forms()
         self._ends = [*reading.starts[1:], len(self._forms)]
         self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
         self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
@@ -218,15 +218,6 @@ class Chain:
         if number + 1 < len(self.segments):
             grows = (partial(self.grow, number + 1, known), *state.sizes.grows)[:AT_ONCE]
             state.sizes = state.sizes._replace(grows=grows)
-
-
-def _forms(varying: Varying) -> list[Form]:
-    """Return the size expression of each integer, by position."""
-    forms = [form(n) for n in varying.fixed.tolist()]
-    for size, positions in varying.varying.items():
-        for position in positions.tolist():
-            forms[position] = size
-    return forms
 
 
 def _record(of: Record, arguments: dict[str, Any], outs: Any, admitted: Any) -> Record:

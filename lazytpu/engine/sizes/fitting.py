@@ -19,7 +19,7 @@ import numpy as np
 from lazytpu.engine.sizes.results import LARGEST
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation
+from lazytpu.ir.symbolic import MIN_SYMBOL
 
 NAMES = ("n", "m", "k", "j", "i", "h")
 """The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
@@ -71,13 +71,13 @@ class Varying:
                 integers[position] = number
         return integers
 
-    def symbolic(self, derivation: Derivation) -> list[Any]:
-        """Return the integers, where each varying one is a symbolic size of `derivation`."""
-        integers: list[Any] = self.fixed.tolist()
+    def forms(self) -> list[Form]:
+        """Return the expression of each integer, by position."""
+        forms = list(map(form, self.fixed.tolist()))
         for size, positions in self.varying.items():
             for position in positions.tolist():
-                integers[position] = derivation.size(size)
-        return integers
+                forms[position] = size
+        return forms
 
     def __str__(self) -> str:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())

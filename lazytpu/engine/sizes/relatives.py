@@ -102,7 +102,7 @@ def transferred(
         return None
     # Map the positions of integers and symbols in matching records.
     integers, kinds = np.array(here.integers.values), np.array(here.integers.kinds)
-    expression_at = {at: size for size, positions in varying.varying.items() for at in positions.tolist()}
+    forms = varying.forms()
     places = {b: a for mine, theirs in pairs for a, b in zip(_range(here, mine), _range(there, theirs), strict=True)}
     symbols = _symbols(varying, places)
     if symbols is None:
@@ -111,10 +111,9 @@ def transferred(
     sizes = {name: int(integers[at]) for name, at in symbols.items()}
     expressions = dict[int, Form]()
     for theirs, mine in places.items():
-        size = expression_at.get(theirs, form(int(varying.fixed[theirs])))
-        if size.at(sizes) == integers[mine]:
-            expressions[mine] = size
-        elif theirs in expression_at:
+        if forms[theirs].at(sizes) == integers[mine]:
+            expressions[mine] = forms[theirs]
+        elif forms[theirs].number is None:
             return None
         else:
             expressions[mine] = form(int(integers[mine]))

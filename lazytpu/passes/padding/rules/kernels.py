@@ -27,9 +27,9 @@ def in_kernel(w: Walk, op: JaxCallOp) -> Sequence[Padded]:
     name = op.body.data.rpartition("_")[0]
     if not op.padding.data:
         raise Refused(f"the kernel {name!r} does not say what padding it bears")
-    rule = PaddingRule.parse(op.padding.data)
+    declared = PaddingRule.parse(op.padding.data)
     sizes: dict[str, Dim] = {}
-    for i, (dims, operand) in enumerate(zip(rule.operands, op.operands, strict=True)):
+    for i, (dims, operand) in enumerate(zip(declared.operands, op.operands, strict=True)):
         for k, (dim, padded) in enumerate(zip(dims, w.dims(operand), strict=True)):
             if dim.name is None and padded.padded:
                 raise Refused(f"the kernel {name!r} bears no padding in dimension {k} of operand {i}")
@@ -37,9 +37,9 @@ def in_kernel(w: Walk, op: JaxCallOp) -> Sequence[Padded]:
                 contiguous(padded)
                 previous = sizes.get(dim.name)
                 sizes[dim.name] = padded if previous is None else merged(previous, padded)
-    for i, dims in enumerate(rule.operands):
+    for i, dims in enumerate(declared.operands):
         _fill(w, op, i, dims, sizes)
-    return [_result(w, op, i, dims, sizes) for i, dims in enumerate(rule.results)]
+    return [_result(w, op, i, dims, sizes) for i, dims in enumerate(declared.results)]
 
 
 def _fill(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> None:
