@@ -6,7 +6,7 @@ of a view, are guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from lazytpu.engine.sizes.derived import fit_guessed
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
-from lazytpu.ir.forms import symbol
+from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference, Ranges
 from lazytpu.runtime.buffers.padded import PaddedBuffer
@@ -55,27 +55,22 @@ class Marked:
         """
         trace_apart(self.records, into := Integers([], []))
         integers, fixed = np.array(into.values, dtype=np.int64), set[int]()
-        symbols, name_at, limits = dict[int, int](), dict[int, str](), dict[int, Limits]()
-        for position, size, limit in self._inputs(into):
+        symbols, told, limits = dict[int, int](), dict[int, Form](), dict[int, Limits]()
+        for position, slot, dim in into.inputs:
+            size, limit = into.values[position], self.ranges.get(slot, {}).get(dim)
             if limit is None or size < MIN_SYMBOL:  # 0 and 1 belong to another structure
                 fixed.add(size)
                 continue
             first = symbols.setdefault(size, position)
             if len(symbols) > len(NAMES):
                 return None
-            name_at[position] = NAMES[[*symbols].index(size)]
+            told[position] = symbol(NAMES[[*symbols].index(size)])
             limits[first] = _narrower(limits.get(first, (0, None)), limit)
         if not symbols:
             return None
-        forms = {at: symbol(name) for at, name in name_at.items()}
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
-        varying = fit_guessed(Guesses(integers, np.array(into.kinds), names, forms, fixed), self.records, inference)
+        varying = fit_guessed(Guesses(integers, np.array(into.kinds), names, told, fixed), self.records, inference)
         return None if varying is None else (varying, limits)
-
-    def _inputs(self, into: Integers) -> Iterator[tuple[int, int, Limits | None]]:
-        """Yield (position, size, limits) for each size of an input; limits are None if it does not vary."""
-        for position, slot, dim in into.inputs:
-            yield position, into.values[position], self.ranges.get(slot, {}).get(dim)
 
 
 def _narrower(one: Limits, other: Limits) -> Limits:
