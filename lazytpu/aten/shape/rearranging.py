@@ -73,6 +73,12 @@ def _rolled(b: Builder, x: SSAValue, shift: int, dim: int) -> SSAValue:
     return b.concatenate([b.slice(x, starts, shape), b.slice(x, [0] * len(shape), limits)], dim)
 
 
+@rule("aten._test_autograd_multiple_dispatch_view_copy.default")
+def flattened(b: Builder, self: SSAValue) -> SSAValue:
+    """self in one dimension: torch's example of a view with derivatives of its own for each device."""
+    return b.reshape(self, [prod(shape_of(self))])
+
+
 @rule("aten.tril.default")
 def tril(b: Builder, self: SSAValue, diagonal: int = 0) -> SSAValue:
     """The last two dims with zeros above the diagonal: column - row <= diagonal stays."""

@@ -41,6 +41,10 @@ def test_cat() -> None:
     check(A.cat.default, [torch.ones(0, dtype=torch.float64), x])
 
 
+def test_copied_view_of_an_op_with_derivatives_of_its_own() -> None:
+    check(A._test_autograd_multiple_dispatch_view_copy.default, values(3, 4))
+
+
 def test_stack() -> None:
     check(A.stack.default, [torch.tensor(1.0), torch.tensor(2.0)])
     check(A.stack.default, [values(3, 4)] * 3, -1)
