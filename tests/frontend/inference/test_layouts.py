@@ -72,6 +72,18 @@ def test_unpooling_keeps_the_format(kept: torch.memory_format) -> None:
     same(make)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kept", [torch.contiguous_format, torch.channels_last_3d], ids=str)
+def test_pooling_an_image_without_a_batch_keeps_the_format(channels: int, kept: torch.memory_format) -> None:
+    def make(device: str) -> list[torch.Tensor]:
+        x = torch.arange(channels * 60.0).reshape(1, channels, 3, 4, 5).contiguous(memory_format=kept)
+        x = x.squeeze(0).to(device).requires_grad_()
+        result, indices = F.max_pool3d(x, 2, return_indices=True)
+        return [result.detach(), indices, *torch.autograd.grad(result.square().sum(), x)]
+
+    same(make)
+
+
 @pytest.mark.parametrize("stride", [(1, 2, 3), (0, 1, 0), (20, 10, 5), (12, 4, 1)], ids=str)
 def test_new_empty_strided_has_any_strides(stride: tuple[int, ...]) -> None:
     def make(device: str) -> list[torch.Tensor]:
