@@ -189,6 +189,9 @@ def test_reasons_are_known_only_for_their_own_differences():
 
     assert "factors of the length" in reason("fft.irfft", "5 elements wrong, at 5 -4.4, on the CPU nan, exactly nan")
     assert not reason("fft.irfft", "5 elements wrong, at 5 -4.4, on the CPU -4.5, exactly -4.5")
+    assert "without stable=True" in reason("quantile", "2 of 12288 elements wrong, at 3483 5.37, on the CPU 0.0")
+    assert "zeros of padding" in reason("nn.Conv2d", "34 of 90 elements wrong, at 3 nan, on the CPU 1.5, exactly 1.5")
+    assert not reason("nn.Conv2d", "34 of 90 elements wrong, at 3 1.25, on the CPU 1.5, exactly 1.5")
     assert "sign of a zero" in reason("atan", "1 of 2 elements wrong, at 1 (0.7-0j), on the CPU (0.7+0j), exactly")
 
 

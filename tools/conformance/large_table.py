@@ -22,7 +22,7 @@ ORDER = (
 )
 OPEN = (
     (
-        "sort|argsort|msort|topk|kthvalue|mode|median|nanmedian",
+        "sort|argsort|msort|topk|kthvalue|mode|median|nanmedian|quantile|nanquantile",
         "",
         "torch: which of equal elements comes first is not defined without stable=True; the CPU's order is its "
         "algorithm's, ours the stable one.",
