@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import TypeAlias, overload
 
@@ -60,6 +60,15 @@ class MeshGroups(Sequence[Sequence[int]]):
         """The difference of the numbers of neighbours along an axis."""
         return prod(self.mesh[axis + 1 :])
 
+    def along(self, mesh: Sequence[int]) -> MeshGroups:
+        """The same groups along axes of a finer mesh (`common_mesh`)."""
+        axes: list[int] = []
+        finer = MeshGroups(tuple(mesh), ())
+        for axis in self.axes:
+            low, high = self.stride(axis), self.stride(axis) * self.mesh[axis]
+            axes.extend(i for i in range(len(mesh)) if low <= finer.stride(i) < high)
+        return MeshGroups(tuple(mesh), tuple(axes))
+
     def __len__(self) -> int:
         return self.devices // self.size
 
@@ -82,6 +91,16 @@ class MeshGroups(Sequence[Sequence[int]]):
 
     def __str__(self) -> str:
         return f"mesh {list(self.mesh)} axes {list(self.axes)}"
+
+
+def common_mesh(meshes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
+    """The coarsest mesh along whose axes lie all axes of some meshes of the same devices; None if there is none, as of
+    [2, 3] and [3, 2]."""
+    strides = sorted({prod(mesh[axis:]) for mesh in meshes for axis in range(len(mesh) + 1)})
+    pairs = list(pairwise(strides))
+    if any(high % low for low, high in pairs):
+        return None
+    return tuple([high // low for low, high in reversed(pairs)]) or (1,)
 
 
 def lists_attr(lists: Groups) -> Attribute:

@@ -37,14 +37,17 @@ def _lists(e: Emission, prop: Attribute) -> Groups:
 
 def _table(e: Emission, prop: Attribute) -> ir.Attribute:
     lists = _lists(e, prop)
-    if isinstance(lists, MeshGroups):
-        return _formula(lists)
+    if isinstance(lists, MeshGroups) and e.mesh is not None:
+        return _formula(lists.along(e.mesh))
     table = np.array(lists, np.int64)
     return e.dense(table, "i64", table.shape)
 
 
 def _formula(groups: MeshGroups) -> ir.Attribute:
-    """StableHLO's form of groups along the axes of a mesh. libtpu (0.0.42.1) expands it to the same lists."""
+    """StableHLO's form of groups along the axes of a mesh. libtpu (0.0.42.1) expands it to the same lists.
+
+    All groups of a module need one mesh: XLA (jaxlib 0.10.2) looks up the axes of a second one by name in the first.
+    """
     sizes = [f'#stablehlo.mesh_axis<name = "{axis}", size = {size}>' for axis, size in enumerate(groups.mesh)]
     axes = [f'#stablehlo.axis_ref<name = "{axis}">' for axis in groups.axes]
     mesh = f"#stablehlo.mesh<axes = [{', '.join(sizes)}]>"

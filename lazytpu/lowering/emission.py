@@ -47,11 +47,15 @@ _MOVES = frozenset(f"stablehlo.{name}" for name in ("reshape", "transpose", "sli
 class Emission:
     """A StableHLO module under construction. Rules run in its context, at the current insertion point and location."""
 
-    def __init__(self, module: ir.Module, platform: str | None = None, replicas: int = 1) -> None:
+    def __init__(
+        self, module: ir.Module, platform: str | None = None, replicas: int = 1, mesh: tuple[int, ...] | None = None
+    ) -> None:
         self.module = module
         self.platform = platform
         """The platform that templates are lowered for; None for the platform of this process."""
         self.replicas = replicas
+        self.mesh = mesh
+        """The mesh along whose axes all groups of the module lie; None if there is none."""
         # xDSL types are looked up by id (hashing one costs 5 us), and kept alive so that ids are not reused.
         self._types: dict[int, tuple[Attribute, ir.RankedTensorType]] = {}
         self._tensors: dict[tuple[str, tuple[int, ...]], ir.RankedTensorType] = {}

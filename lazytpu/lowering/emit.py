@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, Module
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute
 
+from lazytpu.ir.groups import MeshGroups, common_mesh, lists_of
 from lazytpu.ir.module import members_of, options_of, replicas_of
 from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
@@ -68,7 +69,7 @@ def emit(module: ModuleOp, *, name: str = "lazytpu", platform: str | None = None
             module_options.set_members(stablehlo, members)
         if options:
             module_options.set_options(stablehlo, options)
-        emission = Emission(stablehlo, platform, replicas)
+        emission = Emission(stablehlo, platform, replicas, _mesh(module) if replicas > 1 else None)
         callees = [callee for callee in functions if callee != MAIN] if entry == MAIN else []
         for callee in callees:
             emission.symbol(callee)  # before a template takes the name
@@ -80,6 +81,13 @@ def emit(module: ModuleOp, *, name: str = "lazytpu", platform: str | None = None
         except ir.MLIRError as error:
             raise LoweringError(f"lowering {name} gave invalid StableHLO: {error}") from error
         return stablehlo
+
+
+def _mesh(module: ModuleOp) -> tuple[int, ...] | None:
+    """The mesh along whose axes lie all groups of a module that lie along axes of some mesh; None if there is none."""
+    found = [lists_of(op.properties["groups"]) for op in module.walk() if "groups" in op.properties]
+    meshes = {groups.mesh for groups in found if isinstance(groups, MeshGroups)}
+    return common_mesh(meshes) if meshes else None
 
 
 def _functions(module: ModuleOp) -> dict[str, FuncOp]:

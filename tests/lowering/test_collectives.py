@@ -32,6 +32,8 @@ Rows = np.ndarray
 ALL = [[0, 1, 2, 3]]
 MIXED = [[2, 0], [1, 3]]
 COLUMNS = MeshGroups((2, 2), (0,))
+ROWS = MeshGroups((2, 2), (1,))
+LINE = MeshGroups((4,), (0,))
 TURNED = MeshGroups((2, 2), (1, 0))
 ALONE = MeshGroups((4, 1), (1,))
 RANK = {2: 0, 0: 1, 1: 0, 3: 1}
@@ -90,6 +92,21 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
             of_group(X, lambda g, r: np.concatenate(g), TURNED),
             of_group(X, lambda g, r: part(sum(g), r, 2), COLUMNS),
             of_group(X, lambda g, r: np.concatenate([part(replica, r, 4) for replica in g]), TURNED),
+        ],
+    ),
+    "along axes of several meshes": (
+        lambda b, x: [
+            b.all_reduce("add", [x], ROWS)[0],
+            b.all_reduce("add", [x], LINE)[0],
+            b.all_gather(x, 0, COLUMNS),
+            b.all_gather(x, 0, LINE),
+        ],
+        X,
+        [
+            of_group(X, lambda g, r: sum(g), ROWS),
+            of_group(X, lambda g, r: sum(g), LINE),
+            of_group(X, lambda g, r: np.concatenate(g), COLUMNS),
+            of_group(X, lambda g, r: np.concatenate(g), LINE),
         ],
     ),
     "along an axis of one device": (

@@ -22,7 +22,7 @@ from lazytpu.runtime.xla.signature import Signature, from_json, to_json
 
 KIND = "program"
 
-VERSION = 3  # of the format that `save` writes; part of the key
+VERSION = 4  # of the format that `save` writes; part of the key
 
 # XLA's debug options for every program, by name; part of the key.
 OPTIONS: dict[str, bool | int | str] = {}

@@ -31,6 +31,7 @@ from lazytpu.runtime.compiling.helper import Helper
 from lazytpu.runtime.errors import LoadError, compile_error
 from lazytpu.runtime.xla import client, host_functions
 from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.module_options import members_of
 
 MAX_LOST_HELPERS = 2
 """The number of helpers that may die with work to do before this process stops starting them."""
@@ -172,13 +173,15 @@ _helpers = _Helpers()
 
 def available(module: ir.Module) -> bool:
     """Whether the helper can compile a module. There must be a cache on disk. The platform's programs must serialize,
-    and compile without its devices. The program may call no function that only this process has registered."""
+    and compile without its devices. The program may call no function that only this process has registered, nor run on
+    the processes of a job, whose client the helper lacks."""
     return (
         bool(sys.executable)
         and not getattr(sys, "frozen", False)  # sys.executable is the application, which would start itself
         and _helpers.losses < MAX_LOST_HELPERS
         and store().writable()
         and (client.platform() == "cpu" or _topology() is not None)
+        and not members_of(module)
         and all(name.startswith("lapack_") for name in host_functions.called_by(module))
     )
 

@@ -65,6 +65,29 @@ def collectives_of_rows_and_columns() -> None:
     assert windows_run == 3, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
 
 
+def collectives_of_rows_and_of_all() -> None:
+    """The groups of one program lie along axes of different meshes of the four ranks."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows: list[Any] = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    row = rows[rank // 2]
+    with together(recurrences=0):
+        before = counts()
+        for step in range(4):
+            x = (torch.arange(4.0) + rank * rank + step).to("tpu")
+            dist.all_reduce(x, group=row)
+            dist.all_reduce(x)
+            y = x * (rank + 1)
+            dist.broadcast(y, 1)
+            gathered = torch.empty(4 * size, device="tpu")
+            dist.all_gather_into_tensor(gathered, y + rank)
+            lazytpu.mark_step()
+            total = 2 * sum(torch.arange(4.0) + each * each + step for each in range(size))
+            assert x.tolist() == total.tolist()
+            assert gathered.tolist() == torch.cat([2 * total + each for each in range(size)]).tolist()
+        windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
+    assert windows_run > split, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
+
+
 def hybrid_shards() -> None:
     """FSDP2 on a mesh of 2 x 2: parameters are gathered in rows, and gradients reduced in columns too."""
     mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))

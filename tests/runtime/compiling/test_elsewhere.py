@@ -22,6 +22,7 @@ from lazytpu.runtime.compiling.elsewhere import HelperLost, Ticket
 from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import ir
+from lazytpu.runtime.xla.module_options import set_members
 from lazytpu.runtime.xla.program import Program
 from tests.runtime.cache.test_programs import QR
 from tests.runtime.compiling.modules import chain, endless, helpers_of, parse
@@ -114,6 +115,14 @@ def test_lapack_is_available_and_callbacks_are_not(monkeypatch: pytest.MonkeyPat
     (got,) = give(module).result().program.run([client.to_device(np.eye(4, dtype=np.float32))])
     assert np.array_equal(np.abs(client.to_host(got)), np.eye(4))
     monkeypatch.setattr("lazytpu.runtime.xla.host_functions.called_by", lambda module: ["xla_ffi_python_cpu_callback"])
+    assert not elsewhere.available(module)
+
+
+def test_programs_of_a_job_are_not_available():
+    """The helper has no client of the job, and would compile them for one replica."""
+    module = chain(3)
+    with module.context:
+        set_members(module, [0, 1])
     assert not elsewhere.available(module)
 
 
