@@ -53,7 +53,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="chooses samples, and the numbers in the tests (0)")
     parser.add_argument("--processes", type=int, default=2, help="child processes at a time (2)")
     parser.add_argument("--limit", type=float, default=60, help="seconds of processor time that one test may take (60)")
-    parser.add_argument("--optimized", action="store_true", help="compile programs as users do")
+    optimized_help = "compile programs as users do, for tests whose programs run long"
+    parser.add_argument("--optimized", action="store_true", help=optimized_help)
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
     parser.add_argument("--docs", type=Path, help="write the table to this folder's conformance.md")
     asked = parser.parse_args()
