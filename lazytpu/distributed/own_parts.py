@@ -14,13 +14,15 @@ from lazytpu.frontend.tensors import recorder
 
 def of_the_group(native: Any) -> Any:
     """Wrap `Shard._replicate_to_shard`: a change from Replicate to Shard is one op, whose program is the same on all
-    ranks. torch slices at an offset that it computes from the rank. Parts of unequal sizes are left to torch."""
+    ranks. torch slices at an offset that it computes from the rank. Parts of unequal sizes are left to torch, and a
+    rank whose place in the mesh is not that in its group, which torch sorts."""
 
     @wraps(native)
     def replicate_to_shard(self: Any, tensor: torch.Tensor, mesh: Any, mesh_dim: int, index: Any) -> torch.Tensor:
         if type(tensor) is torch.Tensor and tensor.device.type == "tpu":
             group = mesh.get_group(mesh_dim)
-            if isinstance(group, DeviceGroup) and tensor.shape[self.dim] % group.size() == 0:
+            in_order = isinstance(group, DeviceGroup) and index == group.rank()
+            if in_order and tensor.shape[self.dim] % group.size() == 0:
                 return group.own_part(tensor, self.dim)
         return native(self, tensor, mesh, mesh_dim, index)
 

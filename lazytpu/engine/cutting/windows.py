@@ -179,6 +179,8 @@ def of_all_ranks(records: Sequence[Record], agreement: Agreement) -> list[Record
     groups_of = [_group_of(record) for record in records]
     groups = {members for members in groups_of if members is not None}
     several = len(set(map(frozenset, groups))) > 1
+    if len(groups) > 1 and not several:  # the same ranks in different orders
+        return []
     meshes: dict[tuple[int, ...], Any] = {
         members: agreement.mesh_of(members) if several else ((len(members),), (0,)) for members in groups
     }

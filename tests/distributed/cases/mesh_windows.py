@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
 import lazytpu
@@ -43,6 +43,18 @@ def each_rank_takes_its_part() -> None:
         torch.testing.assert_close(_own_parts("tpu", 10), expected)
         windows_run, split = (after - earlier for after, earlier in zip(counts(), before, strict=True))
     assert windows_run > split, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
+
+
+def parts_follow_the_mesh() -> None:
+    """A mesh may have its ranks in another order than their group: a rank's part is that of its place in the mesh."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    for ranks in ([*range(1, size), 0], [*reversed(range(size))], [*range(size)]):
+        mesh = DeviceMesh("tpu", ranks)
+        whole = torch.arange(6.0 * size).reshape(2 * size, 3)
+        for dim, rows in ((0, whole), (-1, whole.t().contiguous())):
+            replicated = DTensor.from_local(rows.to("tpu"), mesh, [Replicate()], run_check=False)
+            own = replicated.redistribute(mesh, [Shard(dim)]).to_local()
+            assert own.tolist() == rows.chunk(size, dim)[ranks.index(rank)].tolist()
 
 
 def collectives_of_rows_and_columns() -> None:
