@@ -12,7 +12,7 @@ import torch, torch.distributed as dist, lazytpu
 x = torch.ones(4, device="tpu") * 2  # its program is loaded ahead, for a client that the group replaces
 assert x.tolist() == [2.0] * 4
 dist.init_process_group()
-for _ in range(3):
+for _ in range(2):  # a third cut would have the whole compiled in the background, or not, if the process ends first
     y = x * dist.get_rank() + 1
     dist.all_reduce(y)
     assert (y + 1).tolist() == [5.0] * 4

@@ -84,8 +84,13 @@ def ddp() -> None:
 
 
 def _check_steady(model: torch.nn.Module) -> None:
-    """After three steps, a step is one cut, and compiles nothing. It launches its collectives, and one program before,
-    between and after them."""
+    """After three steps, a step in pieces is one cut, and compiles nothing. It launches its collectives, and one
+    program before, between and after them. (`together` compiles the whole in the background: see windows.py.)"""
+    with lazytpu.options(collectives="checked"):
+        _check_steady_pieces(model)
+
+
+def _check_steady_pieces(model: torch.nn.Module) -> None:
     x, optimizer = _part(), torch.optim.AdamW(model.parameters(), lr=0.05)
     for _ in range(3):
         _step(model, x, optimizer)
