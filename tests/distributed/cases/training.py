@@ -94,6 +94,8 @@ def _check_steady_pieces(model: torch.nn.Module) -> None:
     x, optimizer = _part(), torch.optim.AdamW(model.parameters(), lr=0.05)
     for _ in range(3):
         _step(model, x, optimizer)
+    for job in wiring.start().background.unfinished():  # whole programs of earlier steps
+        assert job.done.wait(60)
     warm, (launched, collectives) = lazytpu.metrics(), _counts()
     with pytest.MonkeyPatch.context() as patch:  # on a busy machine, waiting ranks would have it cut
         patch.setattr(world.World, "_cut", lambda *trace: None)
