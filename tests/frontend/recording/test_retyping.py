@@ -71,6 +71,7 @@ def test_a_step_that_writes_rows_moves_no_more_of_a_large_cache(count: int) -> N
     for _ in range(3):
         rows.index_copy_(0, index, values)
         torch.tpu.reset_peak_memory_stats()
+        before = torch.tpu.memory_allocated()  # the cache, and what other tests of the process keep
         lazytpu.sync()
-    assert torch.tpu.max_memory_allocated() < 1.5 * (4 << 20)
+    assert torch.tpu.max_memory_allocated() - before < 0.5 * (4 << 20)
     assert rows[:count].sum().item() == 64 * count
