@@ -49,6 +49,8 @@ _COMPARISONS = (
     "ne",
 )
 _ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
+_PARTS_COMBINED = ("add", "div", "mean", "mul", "sub", "sum")
+"""Ops that round parts of complex numbers several times, or multiply infinite parts by zero as torch's kernels do."""
 _REDUCTIONS = ("all", "any", "mean", "sum")  # for floats, exact only with a single element
 _OF_WHOLE_NUMBERS = (  # exact for integers: positions and masks in text generation
     "abs", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "cumsum", "isin", "max",
@@ -56,7 +58,13 @@ _OF_WHOLE_NUMBERS = (  # exact for integers: positions and masks in text generat
 )  # fmt: skip
 _EXACT = frozenset((*_MOVES, *_FILLS, *_EMPTY, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
 _LIGHT = _EXACT | {"fill", "index_copy", "index_select", "tril", "triu"}
-_DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
+_DTYPES = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+    )
+)
+_HALVES = (torch.float16, torch.bfloat16)
 _REFUSED = ("alpha", "rounding_mode", "out")  # these round twice or change the meaning
 
 
@@ -88,8 +96,11 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     tensors = [operand for value in record.arguments.values() for operand in operands(value)]
     if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
         return False
+    # Kernels for half precision differ in how often they round within an op.
+    if _name(record) not in _EXACT and any(layout.dtype in _HALVES for layout in _made(record, layouts)):
+        return False
     # The integer that results from a NaN, or from a number out of range, depends on the device.
-    floating = any(layouts[operand.slot].dtype.is_floating_point for operand in tensors)
+    floating = any(_floating(layouts[operand.slot]) for operand in tensors)
     integral = any(not _floating(layout) and layout.dtype is not torch.bool for layout in _made(record, layouts))
     return _name(record) not in ("_to_copy", "copy") or not floating or not integral
 
@@ -217,7 +228,7 @@ def _made(record: Record, layouts: dict[int, Layout]) -> list[Layout]:
 
 
 def _floating(layout: Layout) -> bool:
-    return layout.dtype.is_floating_point
+    return layout.dtype.is_floating_point or layout.dtype.is_complex
 
 
 def _name(record: Record) -> str:
@@ -239,4 +250,6 @@ def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
     involved = [*(layouts[x.slot] for x in read), *_made(record, layouts)]
     if not any(map(_floating, involved)):
         return True
+    if any(layout.dtype.is_complex for layout in involved) and name in _PARTS_COMBINED:
+        return False
     return name not in _OF_WHOLE_NUMBERS and (name not in _REDUCTIONS or all(count == 1 for count in elements))

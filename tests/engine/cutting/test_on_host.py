@@ -89,6 +89,33 @@ def test_host_run_has_the_bits_of_cpu_and_program(name: str, x: torch.Tensor) ->
     same_bits(got, program)
 
 
+NARROW = ("comparison", "arithmetic", "quotient", "alias", "list", "view", "transposed", "fills")
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.float16, torch.bfloat16])
+def test_host_run_of_a_narrow_dtype_has_the_bits_of_cpu_and_program(name: str, dtype: torch.dtype) -> None:
+    x = NUMBERS.nan_to_num(nan=2.5, posinf=9.0).to(dtype) if dtype.is_floating_point else COUNTS.to(dtype)
+    test_host_run_has_the_bits_of_cpu_and_program(name, x)
+
+
+def test_host_run_of_complex_numbers_has_the_bits_of_cpu_and_program() -> None:
+    x = torch.complex(NUMBERS, NUMBERS.flip(0))
+    for run in (lambda x: torch.cat([x, x[2:]]), lambda x: x.eq(1.5), lambda x: x[1:].clone()):
+        got, ran, compiled = counted(lambda run=run: run(x.to("tpu")))
+        assert (ran, compiled) == (1, 0)
+        expected = run(x)
+        with lazytpu.options(background_compile=0):
+            program, ran, _ = counted(lambda run=run: run(x.to("tpu")))
+        assert ran == 0
+        for value in (expected, program):
+            assert got.dtype == value.dtype
+            same_bits(*(torch.view_as_real(t) if t.is_complex() else t for t in (got, value)))
+    # A product rounds several times, and torch multiplies an addend by one, which turns an infinity into NaN.
+    for run in (lambda x: x * x, lambda x: x + x):
+        assert counted(lambda run=run: run(x.to("tpu")))[1] == 0
+
+
 def test_varying_indices_and_offsets_compile_nothing() -> None:
     x = COUNTS.to("tpu")
     got, _, compiled = counted(lambda: (x > 2).nonzero())
