@@ -26,6 +26,7 @@ from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
+from torch.utils._device import _device_constructors
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from lazytpu.versions import release
@@ -123,6 +124,8 @@ ScriptMapping = OrderedDictWrapper, OrderedModuleDict  # replace a ScriptModule'
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
 to_dlpack_device = torch._C._torchDeviceToDLDevice
+function_mode_enabled = torch._C._is_torch_function_mode_enabled
+device_constructors = _device_constructors  # cached: functions that take a default device
 swap_tensor_impl = torch._C._swap_tensor_impl
 
 # torch.compile: the class behind the backend "inductor", and the attributes that dynamo/routing.py changes

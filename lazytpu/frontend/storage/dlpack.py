@@ -1,9 +1,8 @@
 """DLPack: other libraries get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share
 it, and a program may reuse it for its results. So a consumer could neither write to it nor rely on it.
 
-`torch.from_dlpack` returns a tensor on the device that shares the storage, as with any other device. For a capsule of
-`to_dlpack`, the copy within refers to the exported tensor (`_exported`). `torch.asarray` takes the copy out of a
-capsule: torch's function modes and torch.compile compare it with the native function, so it is not replaced.
+`torch.from_dlpack` and `torch.asarray` return a tensor on the device that shares the storage, as with any other device.
+For a capsule of `to_dlpack`, the copy within refers to the exported tensor (`_exported`).
 """
 
 from __future__ import annotations
@@ -13,19 +12,27 @@ import weakref
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function
 from torch.utils.dlpack import DLDeviceType
 
 from lazytpu.frontend import activation
-from lazytpu.frontend.torch_private import has_tensors_inside, to_dlpack, to_dlpack_device
+from lazytpu.frontend.torch_private import (
+    device_constructors,
+    function_mode_enabled,
+    has_tensors_inside,
+    to_dlpack,
+    to_dlpack_device,
+)
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
-_from_dlpack = torch.from_dlpack
+_from_dlpack, _asarray = torch.from_dlpack, torch.asarray
 
 _is_capsule, _pointer = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
 _is_capsule.argtypes = _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _pointer.restype = ctypes.c_void_p
 _NAME = b"dltensor"  # of a capsule that no consumer has taken
+_Capsule = type(to_dlpack(torch.empty(0, device="cpu")))
 _exported: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
 """Copies on the CPU by the pointers of their capsules. The attribute `_exported_from` of a copy is the tensor on the
 device. Capsules and their consumers keep copies alive."""
@@ -90,6 +97,19 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _alias(ext_tensor, None).to(target)
 
 
+def asarray(obj: Any, **options: Any) -> torch.Tensor:
+    """Replace torch.asarray; the tpu tensor of a capsule stays on the device and shares its storage.
+
+    Function modes get this function, since they compare it with `torch.asarray`: for example the mode of a default
+    device. torch.compile looks functions up by the same name.
+    """
+    if function_mode_enabled():
+        return handle_torch_function(asarray, (), obj, **options)
+    if type(obj) is _Capsule and (source := _consumed(obj)) is not None:
+        obj = source
+    return _asarray(obj, **options)
+
+
 def _consumed(capsule: Any) -> torch.Tensor | None:
     """Take the tpu tensor out of a capsule of `to_dlpack`; None for any other object."""
     if not _is_capsule(capsule, _NAME) or (host := _exported.get(_pointer(capsule, _NAME))) is None:
@@ -145,4 +165,7 @@ def install() -> None:
     torch.utils.dlpack.to_dlpack = host_to_dlpack  # pyright: ignore[reportAttributeAccessIssue]
     torch.to_dlpack = host_to_dlpack
     from_dlpack.__doc__ = _from_dlpack.__doc__
+    asarray.__doc__ = _asarray.__doc__
+    torch.asarray = asarray
+    device_constructors.cache_clear()
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # pyright: ignore[reportAttributeAccessIssue]

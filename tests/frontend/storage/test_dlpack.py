@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import lazytpu
 from lazytpu.frontend.storage import dlpack
@@ -50,6 +52,8 @@ SHARED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "from_dlpack": torch.from_dlpack,
     "from_dlpack, by device": lambda x: torch.from_dlpack(x, device="tpu", copy=False),
     "a capsule": lambda x: torch.from_dlpack(torch.to_dlpack(x)),
+    "asarray of a capsule": lambda x: torch.asarray(torch.to_dlpack(x)),
+    "asarray of a capsule, without a copy": lambda x: torch.asarray(torch.to_dlpack(x), device=x.device, copy=False),
 }
 
 
@@ -68,6 +72,7 @@ def test_torch_copies_on_request() -> None:
     copies = (
         torch.from_dlpack(x, copy=True),
         torch.from_dlpack(torch.utils.dlpack.to_dlpack(x, copy=True)),
+        torch.asarray(torch.to_dlpack(x), copy=True),
     )
     for y in copies:
         assert y.device.type == "tpu" and y.data_ptr() != x.data_ptr() and torch.equal(x, y)
@@ -78,8 +83,29 @@ def test_torch_copies_on_request() -> None:
             torch.from_dlpack(exported, device="meta")
 
 
-def test_asarray_is_the_native_function() -> None:
-    """torch.compile and the modes for default devices recognise it by its identity."""
+def test_asarray_takes_its_options() -> None:
+    x = torch.arange(3.0, device="tpu")
+    y = torch.asarray(torch.to_dlpack(x), dtype=torch.float64, requires_grad=True)
+    assert (y.device.type, y.dtype, y.requires_grad, y.tolist()) == ("tpu", torch.float64, True, [0, 1, 2])
+    on_host = torch.asarray(torch.to_dlpack(x), device="cpu")
+    assert (on_host.device.type, on_host.tolist()) == ("cpu", [0, 1, 2])
+    capsule = torch.to_dlpack(torch.ones(2))
+    assert torch.asarray(capsule).device.type == "cpu"
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        torch.asarray([1], size=3)  # pyright: ignore[reportCallIssue]
+
+
+def test_modes_and_compile_recognise_asarray() -> None:
+    class Seen(TorchFunctionMode):
+        functions: ClassVar[list[Any]] = []
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.functions.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Seen():
+        torch.asarray([1, 2])
+    assert Seen.functions == [torch.asarray]
     with torch.device("tpu"):
         assert torch.asarray([1, 2]).device.type == "tpu"
     compiled = torch.compile(lambda x: x + torch.asarray([1.0, 2.0]), fullgraph=True, backend="eager")
