@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 
+from lazytpu.engine.cutting.host_random import RANDOM
 from lazytpu.runtime.errors import RunError
 from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Number, Operand, Record
@@ -91,13 +92,14 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     by its program."""
     if not str(record.op).startswith("aten.") and str(record.op) not in _OWN:
         return False
-    if record.rng is not None or record.checks:
+    if record.checks or (record.rng is not None and str(record.op) not in RANDOM):
         return False
     tensors = [operand for value in record.arguments.values() for operand in operands(value)]
     if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
         return False
     # Kernels for half precision differ in how often they round within an op.
-    if _name(record) not in _EXACT and any(layout.dtype in _HALVES for layout in _made(record, layouts)):
+    half = any(layout.dtype in _HALVES for layout in _made(record, layouts))
+    if half and record.rng is None and _name(record) not in _EXACT:
         return False
     # The integer that results from a NaN, or from a number out of range, depends on the device.
     floating = any(_floating(layouts[operand.slot]) for operand in tensors)
@@ -170,7 +172,8 @@ def compute(
         arguments["device"] = torch.device("cpu")
     with torch.no_grad(), _as_they_are() if _name(record) in _FILLS else nullcontext():
         op: Any = _OWN.get(str(record.op)) or record.op
-        results = [result for result in _fresh(record, op(**arguments)) if result is not None]
+        returned = op(**arguments) if record.rng is None else _random(record, arguments, numbers)
+        results = [result for result in _fresh(record, returned) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
         # Store each result in memory order.
         for slot, layout, result in zip(record.out_slots, present, results, strict=True):
@@ -187,6 +190,15 @@ def compute(
                 flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
                 flat[slot].as_strided(layout.shape, layout.stride).copy_(result)
     return [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
+
+
+def _random(record: Record, arguments: dict[str, Any], numbers: Sequence[Any]) -> torch.Tensor:
+    """Run a random op, which returns a new tensor or overwrites self."""
+    assert record.rng is not None
+    rng, self = (int(numbers[record.rng]), int(numbers[record.rng + 1])), arguments.get("self")
+    (layout,) = record.outs or (self,)
+    drawn = RANDOM[str(record.op)](rng, (tuple(layout.shape), layout.dtype), **arguments)
+    return drawn if record.outs else self.copy_(drawn)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @contextmanager
