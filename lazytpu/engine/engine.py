@@ -26,7 +26,6 @@ from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.sizes.unexpected import UNEXPECTED, LookingFor
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
@@ -66,8 +65,7 @@ class Engine(EnginePort):
         self.packs = Packs()
         queue = Queue(self.inflight, self.packs)
         self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue, inference)
-        self.growth = Growth(inference)
-        self.traces = Traces(learn=self.growth.learn)
+        self.traces = Traces()
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)
         self.background = cutter.chooser.background
@@ -165,7 +163,7 @@ class Engine(EnginePort):
         return self.traces.ended(state)
 
     def grows(self, state: State) -> Sequence[Grow]:
-        return self.growth.on_left(state)
+        return self.compiler.templates.growth.on_left(state)
 
     def cut_trace(self, trace: Trace) -> None:
         self.cutter.cut_trace(trace)

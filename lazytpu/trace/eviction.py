@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
 
 from lazytpu.trace.trie import CutPlan, State
 
@@ -12,16 +11,10 @@ STATE_BYTES = 2_000  # a state with its record and key, measured on the training
 LIMIT_BYTES = 512 << 20
 
 
-def _nothing(state: State) -> None:
-    pass
-
-
 class Traces:
-    """The states at which traces have ended, in the order of their last cut. `learn` is called once for each of
-    them."""
+    """The states at which traces have ended, in the order of their last cut."""
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES, learn: Callable[[State], None] = _nothing):
-        self.learn = learn
+    def __init__(self, limit_bytes: int = LIMIT_BYTES):
         self.limit = limit_bytes // STATE_BYTES
         self.states = 0
         self._ends: dict[State, int] = {}
@@ -35,7 +28,6 @@ class Traces:
         if plan is None:
             plan = state.plan = CutPlan.of(state)
             self.states += _own_states(state)
-            self.learn(state)
             if self.states > self.limit:
                 with self._evicting:
                     self._evict(state)

@@ -68,9 +68,12 @@ class Cutter:
         order = self.order
         order.begin(trace)
         start = time.perf_counter()
+        is_new = trace.state.plan is None
         cut = Cut.of(self.traces.ended(trace.state), trace)
         strategy: Strategy | None = None
         try:
+            if is_new:
+                self.chooser.compiler.sized(trace)  # derives states for other sizes, also of traces without a program
             following = self.chooser.choose(cut, order)
             self._count_trace(trace, start)
             while following is not None:

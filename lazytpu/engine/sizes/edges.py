@@ -1,124 +1,109 @@
-"""Trie edges as Python expressions over sizes: the key, the layouts of the results, and the record.
+"""Trie edges with symbolic sizes: the key, the layouts of the results, and the record.
 
-`read` splits edges into structure and integers, `at_sizes` rebuilds them with symbolic sizes as integers, and `Source`
-writes these as Python.
+The integers of a key are those of its record's arguments, so a derived key always belongs to the derived record. Unlike
+the records of a shape family, edges have the strides of dimensions of one element as torch set them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
-from lazytpu.engine.sizes.skeletons import Apart, Integers, Skeleton, Together
+from lazytpu.engine.sizes.skeletons import Strides, Together, forms_in, with_sizes
+from lazytpu.engine.sizes.strides import dense_order, dense_strides
 from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import Size
+from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Operand, Record, State
 from lazytpu.trace.value import Layout
 
 Key = tuple[Any, ...]
-Edge = tuple[Key | None, Any, Record]
-"""The key of an edge, the layouts of its results, and its record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Consecutive trie edges split into their hashable `skeletons` and their integers.
+@dataclass(frozen=True)
+class Edge:
+    """An edge like the one to the state `twin`, with symbolic sizes."""
 
-    For each edge, its integers begin at the position in `starts`, its key's integers end at `keys`, and its record's
-    integers begin at `records`.
-    """
+    twin: State
+    key: Key | None
+    outs: Any
+    record: Record
 
-    skeletons: tuple[Skeleton, ...]
-    integers: Integers
-    starts: list[int]
-    keys: list[int]
-    records: list[int]
+    @cached_property
+    def forms(self) -> frozenset[Form]:
+        """The expressions of all integers."""
+        return forms_in((self.key, self.outs, self.record))
+
+    @cached_property
+    def sizes(self) -> frozenset[Form]:
+        """The expressions of sizes of tensors."""
+        layouts = [*[layout for _, layout, _ in self.record.admitted], *filter(None, self.record.outs)]
+        read = [operand for value in self.record.arguments.values() for operand in operands(value)]
+        views = [operand.view[0] for operand in read if operand.view is not None]
+        return forms_in([*[layout.shape for layout in layouts], *views])
+
+    def at(self, numbers: Mapping[Form, int], layout: Callable[..., Layout]) -> tuple[Key, Any, Record]:
+        """Return the key, the results and the record where the expressions have these values."""
+        parts: Any = self.key, self.outs, self.record
+        return with_sizes(parts, lambda size: numbers[size.form], layout) if self.forms else parts
 
 
-def read(states: Sequence[State]) -> Reading:
-    """Split the edges into these states, each of one record, into structures and integers."""
-    walk, skeletons = Apart(into := Integers([], [])), list[Skeleton]()
-    starts, keys, records = list[int](), list[int](), list[int]()
+def at_sizes(states: Sequence[State], integers: Iterator[Any]) -> list[Edge]:
+    """Return the edges into these states, each of one record, with symbolic sizes for the integers of the records."""
+    walk, edges = _Exact(integers), list[Edge]()
     for state in states:
-        (record,) = state.recorded
-        starts.append(len(into.values))
-        walk.key(state.key)
-        keys.append(len(into.values))
-        walk.token(state.outs)
-        records.append(len(into.values))
-        walk.record(record)
-        skeletons.append(walk.structure())
-    return Reading(tuple(skeletons), into, starts, keys, records)
+        record = walk.record(*state.recorded)
+        layouts = filter(None, record.outs)
+        edges.append(Edge(state, _key(state.key, record), _outs(state.outs, layouts) if record.outs else (), record))
+    return edges
 
 
-def read_key(key: Key) -> list[int]:
-    """Return the integers of a key."""
-    Apart(into := Integers([], [])).key(key)
-    return into.values
+class _Exact(Together):
+    """Rebuilds records, and derives strides of dimensions of one element from the strides that torch set in them."""
+
+    def strided(self, size: Strides, stride: Strides, canonical: Strides) -> tuple[Strides, Strides]:
+        new, steps = super().strided(size, stride, canonical)
+        if 1 not in size:
+            return new, steps
+        order = dense_order(size, stride)
+        if order is not None:
+            return new, dense_strides(new, order)
+        # torch sets most of them to the extent of another dimension.
+        dims = list(zip(size, stride, new, steps, strict=True))
+        extents = {n * step: new_n * new_step for n, step, new_n, new_step in dims if n > 1}
+        return new, tuple([extents.get(step, step) if n == 1 else new_step for n, step, _, new_step in dims])
 
 
-def at_sizes(states: Sequence[State], sizes: Iterator[Any]) -> list[Edge]:
-    """Return the edges into these states with symbolic sizes as their integers, in the order of `read`."""
-    walk = Together(sizes)
-    return [(walk.key(s.key), walk.token(s.outs), walk.record(*s.recorded)) for s in states]
+def _outs(outs: Any, layouts: Iterator[Layout]) -> Any:
+    """Return nested results with other layouts."""
+    if isinstance(outs, Layout):
+        return next(layouts)
+    return tuple([_outs(out, layouts) for out in cast("Sequence[Any]", outs)]) if isinstance(outs, tuple) else outs
 
 
-class Source:
-    """Writes values with symbolic sizes as Python source.
+def _key(key: Key | None, record: Record) -> Key | None:
+    """Return the key of a record that differs from the one with this key in sizes only.
 
-    In the source, `f` is the tuple of values of `forms`, `c` the tuple of `constants`, and `layout` constructs a
-    Layout.
+    It has a token for each argument (`lazytpu.frontend.recording.codegen`).
     """
-
-    def __init__(self) -> None:
-        self.constants: list[Any] = []
-        self.forms: dict[Form, int] = {}
-
-    def edge(self, edge: Edge, state: State) -> str:
-        """Return the source of an edge like the one to `state`."""
-        key, outs, new = edge
-        (record,) = state.recorded
-        parts = [self.of(value) for value in (new.arguments, new.outs, new.admitted)]
-        copy = f"record({self._constant(record)}, {', '.join(parts)})" if _varies(parts) else self._constant(record)
-        return f"({self.of(key)}, {self.of(outs)}, {copy})"
-
-    def of(self, value: Any) -> str:
-        """Return the source of a value; one without sizes is a constant."""
-        if type(value) is int:
-            return str(value)
-        if type(value) is Size:
-            return f"f[{self.forms.setdefault(value.form, len(self.forms))}]"
-        if isinstance(value, Layout):
-            parts = [self.of(part) for part in (value.dtype, value.shape, value.stride)]
-            text = f"layout({', '.join(parts)})"
-        elif isinstance(value, Operand):
-            parts = [self.of(value.view)]
-            text = f"operand({value.slot}, {parts[0]})"
-        elif isinstance(value, dict):
-            parts = [f"{name!r}: {self.of(item)}" for name, item in cast("dict[str, Any]", value).items()]
-            text = f"{{{', '.join(parts)}}}"
-        elif isinstance(value, list | tuple):
-            parts = [self.of(item) for item in cast("Sequence[Any]", value)]
-            text = f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)},)"
-        else:
-            return self._constant(value)
-        return text if _varies(parts) else self._constant(value)
-
-    def _constant(self, value: Any) -> str:
-        """Return source that refers to a constant."""
-        self.constants.append(value)
-        return f"c[{len(self.constants) - 1}]"
+    if key is None:
+        return None
+    names = [argument.name for argument in record.op._schema.arguments if "Generator" not in str(argument.type)]
+    admitted = {slot: layout.empty_key if empty else layout.key for slot, layout, empty in record.admitted}
+    pairs = zip(key[1:], names, strict=False)
+    return key[0], *[_token(token, record.arguments.get(name), admitted) for token, name in pairs]
 
 
-def _varies(parts: Sequence[str]) -> bool:
-    return any("f[" in part for part in parts)
-
-
-def expression(size: Form) -> str:
-    """Return a size expression as Python source over the names of its symbols."""
-    terms: list[str] = []
-    for atoms, factor in size.terms:
-        factors = [str(a) if isinstance(a, str) else f"(({expression(a.form)}) // {a.by})" for a in atoms]
-        terms.append(" * ".join([f"({factor})", *factors]))
-    return " + ".join(terms) or "0"
+def _token(token: Any, value: Any, admitted: Mapping[int, Any]) -> Any:
+    """Return the token of an argument; `token` is the one at other sizes."""
+    if isinstance(value, Operand):
+        base = token[0] if type(token) is tuple and len(token) == 5 else token
+        base = base if type(base) is int else admitted[value.slot]
+        return base if value.view is None else (base, *value.view)
+    if isinstance(value, list | tuple) and isinstance(token, tuple):
+        return tuple([_token(*pair, admitted) for pair in zip(token, cast("Sequence[Any]", value), strict=False)])
+    if type(value) is Size:
+        return (token[0], value) if type(token) is tuple else value
+    return token

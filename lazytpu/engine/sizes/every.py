@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lazytpu.engine.sizes.graphs import known_of
+from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
@@ -19,7 +20,7 @@ from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import State
 
-MOST = 256  # sequences of ops whose templates are remembered, the newest
+MOST = 512  # sequences of ops whose templates are remembered
 SAME = 16  # templates of one, the newest
 RELATIVES = 4
 """Greatest number of relatives of a template: those that share most of its records."""
@@ -31,6 +32,7 @@ class Templates:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
+        self.growth = Growth(inference)
         self._templates: dict[Any, dict[bytes, Template]] = {}
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
@@ -61,11 +63,9 @@ class Templates:
         except OverflowError:  # an unsigned 64-bit integer
             return None
         kinds = np.array(integers.kinds, dtype=np.int8)
-        same = self._templates.get(ops)
-        if same is None:
-            while len(self._templates) >= MOST:
-                del self._templates[next(iter(self._templates))]
-            same = self._templates[ops] = {}
+        same = self._templates[ops] = self._templates.pop(ops, {})  # the last is the one that was used last
+        if len(self._templates) > MOST:
+            del self._templates[next(iter(self._templates))]
         # Among these, find the template with the same sizes of 0 and 1.
         key = np.minimum(numbers[kinds == SIZE], MIN_SYMBOL).tobytes()
         template = same.get(key)
@@ -77,7 +77,10 @@ class Templates:
             self._begin(template, state, marked)
             same[key] = template
         sized = template.bucket_of(numbers, state)
-        if sized is None or sized.bucket.single:
+        if sized is None:
+            return None
+        self.growth.learn(state, template, sized.bucket.forms, sized.sizes)
+        if sized.bucket.single:
             return None
         self._known[state] = sized
         return sized

@@ -174,13 +174,6 @@ def varying_of(forms: Sequence[Form], fixed: np.ndarray, symbols: Mapping[str, i
     return Varying(fixed, dict(symbols), {size: np.array(at) for size, at in positions_of.items()}, constant)
 
 
-def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
-    """Return the simplest size expressions for samples of a structure's integers, or None if `NAMES` symbols do not
-    suffice."""
-    table = np.stack(samples)
-    return simplest(lambda: Fitting(table, kinds), range(len(kinds)))
-
-
 def simplest(fitting: Callable[[], Fitting], positions: Collection[int]) -> Varying | None:
     """Return the simplest size expressions of the integers at these positions; None if they need more symbols than
     available.

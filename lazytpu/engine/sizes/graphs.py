@@ -6,19 +6,29 @@ known in both. So the second graph's symbols are expressions of the first graph'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import NAMES, NoForm, Varying, varying_of
 from lazytpu.engine.sizes.results import Results
-from lazytpu.engine.sizes.skeletons import Apart, Integers, Layouts, note_given, note_made, trace_apart, with_sizes
+from lazytpu.engine.sizes.skeletons import (
+    STRUCTURE,
+    Integers,
+    Layouts,
+    forms_in,
+    note_given,
+    note_made,
+    trace_apart,
+    with_sizes,
+)
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
-from lazytpu.trace.trie import Record, State
+from lazytpu.trace.trie import Operand, Record, State
 
 
 def known_of(state: State, inference: Inference) -> Varying | None:
@@ -85,9 +95,10 @@ class _Walk:
         """
         note_given(record, self._layouts)
         varies = self._varies(record)
-        if varies and not told and _has_numbers(record):
+        arguments = [value for name, value in record.arguments.items() if name not in STRUCTURE]
+        if varies and not told and _has_numbers(arguments):
             raise NoForm
-        if varies and not _varies(record.outs):
+        if varies and not forms_in(record.outs):
             outs, _ = self.results.of(record, self._layouts)
             if outs is None:
                 raise NoForm
@@ -97,23 +108,12 @@ class _Walk:
 
     def _varies(self, record: Record) -> bool:
         """Return whether an operand or argument of a record has a symbolic size."""
-        taken = (self._layouts[operand.slot] for value in record.arguments.values() for operand in operands(value))
-        return any(map(_varies, taken)) or _varies(record.arguments)
+        taken = [self._layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
+        return bool(forms_in((taken, record.arguments)))
 
 
-def _has_numbers(record: Record) -> bool:
-    """Return whether a record has integers in its arguments or in the views of its operands."""
-    Apart(integers := Integers([], [])).given(replace(record, admitted=()))
-    return bool(integers.values)
-
-
-def _varies(value: Any) -> bool:
-    """Return whether an argument or a layout has a symbolic size."""
-    sizes = list[Size]()
-
-    def found(size: Size) -> Size:
-        sizes.append(size)
-        return size
-
-    with_sizes(value, found)
-    return bool(sizes)
+def _has_numbers(value: Any) -> bool:
+    """Return whether an argument has integers of its own, or operands that are views."""
+    if isinstance(value, list | tuple):
+        return any(map(_has_numbers, cast("Sequence[Any]", value)))
+    return value.view is not None if isinstance(value, Operand) else type(value) in (int, Size)

@@ -95,7 +95,7 @@ class Derived(Together):
         given: Callable[[int], Form],
         learn: Callable[[int, Sequence[Form], Sequence[Guard]], bool],
     ) -> None:
-        super().__init__(self._sizes(), True, self._outs)
+        super().__init__(self._sizes(), self._outs)
         self.forms: list[Form] = []
         self._results, self._given, self._learn = results, given, learn
         for record in records:

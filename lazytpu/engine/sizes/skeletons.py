@@ -1,4 +1,4 @@
-"""Records and trie edges split into their integers and their structure (skeleton), and rebuilt from other integers.
+"""Records split into their integers and their structure (skeleton), and rebuilt from other integers.
 
 Traces of equal structure differ in sizes only; an integer of one may be a size expression for all. Dense strides follow
 from sizes, so they are no integers: the structure has the memory order of the dimensions instead. For a custom kernel
@@ -27,6 +27,7 @@ from lazytpu.engine.sizes.strides import (
     steps_alike,
     without_ones,
 )
+from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import MIN_SYMBOL, Size, has_sizes
 from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
@@ -34,6 +35,7 @@ from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
+Strides = tuple[Any, ...]
 OTHER, SIZE, COUNT, BEGIN = range(4)
 """Kinds of integers: unknown meaning, sizes of tensors, counts made on the device, and starts of views. A count is no
 expression of sizes even if it equals one."""
@@ -56,15 +58,14 @@ Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
 
 
 class Walk:
-    """A walk over records, or the parts of trie edges, that rebuilds them with the integers that `take` returns.
+    """A walk over the records of a trace that rebuilds them with the integers that `take` returns.
 
-    `note` receives everything else that distinguishes one structure from another. With `whole`, the records are those
-    of a trace, so views are compared with their tensors; `before` and `after` are the old and the new layouts of slots.
-    Otherwise all strides are taken as they are.
+    `note` receives everything else that distinguishes one structure from another. `before` and `after` are the old and
+    the new layouts of slots.
     """
 
-    def __init__(self, whole: bool):
-        self.whole, self.before, self.after = whole, Layouts(), Layouts()
+    def __init__(self) -> None:
+        self.before, self.after = Layouts(), Layouts()
 
     def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
         """Return the replacements of integers of one kind."""
@@ -78,8 +79,7 @@ class Walk:
 
     def given(self, record: Record) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the new inputs and arguments of a record."""
-        if self.whole:
-            note_given(record, self.before)
+        note_given(record, self.before)
         admitted = list[Any]()
         for slot, layout, empty in record.admitted:
             self.input(slot, layout, empty)
@@ -121,80 +121,44 @@ class Walk:
     def operand(self, operand: Operand) -> Operand:
         view, slot = operand.view, operand.slot
         if view is None:
-            self.note("part" if self.whole else None)
-            if self.whole:
-                shape = self.before[slot].shape
-                self.take(shape, SIZE)
-                self.take([0] * len(shape), BEGIN)
+            self.note("part")
+            shape = self.before[slot].shape
+            self.take(shape, SIZE)
+            self.take([0] * len(shape), BEGIN)
             return operand
         size, stride, dtype = tuple(view[0]), tuple(view[1]), view[3]
-        begins = begins_of(view, self.before[slot]) if self.whole else None
+        begins = begins_of(view, self.before[slot])
         if begins is not None and steps_alike(size, stride, self.before[slot].stride):
             self.note("part")
             size, stride = tuple(self.take(size, SIZE)), self.after[slot].stride
         else:
             self.note((dtype, begins is None))
-            size, stride = self.strided(size, without_ones(size, stride) if self.whole else stride)
+            size, stride = self.strided(size, stride, without_ones(size, stride))
         if begins is None:
             return Operand(slot, (size, stride, self.take((view[2],), OTHER)[0], dtype))
         new = self.take(begins, BEGIN)
         return operand if new is begins else Operand(slot, (size, stride, offset_of(new, self.after[slot]), dtype))
 
     def layout(self, layout: Layout) -> Layout:
-        layout = plain(layout) if self.whole else layout
+        canonical = plain(layout)
         self.note(layout.dtype)
-        size, stride = self.strided(layout.shape, layout.stride)
-        return layout if size is layout.shape else Layout(layout.dtype, size, stride)
+        size, stride = self.strided(layout.shape, layout.stride, canonical.stride)
+        return canonical if size is layout.shape else Layout(layout.dtype, size, stride)
 
-    def strided(self, size: tuple[Any, ...], stride: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return a new size and its strides."""
-        order = dense_order(size, stride)
+    def strided(self, size: Strides, stride: Strides, canonical: Strides) -> tuple[Strides, Strides]:
+        """Return a new size and its canonical strides; `stride` are the old ones and `canonical` the old canonical
+        ones."""
+        order = dense_order(size, canonical)
         self.note(order)
         new = tuple(self.take(size, SIZE))
         if order is None:
-            return new, tuple(self.take(stride, OTHER))
-        return new, stride if new is size else dense_strides(new, order)
-
-    def key(self, key: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """Return a new key of an edge."""
-        self.note(key and len(key))
-        return key and tuple(map(self.token, key))
-
-    def token(self, token: Any) -> Any:
-        """Return a new element of a key, or of the results of an edge."""
-        if type(token) is int:
-            self.note(int)
-            return self.take((token,), OTHER)[0]
-        if isinstance(token, Layout):
-            return self.layout(token)
-        if not isinstance(token, tuple):
-            self.note((type(token), token))
-            return token
-        items = cast("tuple[Any, ...]", token)
-        at = _strided_at(items)
-        self.note((len(items), at))
-        if at is None:
-            return tuple([self.token(item) for item in items])
-        before = [self.token(item) for item in items[:at]]
-        return *before, *self.strided(*items[at : at + 2]), *[self.token(item) for item in items[at + 2 :]]
-
-
-def _strided_at(token: tuple[Any, ...]) -> int | None:
-    """Return the index in a token at which a size and its strides stand, or None.
-
-    Three tokens have them: the key of a layout, of empty memory, and of a view.
-    """
-    for at, length in ((1, 3), (2, 4), (1, 5)):
-        if len(token) == length:
-            size, stride = token[at], token[at + 1]
-            if isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride):
-                return at if all(type(n) is int for n in (*size, *stride)) else None
-    return None
+            return new, tuple(self.take(canonical, OTHER))
+        return new, canonical if new is size else dense_strides(new, order)
 
 
 @dataclass(slots=True)
 class Integers:
-    """The integers of a record or a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 do not enter the
+    """The integers of a trace, in order, and the kind of each. With `alike`, sizes 0 and 1 do not enter the
     structure.
 
     - `made`: the positions of integers in results of ops that have arguments.
@@ -213,8 +177,8 @@ class Integers:
 class Apart(Walk):
     """Appends integers to `into`; `structure` returns the structure of everything since its last call."""
 
-    def __init__(self, into: Integers, whole: bool = False):
-        super().__init__(whole)
+    def __init__(self, into: Integers):
+        super().__init__()
         self.into, self.after, self._structure = into, self.before, list[Any]()
         self.note = self._structure.append
 
@@ -247,16 +211,15 @@ class Apart(Walk):
         if record.arguments:
             into.made.extend(range(start, len(into.values)))
         into.ends.append(len(into.values))
-        if self.whole:
-            note_made(record, self.before)
+        note_made(record, self.before)
 
 
 class Together(Walk):
     """Rebuilds records with the integers of an iterator. If `derive` computes the layouts of results, the iterator has
     only the integers of arguments."""
 
-    def __init__(self, integers: Iterator[Any], whole: bool = False, derive: Outs | None = None):
-        super().__init__(whole)
+    def __init__(self, integers: Iterator[Any], derive: Outs | None = None):
+        super().__init__()
         self._integers, self._derive = integers, derive
 
     def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
@@ -266,15 +229,14 @@ class Together(Walk):
         admitted, arguments = self.given(record)
         new = replace(record, admitted=admitted, arguments=arguments)
         new = replace(new, outs=self.outs(record) if self._derive is None else tuple(self._derive(new, self.after)))
-        if self.whole:
-            note_made(record, self.before)
-            note_made(new, self.after)
+        note_made(record, self.before)
+        note_made(new, self.after)
         return new
 
 
 def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
     """Return the structures of a trace's records and append their integers to `into`."""
-    walk, skeletons = Apart(into, whole=True), list[Skeleton]()
+    walk, skeletons = Apart(into), list[Skeleton]()
     for record in records:
         walk.record(record)
         skeletons.append(walk.structure())
@@ -284,26 +246,34 @@ def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
 def trace_together(records: Sequence[Record], integers: Iterator[Any], outs: Outs | None = None) -> list[Record]:
     """Return records of the same structure with other integers, in the order of `trace_apart`. With `outs`, which
     computes the layouts of results, `integers` has only the integers of arguments."""
-    return list(map(Together(integers, True, outs).record, records))
+    return list(map(Together(integers, outs).record, records))
 
 
-def with_sizes(value: Any, change: Callable[[Size], Any]) -> Any:
-    """Return a copy of a record, or of a part of one, in which `change` replaces each symbolic size."""
+def with_sizes(value: Any, change: Callable[[Size], Any], layout: Callable[..., Layout] = Layout) -> Any:
+    """Return a copy of a record, or of a part of one, in which `change` replaces each symbolic size. `layout` creates
+    the layouts."""
     if type(value) is Size:
         return change(value)
     if isinstance(value, Record):
         names = "arguments", "admitted", "outs"
-        return replace(value, **{name: with_sizes(getattr(value, name), change) for name in names})
+        return replace(value, **{name: with_sizes(getattr(value, name), change, layout) for name in names})
     if isinstance(value, Operand):
         return value if value.view is None else Operand(value.slot, with_sizes(value.view, change))
     if isinstance(value, Layout):
         parts = (with_sizes(part, change) for part in (value.shape, value.stride))
-        return Layout(value.dtype, *parts) if has_sizes(value.shape) else value
+        return layout(value.dtype, *parts) if has_sizes((*value.shape, *value.stride)) else value
     if isinstance(value, dict):
         return {name: with_sizes(item, change) for name, item in cast("dict[str, Any]", value).items()}
     if type(value) in (list, tuple):
-        return type(value)([with_sizes(item, change) for item in value])
+        return type(value)([with_sizes(item, change, layout) for item in value])
     return value
+
+
+def forms_in(value: Any) -> frozenset[Form]:
+    """Return the expressions of the symbolic sizes in a record, or in a part of one."""
+    forms = set[Form]()
+    with_sizes(value, lambda size: forms.add(size.form) or size)
+    return frozenset(forms)
 
 
 def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:

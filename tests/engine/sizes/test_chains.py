@@ -64,22 +64,20 @@ def test_checked_ops_exist() -> None:
 
 def test_record_is_inferred_when_torch_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong size expression of a result never reaches a recorded layout."""
-    from lazytpu.engine.sizes import growth
+    from lazytpu.engine.sizes import chains
+    from lazytpu.engine.sizes.fitting import varying_of
     from lazytpu.ir.forms import symbol
 
-    fit, spoiled = growth.fit, list[bool]()
+    chain, spoiled = chains.Chain.__init__, list[bool]()
 
-    def wrong(samples, kinds):  # type: ignore[no-untyped-def]
-        fitted = fit(samples, kinds)
-        if fitted is not None and len(samples) == growth.NEEDED:
-            size = next(iter(fitted.varying))
-            places = fitted.varying[size]
-            spoiled.append(True)
-            fitted.varying[size] = places[:-1]  # the last integer is the size of the result
-            fitted.varying[symbol("n") // 8 * 8 + 5] = places[-1:]
-        return fitted
+    def wrong(self, states, varying, sizes, inference):  # type: ignore[no-untyped-def]
+        *forms, size, width = varying.forms()  # the last two integers are the sizes of the result
+        assert size == symbol("n") and width.number == 4
+        spoiled.append(True)
+        forms = [*forms, symbol("n") // 64 * 64 + sizes["n"] - sizes["n"] // 64 * 64, width]
+        chain(self, states, varying_of(forms, varying.fixed, varying.symbols), sizes, inference)
 
-    monkeypatch.setattr(growth, "fit", wrong)
+    monkeypatch.setattr(chains.Chain, "__init__", wrong)
     for size in (9, 11, 13, 12, 10, 14, 40, 21):
         x = torch.ones(size, 4).to("tpu")
         lazytpu.mark_step()

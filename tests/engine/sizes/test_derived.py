@@ -10,12 +10,13 @@ import torch
 
 import lazytpu
 from lazytpu.engine.sizes.derived import fit_derived
-from lazytpu.engine.sizes.fitting import Varying, _candidates, fit
+from lazytpu.engine.sizes.fitting import Varying, _candidates
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.frontend.recording.growing import INFERENCE
 from lazytpu.ir.symbolic import LostSize
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
+from tests.fitted import fit
 
 
 def layout(*shape: int) -> Layout:

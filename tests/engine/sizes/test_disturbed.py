@@ -75,7 +75,7 @@ def test_threads_share_buckets_and_derived_states() -> None:
 
 PLACES: dict[str, tuple[Any, str]] = {
     "expressions are fitted": (templates, "fit_derived"),
-    "expressions of states are fitted": (growth, "fit"),
+    "a chain is created": (growth, "Chain"),
     "a bucket is created": (Template, "_sized"),
     "records are put together": (templates, "trace_together"),
     "torch is compared": (type(INFERENCE), "agrees"),

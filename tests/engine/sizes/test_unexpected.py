@@ -12,11 +12,11 @@ from torch import Tensor
 
 import lazytpu
 from lazytpu.engine.sizes import chains, every, growth, templates
-from lazytpu.engine.sizes.fitting import fit
 from lazytpu.engine.sizes.skeletons import SIZE
 from lazytpu.engine.sizes.templates import Template
 from lazytpu.engine.sizes.unexpected import UNEXPECTED
 from lazytpu.passes.padding.walk import Walk
+from tests.fitted import fit
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
@@ -48,7 +48,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "forms": (templates, "fit_derived"),
     "relatives": (Template, "_of_relatives"),
     "compiled graphs": (every, "known_of"),
-    "samples of chains": (growth, "read"),
+    "chains": (growth, "Chain"),
     "states": (chains, "State"),
     "the pass": (Walk, "run"),
 }

@@ -15,7 +15,6 @@ from xdsl.dialects.func import FuncOp
 import lazytpu
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling import translate
-from lazytpu.engine.sizes.fitting import fit
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart, trace_together
 from lazytpu.ir.symbolic import Derivation
 from lazytpu.ir.text import parse_module, print_module
@@ -29,6 +28,7 @@ from lazytpu.runtime.tpu import topologies
 from lazytpu.runtime.tpu.topology import smallest
 from lazytpu.runtime.tpu.tpu_compiler import ALONE
 from lazytpu.trace.trie import Record
+from tests.fitted import fit
 from tests.passes.padding.sized import compiled, padded, true_of
 
 BATCH, WORDS, WIDTH, HEADS, POSITIONS = 2, 11, 8, 2, 12
