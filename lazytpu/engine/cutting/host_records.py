@@ -83,8 +83,8 @@ _OWN: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def small(layout: Layout, elements: int) -> bool:
-    """Return whether a value has a dtype that the host computes as devices do, and 1 to `elements` elements."""
-    return layout.dtype in _DTYPES and 0 < prod(layout.shape) <= elements
+    """Return whether a value has a dtype that the host computes as devices do, and at most `elements` elements."""
+    return layout.dtype in _DTYPES and prod(layout.shape) <= elements
 
 
 def computable(record: Record, layouts: dict[int, Layout]) -> bool:

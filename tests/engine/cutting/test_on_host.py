@@ -116,6 +116,15 @@ def test_host_run_of_complex_numbers_has_the_bits_of_cpu_and_program() -> None:
         assert counted(lambda run=run: run(x.to("tpu")))[1] == 0
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_empty_values_are_computed_on_the_host(shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
+    for run in (lambda x: x + 1, lambda x: torch.cat([x, x]), lambda x: (x == 0).any(), lambda x: (x > 0).sum()):
+        got, ran, compiled = counted(lambda run=run: run(x.to("tpu")))
+        assert (ran, compiled) == (1, 0)
+        same_bits(got, run(x))
+
+
 def test_varying_indices_and_offsets_compile_nothing() -> None:
     x = COUNTS.to("tpu")
     got, _, compiled = counted(lambda: (x > 2).nonzero())
