@@ -14,6 +14,8 @@ from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
+_NARROW = ("f16", "bf16")
+
 
 @lowers(ops.GatherOp)
 def gather(e: Emission, op: ops.GatherOp, x: ir.Value, indices: ir.Value) -> ir.Value:
@@ -40,6 +42,10 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
         scattered_dims_to_operand_dims=ints(op.scatter_dims_to_operand_dims),
         index_vector_dim=integer(op.index_vector_dim),
     )
+    dtype, kind = dtype_of(op.operand_type(0)), op.kind.data
+    # Elements may receive many updates: in half precision a sum would stop growing, bfloat16 ones at 256.
+    wide = "f32" if dtype in _NARROW and kind in ("add", "mul") and not integer(op.unique_indices) else dtype
+    x, updates = e.convert(x, wide), e.convert(updates, wide)
     scattered = hlo.ScatterOp(
         [x.type],
         [x],
@@ -49,8 +55,8 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
         indices_are_sorted=bool(integer(op.indices_are_sorted)),
         unique_indices=bool(integer(op.unique_indices)),
     )
-    e.combiner(scattered.update_computation, op.kind.data, dtype_of(op.operand_type(0)))
-    return scattered.results[0]
+    e.combiner(scattered.update_computation, kind, wide)
+    return e.convert(scattered.results[0], dtype)
 
 
 @lowers(ops.DynamicSliceOp)

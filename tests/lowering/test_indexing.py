@@ -54,6 +54,15 @@ def test_batched_gather(run):
 
 
 @RUNS
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_scatter_adds_in_single_precision(run, dtype):
+    """As a sum in half precision, ones stop adding up at 256 (bf16) or 2048 (f16)."""
+    x, u = values(dtype, (3, 1)) * 0, values(dtype, (4096, 1)) * 0 + 1
+    (actual,) = run(lambda b, x, i, u: put_rows(b, x, i, u, "add"), x, np.ones(4096, np.int64), u)
+    assert actual.astype(np.float32).ravel().tolist() == [0, 4096, 0]
+
+
+@RUNS
 @pytest.mark.parametrize("kind", ["set", "add", "mul", "max", "min"])
 def test_scatter(run, kind):
     x, u, i = values("f32", (5, 3)), values("f32", (2, 3), seed=1), np.array([3, 0])

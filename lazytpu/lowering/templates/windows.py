@@ -140,7 +140,9 @@ def _scattered(grad: jax.Array, x: jax.Array, indices: jax.Array, *, window: Poo
     planes, size = x.shape[0], prod(x.shape[1:])
     offsets = jnp.arange(planes, dtype=jnp.int32)[:, None] * size
     flat = (indices.reshape(planes, -1).astype(jnp.int32) + offsets).reshape(-1)
-    return jnp.zeros(planes * size, grad.dtype).at[flat].add(grad.reshape(-1)).reshape(x.shape)
+    wide = jnp.promote_types(grad.dtype, jnp.float32)  # an element may be the maximum of many windows
+    added = jnp.zeros(planes * size, wide).at[flat].add(grad.reshape(-1).astype(wide))
+    return added.astype(grad.dtype).reshape(x.shape)
 
 
 def _selected(grad: jax.Array, x: jax.Array, indices: jax.Array, *, window: PoolWindow) -> jax.Array:

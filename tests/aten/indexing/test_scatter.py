@@ -39,7 +39,9 @@ def test_every_dtype_is_added(dtype: torch.dtype) -> None:
     x = values(3, 4, dtype=dtype)
     check(A.scatter_add.default, x, 0, torch.tensor([[2, 0, 1], [2, 2, 2]]), values(2, 5, dtype=dtype))
     check(A.index_add.default, x, 1, index(2, 2), values(3, 2, dtype=dtype))
-    check(A.index_add.default, x, 1, index(2, 2), values(3, 2, dtype=dtype), alpha=2)
+    # The CPU rounds a bfloat16 after each update, lazytpu their sum.
+    rounded = {"rtol": 0.016, "atol": 2 * 2.0**-8 * float(x.abs().max())} if dtype is torch.bfloat16 else {}
+    check(A.index_add.default, x, 1, index(2, 2), values(3, 2, dtype=dtype), alpha=2, **rounded)
     check(A.put.default, x, index(3, 3), values(2, dtype=dtype), True)
 
 
