@@ -29,6 +29,7 @@ from lazytpu.frontend.ops import (
     redirects,
     splitting,
     strided,
+    views,
 )
 from lazytpu.frontend.recording import creation
 from lazytpu.frontend.recording.kernels import callable_of
@@ -66,6 +67,7 @@ def register_kernels() -> None:
     fallback.fallback(record_first, "PrivateUse1")
     by_hand: dict[str, Callable[..., Any]] = {
         **metadata.KERNELS,
+        **views.KERNELS,
         **copies.KERNELS,
         **redirects.KERNELS,
         **data_dependent.KERNELS,

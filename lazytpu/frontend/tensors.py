@@ -19,6 +19,7 @@ from lazytpu.frontend.torch_private import (
     has_tensors_inside,
     is_stashed,
     is_wrapped,
+    reinterpret,
     stash_in_thread,
     thread_stash,
 )
@@ -92,7 +93,7 @@ def wrap(value: Value) -> torch.Tensor:
     kind = value.layout
     tensor = empty_tensor(kind.shape, kind.dtype)
     if not kind.contiguous:
-        tensor = as_strided(META, tensor, kind.shape, kind.stride, 0)
+        tensor = reinterpret(tensor, kind.shape, kind.stride, 0)
     tensor.untyped_storage()._value = value  # pyright: ignore[reportAttributeAccessIssue]
     return tensor
 

@@ -86,6 +86,10 @@ def native(op: Any) -> Callable[..., Any]:
 # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
 as_strided = native(torch.ops.aten.as_strided.default)
+# (tensor, size, stride, offset from its own) -> a view, without the dispatcher and without any check. Unlike torch's
+# kernels of views, it takes part in inference mode by the current mode, not by the tensor's.
+reinterpret = torch._C._dynamo.guards._reinterpret_tensor  # pyright: ignore[reportAttributeAccessIssue]
+in_inference_mode = torch.is_inference_mode_enabled
 set_storage = native(torch.ops.aten.set_.source_Storage_storage_offset)
 
 stash_in_thread = torch._C._stash_obj_in_tls  # travels with torch's thread state into autograd's threads

@@ -1,25 +1,19 @@
-"""Kernels that change a tensor's size, stride or storage but compute nothing: views, set_, resize_."""
+"""Kernels that change a tensor's size, stride or storage but compute nothing: as_strided, set_, resize_.
+
+Other views are in views.py."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 
 from lazytpu.frontend import tensors, unwritten
+from lazytpu.frontend.ops import views
 from lazytpu.frontend.storage import storages
-from lazytpu.frontend.torch_private import META, native, set_storage
+from lazytpu.frontend.torch_private import META, reinterpret, set_storage
 from lazytpu.frontend.torch_private import as_strided as native_as_strided
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major
-
-aten = torch.ops.aten
-
-
-def _native(op: Any) -> Any:
-    """Return torch's own meta kernel, which runs on the tpu tensor itself: a true view, sharing the storage."""
-    return partial(native(op), META)
-
 
 _IN_BOUNDS: set[tuple[Any, ...]] = set()  # cache of checked views: transposes and expands repeat in every step
 _IN_BOUNDS_LIMIT = 100_000
@@ -27,23 +21,28 @@ _IN_BOUNDS_LIMIT = 100_000
 
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """The kernel of aten::as_strided, with the bounds check that the meta kernel omits."""
-    offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
-    _check_inside(tensor, size, stride, offset)
+    own = tensor.storage_offset()
+    offset: Any = own if storage_offset is None else storage_offset
+    if _check_inside(tensor, size, stride, offset) and views.is_plain(tensor):
+        return reinterpret(tensor, size, stride, offset - own)
     return native_as_strided(META, tensor, size, stride, offset)
 
 
-def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> None:
+def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> bool:
+    """Check that the view is inside the tensor's memory. Returns whether the same view was checked before."""
     value = getattr(tensor.untyped_storage(), "_value", None)
     # The tensor has no memory of ours: torch is tracing, or syncing the sizes of a wrapper with its inner tensor.
     if value is None:
-        return
+        return False
     kind = value.layout
     key = (kind, tensor.dtype, offset, *size, None, *stride)
-    if key not in _IN_BOUNDS:
-        _check_bounds(kind, tensor.dtype, size, stride, offset)
-        if len(_IN_BOUNDS) >= _IN_BOUNDS_LIMIT:
-            _IN_BOUNDS.clear()
-        _IN_BOUNDS.add(key)
+    if key in _IN_BOUNDS:
+        return True
+    _check_bounds(kind, tensor.dtype, size, stride, offset)
+    if len(_IN_BOUNDS) >= _IN_BOUNDS_LIMIT:
+        _IN_BOUNDS.clear()
+    _IN_BOUNDS.add(key)
+    return False
 
 
 def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: list[int], offset: int) -> None:
@@ -161,12 +160,6 @@ KERNELS: dict[str, Any] = {
     "_new_zeros_with_same_feature_meta": new_zeros_with_same_feature_meta,
     "as_strided": as_strided,
     "as_strided_": as_strided_,
-    "view": _native(aten.view.default),
-    "view.dtype": _native(aten.view.dtype),
-    "_reshape_alias": _native(aten._reshape_alias.default),
-    "view_as_complex": _native(aten.view_as_complex.default),
-    "view_as_real": _native(aten.view_as_real.default),
-    "unfold": _native(aten.unfold.default),
     "set_.source_Storage_storage_offset": set_storage_offset,
     "set_.source_Storage": set_source_storage,
     "set_.source_Tensor": set_tensor,

@@ -206,7 +206,7 @@ _ONE = """\
 _MAKE = """\
     _t = empty_tensor(_o.shape, _o.dtype)
     if not _o.contiguous:
-        _t = as_strided(META, _t, _o.shape, _o.stride, 0)
+        _t = reinterpret(_t, _o.shape, _o.stride, 0)
     _t.untyped_storage()._value = _v
     return _t
 """

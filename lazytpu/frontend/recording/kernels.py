@@ -23,7 +23,7 @@ from lazytpu.frontend.recording.out import out_kernel, out_names
 from lazytpu.frontend.recording.specialization import SpecializedScalars
 from lazytpu.frontend.recording.untraced import untraced
 from lazytpu.frontend.tensors import STASH, recorder
-from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_kernel, thread_stash
+from lazytpu.frontend.torch_private import empty_tensor, has_kernel, reinterpret, thread_stash
 from lazytpu.trace.value import Value
 
 _kernels: dict[OpOverload, RecordingKernel] = {}
@@ -93,10 +93,8 @@ def _defaults(op: OpOverload) -> dict[str, Any]:
 
 _NAMESPACE: dict[str, Any] = {
     "ABSENT": ABSENT,
-    "META": META,
     "STASH": STASH,
     "Value": Value,
-    "as_strided": as_strided,
     "draw": draw,
     "empty_tensor": empty_tensor,
     "exact": exact,
@@ -108,6 +106,7 @@ _NAMESPACE: dict[str, Any] = {
     "produce_all": produce_all,
     "recorder": recorder,
     "ref": weakref.ref,
+    "reinterpret": reinterpret,
     "run_now": run_now,
     "thread_stash": thread_stash,
     "undraw": undraw,
