@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -161,6 +162,7 @@ set_frame_strategy = eval_frame.set_code_exec_strategy  # sets Dynamo's treatmen
 LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 GRAPH_BREAKS = Place("torch._dynamo.utils", "graph_break_reasons")  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
+dispatch_modes = torch._C._len_torch_dispatch_stack  # () -> the number of active ones, torch's own included
 has_tensors_inside = _python_dispatch.is_traceable_wrapper_subclass
 without_functions = torch._C.DisableTorchFunction  # includes modes
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
@@ -268,6 +270,11 @@ def by_torch(op: Any, *args: Any) -> Any:
     """
     implicit = has_kernel(op.name(), "CompositeImplicitAutograd")
     return op._op_dk(Key.CompositeImplicitAutograd if implicit else Key.CompositeExplicitAutograd, *args)
+
+
+def composite(op: Any) -> Callable[..., Any]:
+    """Return a function that calls torch's C++ function of a composite op, whatever this device registers."""
+    return partial(op._op_dk, Key.CompositeImplicitAutograd)
 
 
 def aot_autograd(**options: Any) -> Callable[..., Any]:
