@@ -42,12 +42,14 @@ def on_values(op: Any) -> Callable[..., Tensor]:
 
 
 def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a kernel that stores a functional one's result in its first argument."""
+    """Return a kernel that stores a functional one's result in its first argument, sparse or dense."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(tensor, *args, **kwargs)
         check_cast(result, tensor)
-        return assign(tensor, result)
+        if tensor.is_sparse:
+            return assign(tensor, result)
+        return tensor.copy_(result.to_dense() if result.is_sparse else result)
 
     return kernel
 

@@ -80,7 +80,7 @@ ON_TWO: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "to_dense": lambda x, y: [x.to_dense(), x.clone(), x.detach()],
     "sum and difference": lambda x, y: [x + y, x - y, torch.add(x, y, alpha=2.5), (x + y).is_coalesced()],
     "in place": lambda x, y: [x.add_(y), x.mul_(2), x.sub_(y), x.div_(4), x.neg_(), x],
-    "onto dense": lambda x, y: [ramp(x) + x, ramp(x).add_(x, alpha=-0.5), ramp(x) - x],
+    "onto dense": lambda x, y: [ramp(x) + x, ramp(x).add_(x, alpha=-0.5), ramp(x) - x, ramp(x).mul_(x)],
     "times a number": lambda x, y: [x * 2, 2 * x, x / 2, x * torch.tensor(3.0, device=x.device), -x, x // 2],
     "times a tensor": lambda x, y: [x * y, x * ramp(x)],
     "elementwise": lambda x, y: [x.abs(), x.sin(), x.relu(), x.sign(), x**3, x.isnan(), x.nan_to_num(), x.sqrt()],
