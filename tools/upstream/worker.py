@@ -27,6 +27,7 @@ os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "privateuse1,cpu"
 import torch
 
 import lazytpu
+from lazytpu.engine.cutting import on_host
 from tools.children import say, start_child
 
 SUFFIXES = ("PRIVATEUSE1", "TPU")
@@ -197,11 +198,21 @@ def outcome(module: ModuleType, name: str, test: str) -> tuple[str, str]:
     return ("passed", "") if result.testsRun else ("skipped", "class")
 
 
+def resemble_a_script() -> None:
+    """Run a trace as long as those of a model. Beside such traces short ones run on the host, where only ops tried out
+    one by one always get programs; otherwise, that would depend on the tests that this process ran before."""
+    x = torch.zeros(2, device="tpu")
+    for _ in range(on_host.BESIDE):
+        x = x.sin()
+    x.tolist()
+
+
 def main(folder: Path, files: list[str], seed: int, numbers: str, *, only_controls: bool = False) -> None:
     """Report the outcome of each test and its control; with "list" as numbers, report how many tests the files have.
     The number of a test is its index in its file, plus `MAX_TESTS_OF_A_FILE` times the index of the file."""
     lazytpu.options.cpu_fallback = False
     start_child(ADDRESS_SPACE)
+    resemble_a_script()
     from torch.testing._internal import common_utils
 
     open_to_the_device()
