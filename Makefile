@@ -45,7 +45,7 @@ FOLDER ?=
 # `make distributed`: how many random programs of ranks that diverge.
 DIVERGENT ?= 200
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
-BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
+BENCHMARKS := $(filter-out common host_time language table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
 # `make doctor-plugin`: the CPU client of XLA as a library with the PJRT C API, and where it goes.
 PLUGIN ?= fastatomstruct-xla-cpu==2026.6.23

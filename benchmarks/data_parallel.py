@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from common import Row, compile_at_once, exit_with, finish, parser
+from host_time import python_threads
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from workloads import Training, transformer
@@ -36,18 +36,6 @@ import lazytpu
 TARGET = 1.3
 COMPILING = 5  # steps of each kind that are not measured
 KINDS = ("alone", "DDP", "DDP together", "FSDP2", "FSDP2 together")
-
-
-def python_threads() -> list[int]:
-    """The clocks of the main thread, of autograd, and of the one that launches cuts: for each, what
-    CLOCK_THREAD_CPUTIME_ID is to it, as Linux numbers that."""
-    launching = {each.native_id for each in threading.enumerate() if each.name == "lazytpu launcher"}
-    threads = [
-        int(each.name)
-        for each in Path("/proc/self/task").iterdir()
-        if int(each.name) in {os.getpid(), *launching} or (each / "comm").read_text().startswith("pt_autograd")
-    ]
-    return [(~thread << 3) | 6 for thread in threads]
 
 
 def timed(owner: Any, name: str, spent: Counter[str], what: str) -> None:

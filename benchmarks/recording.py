@@ -11,6 +11,10 @@ Microseconds of this thread's CPU time per op on 4x4 tensors, smallest of many r
 
 then whole training steps with AdamW, of an MLP and of a 12-layer transformer (process CPU time: autograd has its own
 thread), recording and cut, and the same steps by stock PyTorch on the CPU.
+
+Last, the host's time of language models, with the arithmetic of each step between two recordings, so that caches are
+cold: training steps of a GPT and a Llama of 4 layers, and tokens of a Llama with 32 layers and a static cache, and with
+4 layers and a growing one. That is CPU time of all threads that run Python, split into its parts (see host_time.py).
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ import time
 from collections.abc import Callable
 
 import torch
-from common import Row, compile_at_once, exit_with, finish, parser, smallest
+from common import Row, compile_at_once, exit_with, finish, parser
+from host_time import PARTS, dispatch_floor, split
+from language import GPT, LENGTH, Llama, decoding, training
 from torch import Tensor, nn
 from workloads import Training, aten_ops, mlp, transformer
 
@@ -53,23 +59,6 @@ def per_op(op: Callable[[Tensor, Tensor], object], device: str, ops: int, repeat
     return 1e6 * record / ops, 1e6 * cut / ops
 
 
-def dispatch_floor(ops: int, repeats: int) -> float:
-    """Microseconds of a Python kernel on "tpu" that returns a tensor it holds."""
-    library = torch.library.Library("lazytpu_benchmark", "DEF")
-    library.define("nothing(Tensor x, Tensor y) -> Tensor")
-    x, y, result = (torch.randn(4, 4).to("tpu") for _ in range(3))
-    library.impl("nothing", lambda x, y: result, "PrivateUse1")
-    nothing = torch.ops.lazytpu_benchmark.nothing
-
-    def run() -> float:
-        start = time.thread_time()
-        for _ in range(ops):
-            nothing(x, y)
-        return time.thread_time() - start
-
-    return 1e6 * smallest(run, repeats) / ops
-
-
 def training_step(
     make: Callable[[], tuple[nn.Module, Tensor]], device: str, repeats: int
 ) -> tuple[float, float, float]:
@@ -86,6 +75,23 @@ def training_step(
         total = min(total, time.process_time() - start)
         record, cut = min(record, middle - start), min(cut, end - middle)
     return 1e3 * record, 1e3 * cut, 1e3 * total
+
+
+def models(quick: bool) -> list[Row]:
+    """The host's time of steps of language models, and its parts."""
+    layers, many = (1, 2) if quick else (4, 32)
+    steps: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
+        f"GPT, {layers} layers": (lambda: training(GPT(layers)), 5),
+        f"Llama, {layers} layers": (lambda: training(Llama(layers)), 5),
+        f"Llama, {many} layers, a token": (lambda: decoding(many, static=True), 5),
+        f"Llama, {layers} layers, a token, growing cache": (lambda: decoding(layers, static=False), 2 * LENGTH),
+    }
+    rows: list[Row] = []
+    for name, (make, warmup) in steps.items():
+        torch.manual_seed(0)
+        figures = split(make(), 3 if quick else 40, 3 if quick else warmup)
+        rows += [Row(f"{name}: {part}", figures[part], "ms") for part in ("least", "median", *PARTS)]
+    return rows
 
 
 def main() -> int:
@@ -115,7 +121,7 @@ def main() -> int:
             Row(f"{name}: whole step", total, "ms", limit_all),
             Row(f"{name}: torch eager on the CPU", eager, "ms"),
         ]
-    return finish("recording", rows, args)
+    return finish("recording", rows + models(args.quick), args)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from tests import zygote
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-SHARED = ("common", "table", "workloads")
+SHARED = ("common", "host_time", "language", "table", "workloads")
 NEWCOMERS = sorted(path.stem for path in (FOLDER / "newcomers").glob("*.py") if path.stem != "clock")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 
