@@ -180,6 +180,7 @@ def _key(record: Record) -> tuple[Any, ...]:
         tuple([(slot, layout.key, empty) for slot, layout, empty in record.admitted]),
         record.rng,
         record.settings,
+        (record.in_backward, record.in_step, record.in_graph, record.call, record.tuned),
     )
 
 

@@ -106,12 +106,12 @@ def test_written_lists_and_empty_memory() -> None:
 
 
 def test_equal_records_of_different_traces_are_one_state() -> None:
-    def single(before: int, alpha: object, layout: Layout = FOUR) -> Any:
+    def single(before: int, alpha: object, layout: Layout = FOUR, **more: Any) -> Any:
         t = Tracer()
         x = t.new(layout)
         for _ in range(before):
             x = t("exp", {"x": Operand(x, None)}, layout)
-        t("add", {"x": Operand(x, None), "by": t.number(), "alpha": alpha}, layout)
+        t("add", {"x": Operand(x, None), "by": t.number(), "alpha": alpha}, layout, **more)
         return extract(t.records, [before]).state
 
     state = single(0, 1)
@@ -119,6 +119,8 @@ def test_equal_records_of_different_traces_are_one_state() -> None:
     assert single(1, 1, Layout("f32", (4,), (1,))) is state
     different = [single(0, 1.0), single(0, True), single(0, -0.0), single(0, 0.0), single(0, 1, TWO)]
     assert len({id(s) for s in [state, *different]}) == 6
+    flags: list[dict[str, Any]] = [{"in_backward": True}, {"in_step": True}, {"in_graph": True}, {"tuned": True}]
+    assert len({id(s) for s in [state, *(single(0, 1, **flag) for flag in [*flags, {"call": "eval"}])]}) == 6
     nan = single(2, float("nan"))
     assert single(0, float("nan")) is nan
 
