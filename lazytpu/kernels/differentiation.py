@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from lazytpu.kernels.jaxprs import PALLAS_CALL, bind, equations, evaluate
-from lazytpu.runtime.xla.jax_private import interpreted_kernel
+from lazytpu.kernels.jaxprs import bind, equations, evaluate, is_kernel
+from lazytpu.kernels.pallas_calls import as_pallas_call
+from lazytpu.runtime.xla.jax_private import interpreted_kernel, scoped_body
 
 Function = Callable[..., Any]
 "A function of arrays that returns a list of arrays."
@@ -30,12 +31,13 @@ _OWN_RULE = ("custom_vjp_call", "custom_vjp_call_jaxpr")
 def reversible(function: Function) -> Function:
     """Return `function`, differentiable in reverse mode: its kernels run unchanged, with the derivatives of their
     interpreted form."""
-    return _substituted(function, _with_gradient, lambda equation: equation.primitive.name not in _OWN_RULE)
+    into = lambda equation: equation.primitive.name not in _OWN_RULE  # noqa: E731
+    return _substituted(function, _Substitution(is_kernel, _with_gradient, into))
 
 
 def scanned(function: Function) -> Function:
     """Return `function` with its kernels in their interpreted form, which is differentiable in both modes."""
-    return _substituted(function, _as_scan, lambda equation: True)
+    return _substituted(function, _Substitution(is_kernel, _as_scan))
 
 
 def with_gradient(
@@ -83,26 +85,37 @@ class _Index:
     place: int
 
 
-def _substituted(function: Function, kernel: Callable[[Any], Function], into: Callable[[Any], bool]) -> Function:
+@dataclass(frozen=True)
+class _Substitution:
+    """Replaces the equations for which `wanted` is true by functions of their operands, also inside of the equations
+    for which `into` is true."""
+
+    wanted: Callable[[Any], bool]
+    by: Callable[[Any], Function]
+    into: Callable[[Any], bool] = lambda equation: True
+
+    def is_in(self, jaxpr: Any) -> bool:
+        return any(self.wanted(equation) for equation in equations(jaxpr, self.into))
+
+
+def _substituted(function: Function, substitution: _Substitution) -> Function:
     def substituted(*arrays: Any) -> Any:
         closed = jax.make_jaxpr(function)(*arrays)
-        if not any(_is_kernel(equation) for equation in equations(closed.jaxpr, into)):
-            return function(*arrays)
-        return _evaluate(closed, arrays, kernel, into)
+        return _evaluate(closed, arrays, substitution) if substitution.is_in(closed.jaxpr) else function(*arrays)
 
     return substituted
 
 
-def _evaluate(closed: Any, arrays: Sequence[Any], kernel: Callable[[Any], Function], into: Any) -> Any:
+def _evaluate(closed: Any, arrays: Sequence[Any], new: _Substitution) -> Any:
     def apply(equation: Any, operands: list[Any]) -> Sequence[Any] | None:
-        if _is_kernel(equation):
-            return kernel(equation)(*operands)
-        if not into(equation) or not any(_is_kernel(e) for j in _jaxprs(equation) for e in equations(j.jaxpr, into)):
+        if new.wanted(equation):
+            return new.by(equation)(*operands)
+        if not new.into(equation) or not any(new.is_in(inner.jaxpr) for inner in _jaxprs(equation)):
             return None
         if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call", *_OWN_RULE, "custom_jvp_call"):
             (inner,) = _jaxprs(equation)
-            return _evaluate(inner, operands, kernel, into)
-        changed = {name: _changed(value, kernel, into) for name, value in equation.params.items()}
+            return _evaluate(inner, operands, new)
+        changed = {name: _changed(value, new) for name, value in equation.params.items()}
         return bind(equation, operands, **changed)
 
     return evaluate(closed, arrays, apply)
@@ -120,17 +133,13 @@ def _jaxprs(equation: Any) -> list[Any]:
     return closed
 
 
-def _changed(value: Any, kernel: Callable[[Any], Function], into: Any) -> Any:
-    """Return a parameter of a loop or branch, with the kernels in its jaxprs substituted."""
+def _changed(value: Any, new: _Substitution) -> Any:
+    """Return a parameter of a loop or branch, with the substitution made in its jaxprs."""
     if isinstance(value, core.Jaxpr):
-        return _changed(core.ClosedJaxpr(value, ()), kernel, into).jaxpr
+        return _changed(core.ClosedJaxpr(value, ()), new).jaxpr
     if isinstance(value, core.ClosedJaxpr):
-        return jax.make_jaxpr(lambda *arrays: _evaluate(value, arrays, kernel, into))(*value.in_avals)
-    return tuple(_changed(item, kernel, into) for item in value) if type(value) is tuple else value
-
-
-def _is_kernel(equation: Any) -> bool:
-    return equation.primitive.name == PALLAS_CALL
+        return jax.make_jaxpr(lambda *arrays: _evaluate(value, arrays, new))(*value.in_avals)
+    return tuple(_changed(item, new) for item in value) if type(value) is tuple else value
 
 
 def _as_scan(call: Any) -> Function:
@@ -170,10 +179,13 @@ def _with_gradient(call: Any) -> Function:
 def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
     """Return the results of a kernel by a scan over its grid. jax's interpreter loops with `while`, which has no
     reverse-mode derivative. It also carries the operands, which would keep a copy of them for each step."""
+    call = as_pallas_call(call)
     grid, outputs = call.params["grid_mapping"].grid, len(call.outvars)
     if not all(isinstance(n, int) for n in grid):
         raise NotImplementedError("a Pallas kernel whose grid is known only at run time has no default gradient")
-    closed = jax.make_jaxpr(lambda *xs: interpreted_kernel(*xs, **call.params))(*arrays)
+    scopes = _Substitution(lambda equation: equation.primitive.name == "run_scoped", scoped_body)
+    interpreted = _substituted(lambda *xs: interpreted_kernel(*xs, **call.params), scopes)
+    closed = jax.make_jaxpr(interpreted)(*arrays)
     steps = prod(grid)
 
     def apply(equation: Any, operands: list[Any]) -> Sequence[Any] | None:

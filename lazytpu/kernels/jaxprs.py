@@ -7,7 +7,14 @@ from typing import Any
 
 from jax.extend import core
 
-PALLAS_CALL = "pallas_call"
+KERNELS = frozenset({"pallas_call", "mpmd_map"})
+"""The primitives of Pallas kernels: `pl.pallas_call`, whose body runs for each step of a grid, and `pl.kernel`, whose
+bodies run once on each core of their meshes."""
+
+
+def is_kernel(equation: Any) -> bool:
+    """Whether an equation is the call of a Pallas kernel."""
+    return equation.primitive.name in KERNELS
 
 
 def inner_jaxprs(equation: Any) -> Iterator[Any]:
@@ -37,7 +44,7 @@ def rewritten(closed: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
 def _rewritten(jaxpr: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
     changed: list[Any] = []
     for equation in jaxpr.eqns:
-        if equation.primitive.name == PALLAS_CALL:
+        if is_kernel(equation):
             params = {**equation.params, **change(equation)}
         else:
             params = {name: _inside(value, change) for name, value in equation.params.items()}

@@ -1,7 +1,8 @@
 """The torch ops that record custom kernels.
 
 A kernel's op is `lazytpu_kernels::softmax`, with an overload for each number of operands and results and each set of
-written operands. Its last argument is the key of the body. Two functions of one name share only the op.
+written operands. Its last argument is the key of the body. Two functions of one name share only the op. Operands and
+results that are too many for a schema of torch, as the residuals of a long function are, form a list each.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from lazytpu.kernels.tracing import identifier
 
 NAMESPACE = "lazytpu_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+
+ALLOWED = 64
+"""The most arguments, and results, of an op: more are refused by torch's schemas."""
 
 Results = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 Aliases = tuple[tuple[int, int], ...]
@@ -50,13 +54,25 @@ def declare(name: str, operands: int, aliases: Aliases, key: str, results: Resul
         return _OPS[signature]
 
 
+def takes_list(operands: int) -> bool:
+    """Whether the op of so many operands takes them as one list, since torch does not allow them and the key."""
+    return operands >= ALLOWED
+
+
 def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     written = [operand for operand, _ in aliases]
+    if written and takes_list(operands):
+        raise NotImplementedError(
+            f"{name} has {operands} operands and writes into some (input_output_aliases): expected fewer than "
+            f"{ALLOWED} operands, as torch allows for an op. Stack some, or return the results without aliases"
+        )
     fresh = [i for i in range(results) if i not in {result for _, result in aliases}]
     overload = f"f{operands}_{results}" + "".join(f"_{operand}w{result}" for operand, result in aliases)
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     parameters = [f"Tensor({next(letters)}!) x{i}" if i in written else f"Tensor x{i}" for i in range(operands)]
+    parameters = ["Tensor[] xs"] if takes_list(operands) else parameters
     returned = "Tensor" if len(fresh) == 1 else f"({', '.join(['Tensor'] * len(fresh))})"
+    returned = "Tensor[]" if len(fresh) > ALLOWED else returned
     full = f"{name}.{overload}"
     LIBRARY.define(f"{full}({', '.join([*parameters, 'str key'])}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
     op = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
@@ -76,9 +92,9 @@ def _rule(order: Sequence[int], fresh: int, written: Sequence[int]) -> Callable[
     """Return the op's import rule: one call, whose results are returned in `order`. The first ones are `fresh`, with
     the shapes that torch expects. The others have the shapes of the operands that they are `written` to."""
 
-    def imported(b: Builder, key: str, **operands: SSAValue) -> tuple[SSAValue, ...]:
+    def imported(b: Builder, key: str, **operands: Any) -> tuple[SSAValue, ...]:
         kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
-        values = list(operands.values())
+        values: list[SSAValue] = list(operands["xs"] if "xs" in operands else operands.values())
         shapes = [*(shape for _, shape in b.out[:fresh]), *(shape_of(values[i]) for i in written)]
         for i, shape in zip(order, shapes, strict=True):
             kinds[i] = kinds[i][0], shape
@@ -93,6 +109,7 @@ def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
 
     def fake(*arguments: Any) -> Any:
         *operands, key = arguments
+        operands = operands[0] if operands and isinstance(operands[0], list) else operands
         return _empty(key, fresh, operands[0].device if operands else torch.device("tpu"))
 
     return fake
@@ -100,6 +117,8 @@ def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
 
 def _empty(key: str, fresh: Sequence[int], device: torch.device) -> Any:
     results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in (_known(key)[i] for i in fresh)]
+    if len(results) > ALLOWED:
+        return results
     return results[0] if len(results) == 1 else tuple(results) if results else None
 
 
@@ -115,7 +134,8 @@ def _known(key: str) -> Results:
 def _refuse(name: str) -> Callable[..., Any]:
     def refuse(*arguments: Any) -> Any:
         _known(arguments[-1])
-        devices = sorted({str(t.device) for t in arguments if isinstance(t, torch.Tensor)})
+        operands = arguments[0] if isinstance(arguments[0], list) else arguments[:-1]
+        devices = sorted({str(t.device) for t in operands})
         raise RuntimeError(
             f"{name}: expected tensors on 'tpu', got tensors on {', '.join(devices)}. Move them there (x.to('tpu')): "
             "the device also runs on this machine's CPU"

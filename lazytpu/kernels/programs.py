@@ -18,7 +18,7 @@ from lazytpu.ir.sharding import ShardingRule
 from lazytpu.ir.types import numpy_dtype
 from lazytpu.kernels.differentiation import Function, reversible, scanned
 from lazytpu.kernels.exchange import TORCH_DTYPES
-from lazytpu.kernels.ops import declare
+from lazytpu.kernels.ops import declare, takes_list
 from lazytpu.kernels.tracing import Operand, trace
 from lazytpu.trace.families import MEMBERS, Kind
 
@@ -42,8 +42,11 @@ class Call:
 
     def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Record the call. A result that is written into an operand is not returned."""
-        returned = self.op(*tensors, self.key)
-        return returned if type(returned) is tuple else () if returned is None else (returned,)
+        operands = [list(tensors)] if takes_list(len(tensors)) else tensors
+        returned = self.op(*operands, self.key)
+        if type(returned) is tuple:
+            return returned
+        return () if returned is None else tuple(returned) if type(returned) is list else (returned,)
 
 
 class Program:

@@ -90,6 +90,7 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
         return results
 
     arguments = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for dtype, shape, weak in operands]
+    jax_private.imagine_chip()
     try:
         traced = jax.jit(flat, keep_unused=True).trace(*arguments)
     except _Foreign as error:

@@ -195,3 +195,29 @@ def test_defvjp_of_trees():
     kernel.defvjp(forward, lambda _, ct: (ct,))
     with pytest.raises(TypeError, match="backward has to return a tuple of 2 gradients"):
         kernel(2, {"a": a, "b": b}, s).sum().backward()
+
+
+def test_more_operands_and_results_than_torch_allows_an_op():
+    """A schema of torch has at most 64 arguments. Forty layers have 81 operands, and as many gradients."""
+
+    def deep(x: jax.Array, layers: list[tuple[jax.Array, jax.Array]]) -> jax.Array:
+        for weight, bias in layers:
+            x = jnp.tanh(x @ weight + bias)
+        return x
+
+    kernel, found = custom_jax_kernel(deep), []
+    for device in ("cpu", "tpu"):
+        torch.manual_seed(0)
+        layers = [
+            (torch.randn(4, 4).to(device).requires_grad_(), torch.randn(4).to(device).requires_grad_())
+            for _ in range(40)
+        ]
+        x = y = torch.randn(3, 4).to(device)
+        for weight, bias in layers if device == "cpu" else ():
+            y = torch.tanh(y @ weight + bias)
+        y = y if device == "cpu" else kernel(x, layers)
+        y.sum().backward()
+        found.append([y.detach().cpu(), *(t.grad.cpu() for layer in layers for t in layer if t.grad is not None)])
+    assert len(found[0]) == len(found[1]) == 81
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

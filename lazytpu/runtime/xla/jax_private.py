@@ -6,6 +6,7 @@ selected by `VERSION`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -86,15 +87,61 @@ def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
     return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **interpreter_params))
 
 
-def kernel_cost(body: Any, steps: int, moved: int) -> Any:
-    """Return the cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves `moved` bytes."""
+def scoped_body(call: Any) -> Callable[..., list[Any]]:
+    """Return the function that a `run_scoped` of an interpreted kernel computes, in ordinary jax ops. Its memory begins
+    with zeros; a kernel may not depend on what is there."""
+    from jax._src.state.discharge import discharge_state
+
+    body = partial_eval.convert_constvars_jaxpr(call.params["jaxpr"])
+    closed = discharge_state(core.ClosedJaxpr(body, ()), should_discharge=True)
+
+    def run(*operands: Any) -> list[Any]:
+        memory = [jax.numpy.zeros(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars[len(operands) :]]
+        return core.jaxpr_as_fun(closed)(*operands, *memory)[: len(call.outvars)]
+
+    return run
+
+
+def kernel_cost(bodies: Sequence[Any], steps: Sequence[int], moved: int) -> Any:
+    """Return the cost estimate of a Pallas kernel of some bodies, jaxprs, each of which runs a number of `steps`, and
+    which moves `moved` bytes."""
     from jax._src.pallas import core as pallas
+
+    costs = [(count, *_cost(body)) for body, count in zip(bodies, steps, strict=True)]
+    flops, transcendentals = (sum(cost[0] * cost[at] for cost in costs) for at in (1, 2))
+    return pallas.CostEstimate(flops, transcendentals, moved)
+
+
+def _cost(body: Any) -> tuple[int, int]:
+    """Return the operations and the transcendental functions that a jaxpr computes. A loop whose length is known only
+    at run time counts once, and a branch as much as the costliest. jax's own estimate looks into neither."""
     from jax._src.pallas import cost_estimate
 
-    # Before jax 0.12 a jaxpr and its constants were two objects in a third.
-    closed = body if VERSION >= (0, 12) else core.ClosedJaxpr(body, ())
-    once = cost_estimate.cost_estimate_jaxpr(closed)
-    return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
+    flops = transcendentals = 0
+    for equation in body.eqns:
+        inner = [_cost(jaxpr) for jaxpr in core.jaxprs_in_params(equation.params)]
+        if equation.primitive.name == "cond":
+            inner = [max(inner)]
+        if not inner:
+            alone = body.replace(eqns=[equation], constvars=[])
+            # Before jax 0.12 a jaxpr and its constants were two objects in a third.
+            once = cost_estimate.cost_estimate_jaxpr(alone if VERSION >= (0, 12) else core.ClosedJaxpr(alone, ()))
+            inner = [(once.flops, once.transcendentals)]
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        flops += times * sum(each for each, _ in inner)
+        transcendentals += times * sum(each for _, each in inner)
+    return flops, transcendentals
+
+
+def imagine_chip() -> None:
+    """Let a Pallas kernel that asks for the properties of its chip, as `emit_pipeline` does to choose tiles, be traced
+    where there is no TPU: the answer is a v6e. jax raises ValueError otherwise."""
+    from jax._src.pallas.mosaic import tpu_info
+
+    kind = tpu_info.get_device_kind()
+    if tpu_info.chip_version_from_device_kind(kind) is None:
+        chip = tpu_info.ChipVersion.TPU_V6E
+        tpu_info.registry.setdefault(kind, lambda: tpu_info.get_tpu_info_for_chip(chip, 1))
 
 
 def without_dead_code(closed: Any) -> Any:
