@@ -39,8 +39,8 @@ class OpFacts(NamedTuple):
 
 
 class DeviceProperties(NamedTuple):
-    """The device as XLA describes it: `name` ("TPU v5 lite"), `platform` ("tpu", "gpu" or "cpu"), and `total_memory`
-    in bytes (the host's memory on the platform "cpu")."""
+    """The device: `name` ("TPU v6e", or "TPU v6e (simulated on a CPU)"), `platform` ("tpu", "gpu" or "cpu"), and
+    `total_memory` in bytes (the host's memory on the platform "cpu")."""
 
     name: str
     platform: str
@@ -53,7 +53,7 @@ class DevicePort(Protocol):
 
     @abstractmethod
     def properties(self) -> DeviceProperties:
-        """Return the device as XLA describes it."""
+        """Return the properties of the device."""
 
     @abstractmethod
     def platform(self) -> str:

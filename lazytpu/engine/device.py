@@ -14,6 +14,7 @@ import torch
 from lazytpu.aten.dtypes import NAMES
 from lazytpu.engine.launching.utilization import Utilization
 from lazytpu.engine.memory.alive import MemoryReport
+from lazytpu.passes.generations import generation_of
 from lazytpu.ports import DevicePort, DeviceProperties
 from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.xla import client
@@ -74,6 +75,17 @@ def available() -> float:
     return host_available() if client.platform() == "cpu" else inf
 
 
+def _name() -> str:
+    """Return the name of the device by its generation, from which libraries take a chip's peak. On a CPU it is that of
+    the chip that is simulated."""
+    chip, platform = client.chip(), client.platform()
+    generation = generation_of(chip)
+    name = chip if generation is None else f"TPU {generation.replace('tpu', 'v')}"
+    if platform == "cpu":
+        return f"{name} (simulated on a CPU)"
+    return name if platform == "tpu" else str(client.devices()[0].device_kind)
+
+
 class Device(DevicePort):
     """The device of this process. `report` implements `lazytpu.memory()`, and `device_ms` returns the milliseconds that
     programs ran."""
@@ -84,7 +96,7 @@ class Device(DevicePort):
         self.fraction = 1.0
 
     def properties(self) -> DeviceProperties:
-        return DeviceProperties(str(client.devices()[0].device_kind), client.platform(), capacity()[1])
+        return DeviceProperties(_name(), client.platform(), capacity()[1])
 
     def platform(self) -> str:
         return client.platform()

@@ -39,10 +39,20 @@ class SourceLine:
         return f"{self.file}:{self.line}" + (" (backward)" if self.backward else "")
 
 
+_added: list[str] = []
+"""Folders of further libraries."""
+
+
+def add_library(file: str) -> None:
+    """Count the files in the folder of `file`, the module of a library, as code of no user."""
+    _added.append(os.path.dirname(os.path.abspath(file)) + os.sep)
+    is_library.cache_clear()
+
+
 @cache
 def is_library(filename: str) -> bool:
-    """Return whether a file belongs to torch, to lazytpu, or to no user."""
-    return filename.startswith(("<", *_OURS)) or os.path.basename(filename) in _PASSING_ON
+    """Return whether a file belongs to torch, to lazytpu, to a library that was added, or to no user."""
+    return filename.startswith(("<", *_OURS, *_added)) or os.path.basename(filename) in _PASSING_ON
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:

@@ -183,8 +183,7 @@ def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
     grid, outputs = call.params["grid_mapping"].grid, len(call.outvars)
     if not all(isinstance(n, int) for n in grid):
         raise NotImplementedError("a Pallas kernel whose grid is known only at run time has no default gradient")
-    scopes = _Substitution(lambda equation: equation.primitive.name == "run_scoped", scoped_body)
-    interpreted = _substituted(lambda *xs: interpreted_kernel(*xs, **call.params), scopes)
+    interpreted = _substituted(lambda *xs: interpreted_kernel(*xs, **call.params), _SCOPES)
     closed = jax.make_jaxpr(interpreted)(*arrays)
     steps = prod(grid)
 
@@ -206,6 +205,21 @@ def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
         return [*ended[:first], *fixed, *ended[first:]]
 
     return list(evaluate(closed, arrays, apply))
+
+
+def _scoped(call: Any) -> Function:
+    """Return a `run_scoped`, which jax cannot differentiate, as a function of arrays. Its memory begins with zeros: the
+    results of a kernel may not depend on it."""
+    body = scoped_body(call)
+
+    def run(*operands: Any) -> list[Any]:
+        memory = [jnp.zeros(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars[len(operands) :]]
+        return _evaluate(body, [*operands, *memory], _SCOPES)[: len(call.outvars)]
+
+    return run
+
+
+_SCOPES = _Substitution(lambda equation: equation.primitive.name == "run_scoped", _scoped)
 
 
 def _scratch(call: Any) -> int:

@@ -12,9 +12,13 @@ import pytest
 import torch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import tpu_sc as plsc
 
 import lazytpu
+from lazytpu.kernels.jaxprs import equations, is_kernel
+from lazytpu.kernels.pallas_calls import as_pallas_call
 from lazytpu.pallas import custom_jax_kernel
+from lazytpu.runtime.xla.jax_private import imagine_chip
 from tests.kernels.test_platforms import stablehlo
 
 CORE = pltpu.create_tensorcore_mesh("core", num_cores=1)
@@ -127,16 +131,28 @@ def test_loops_and_branches_count():
 
 
 def test_several_bodies_are_refused_on_a_cpu():
-    """jax interprets one body at most."""
+    """jax interprets one body at most, such as the one of a SparseCore's scalar core here."""
+    imagine_chip()
+    scalar = plsc.ScalarSubcoreMesh(axis_name="core", num_cores=1)
+    vector = plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="part", num_cores=1)
 
-    def two(x: jax.Array) -> jax.Array:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            pltpu.sync_copy(x_ref, o_ref)
+    def on(meshes: list[Any]) -> Callable[[jax.Array], jax.Array]:
+        def copied(x: jax.Array) -> jax.Array:
+            def body(x_ref: Any, o_ref: Any) -> None:
+                pltpu.sync_copy(x_ref, o_ref)
 
-        return pl.kernel([body, body], jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=[CORE, CORE])(x)
+            return pl.kernel([body] * len(meshes), jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=meshes)(x)
 
-    with pytest.raises(ValueError, match=r"two cannot be lowered for 'cpu': .*multiple mesh"):
-        custom_jax_kernel(two)(torch.ones(8, 128, device="tpu"))
+        return copied
+
+    x = torch.ones(8, 128, device="tpu")
+    assert custom_jax_kernel(on([scalar]))(x).sum().item() == 8 * 128
+    with pytest.raises(ValueError, match=r"copied cannot be lowered for 'cpu': .*multiple mesh"):
+        custom_jax_kernel(on([scalar, vector]))(x)
+    closed = jax.make_jaxpr(on([scalar, vector]))(jax.ShapeDtypeStruct((8, 128), "float32"))
+    (call,) = filter(is_kernel, equations(closed.jaxpr))
+    with pytest.raises(NotImplementedError, match=r"kernel of 2 bodies on different cores has no default gradient"):
+        as_pallas_call(call)
 
 
 def test_one_step_is_one_program():

@@ -150,7 +150,7 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 
 def get_device_name(device: Any = None) -> str:
-    """Return XLA's name of the device, for example "TPU v5 lite"; starts the engine."""
+    """Return the name of the device: "TPU v6e", for example, or "TPU v6e (simulated on a CPU)"; starts the engine."""
     return get_device_properties(device).name
 
 

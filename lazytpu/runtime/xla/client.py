@@ -96,6 +96,12 @@ def platform() -> str:
     return "gpu" if name in ("cuda", "rocm") else name
 
 
+def chip() -> str:
+    """Return XLA's name of the TPU, such as "TPU v6 lite"; where there is none, of the chip that kernels are traced
+    for."""
+    return str(devices()[0].device_kind) if platform() == "tpu" else private.IMAGINED_CHIP
+
+
 def raw_platform() -> str:
     """Return XLA's name of the platform; for a GPU it is "cuda" or "rocm"."""
     return str(client()._raw_platform)

@@ -6,7 +6,7 @@ selected by `VERSION`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
@@ -87,19 +87,13 @@ def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
     return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **interpreter_params))
 
 
-def scoped_body(call: Any) -> Callable[..., list[Any]]:
-    """Return the function that a `run_scoped` of an interpreted kernel computes, in ordinary jax ops. Its memory begins
-    with zeros; a kernel may not depend on what is there."""
+def scoped_body(call: Any) -> Any:
+    """Return the body of a `run_scoped` as a closed jaxpr of arrays, without references: its operands are those of the
+    call and the memory of the scope, its results those of the call and the memory at the end."""
     from jax._src.state.discharge import discharge_state
 
     body = partial_eval.convert_constvars_jaxpr(call.params["jaxpr"])
-    closed = discharge_state(core.ClosedJaxpr(body, ()), should_discharge=True)
-
-    def run(*operands: Any) -> list[Any]:
-        memory = [jax.numpy.zeros(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars[len(operands) :]]
-        return core.jaxpr_as_fun(closed)(*operands, *memory)[: len(call.outvars)]
-
-    return run
+    return discharge_state(core.ClosedJaxpr(body, ()), should_discharge=True)
 
 
 def kernel_cost(bodies: Sequence[Any], steps: Sequence[int], moved: int) -> Any:
@@ -133,14 +127,19 @@ def _cost(body: Any) -> tuple[int, int]:
     return flops, transcendentals
 
 
+IMAGINED_CHIP = "TPU v6 lite"
+"""XLA's name of the chip that stands for the device where there is no TPU."""
+
+
 def imagine_chip() -> None:
     """Let a Pallas kernel that asks for the properties of its chip, as `emit_pipeline` does to choose tiles, be traced
-    where there is no TPU: the answer is a v6e. jax raises ValueError otherwise."""
+    where there is no TPU: the answer is `IMAGINED_CHIP`. jax raises ValueError otherwise."""
     from jax._src.pallas.mosaic import tpu_info
 
     kind = tpu_info.get_device_kind()
     if tpu_info.chip_version_from_device_kind(kind) is None:
-        chip = tpu_info.ChipVersion.TPU_V6E
+        chip = tpu_info.chip_version_from_device_kind(IMAGINED_CHIP)
+        assert chip is not None
         tpu_info.registry.setdefault(kind, lambda: tpu_info.get_tpu_info_for_chip(chip, 1))
 
 

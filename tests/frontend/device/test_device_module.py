@@ -52,6 +52,7 @@ def test_properties() -> None:
     properties = tpu.get_device_properties("tpu:0")
     assert properties.platform in ("cpu", "tpu", "gpu")
     assert properties.name == tpu.get_device_name()
+    assert properties.platform != "cpu" or properties.name == "TPU v6e (simulated on a CPU)"
     assert properties.total_memory > 2**20
     free, total = tpu.mem_get_info()
     assert 0 < free <= total == properties.total_memory
