@@ -101,9 +101,11 @@ class _JaxCallable:
 def _placeholder(tensor: Any) -> Any:
     """Return a tensor's shape and dtype for JAX."""
     import jax
-    from torch._inductor.runtime.runtime_utils import torch_dtype_to_jax_runtime
 
-    return jax.ShapeDtypeStruct(tuple(tensor.shape), torch_dtype_to_jax_runtime(tensor.dtype))
+    from lazytpu.aten import dtypes
+    from lazytpu.ir.types import numpy_dtype
+
+    return jax.ShapeDtypeStruct(tuple(tensor.shape), numpy_dtype(dtypes.name(tensor.dtype)))
 
 
 def _chip() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.torch_private import inductor_options
 
 MODES = {"default": False, "reduce-overhead": False, "max-autotune": True, "max-autotune-no-cudagraphs": True}
 "Mode -> whether it selects passes per program. A step is one launch in every mode, so no overhead can be reduced."
@@ -48,9 +49,7 @@ def tunes(mode: str | None, options: Mapping[str, Any] | None) -> bool:
 
 def _ignore(name: str, value: Any) -> None:
     """Warn that an option of inductor has no effect; raise an error for one that cannot be ignored."""
-    from torch._inductor import config
-
-    if name not in config.get_config_copy():
+    if name not in inductor_options():
         raise RuntimeError(
             f"Unexpected optimization option {name}: inductor has no such option. On 'tpu' {OPTIONS[0]} has an effect, "
             "others of inductor have none. Settings of lazytpu are in lazytpu.options"

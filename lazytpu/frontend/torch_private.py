@@ -284,6 +284,13 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
     return make(**options)
 
 
+def inductor_options() -> set[str]:
+    """Return the names of the options of torch.compile that inductor has."""
+    from torch._inductor import config
+
+    return set(config.get_config_copy())
+
+
 def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     """Return the forward and the backward graph of a joint one, with the same saved activations as eager code."""
     from torch._functorch.partitioners import default_partition as partition

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},
-    "helion": {"frontend", "lazytpu", "pallas", "runtime"},
+    "helion": {"aten", "frontend", "ir", "lazytpu", "pallas", "runtime"},
     "rehearsal": {
         "aten", "distributed", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime",
         "trace", "wiring",
