@@ -41,7 +41,7 @@ def fit_derived(
     follows = {tuple(column) for column in table.T[into.made].tolist()} if apart else None
 
     def fitting(symbols: Mapping[str, int] = MappingProxyType({}), names: Sequence[str] = NAMES) -> Fitting:
-        return Fitting(table, kinds, True, follows, symbols, names)
+        return Fitting(table, kinds, follows, symbols, names)
 
     # Arguments, in the order of the trace, show the sizes that are no expressions of earlier ones. If a number is no
     # expression of earlier sizes, such as the length of zeros, consider the sizes of the whole trace.

@@ -95,7 +95,7 @@ class Templates:
         }
         for place, learn in sources.items():
             if not template.forms:
-                with LookingFor(place):
+                with LookingFor(place), template.whole():
                     learn()
 
     def _every(self) -> Iterator[Template]:

@@ -64,12 +64,7 @@ class Varying:
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """Return the integers at these values of the symbols."""
-        integers: list[int] = self.fixed.tolist()
-        for size, positions in self.varying.items():
-            number = size.at(sizes)  # may exceed 64 bits
-            for position in positions.tolist():
-                integers[position] = number
-        return integers
+        return [size.at(sizes) for size in self.forms()]
 
     def forms(self) -> list[Form]:
         """Return the expression of each integer, by position."""
@@ -93,22 +88,21 @@ class Fitting:
     `table` has the samples, i64[samples, integers]. A size that is no expression of the symbols so far becomes one;
     this may be an argument of an op that precedes the tensor of that size.
 
-    With `rising`, no size decreases when a symbol increases, so an array at the bounds has room for all sizes.
-    `follows` are the columns known to depend on others. Any other size is then a symbol or a product: that it was
-    another size plus a constant is a coincidence of these samples.
+    No size decreases when a symbol increases, so an array at the bounds has room for all sizes. `follows` are the
+    columns known to depend on others. Any other size is then a symbol or a product: that it was another size plus a
+    constant is a coincidence of these samples.
     """
 
     def __init__(
         self,
         table: np.ndarray,
         kinds: np.ndarray,
-        rising: bool = False,
         follows: Collection[Column] | None = None,
         symbols: Mapping[str, int] = MappingProxyType({}),
         names: Sequence[str] = NAMES,
     ) -> None:
         self.table, self.kinds, self.symbols = table, kinds, dict[str, int]()
-        self._rising, self._follows, self._names = rising, follows, names
+        self._follows, self._names = follows, names
         self._sizes = set(map(tuple, table.T[kinds == SIZE].tolist()))
         self._columns = dict[str, Column]()
         self._known = dict[Column, Form]()
@@ -159,7 +153,7 @@ class Fitting:
         """Return the simplest expression of the symbols with these values, or None. With `alone`, only a product is
         allowed."""
         for size in _candidates(column, self._columns, self._known, kind):
-            if not ((self._rising and kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1)):
+            if not ((kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1)):
                 return size
         return None
 

@@ -95,7 +95,7 @@ class Derived(Together):
         given: Callable[[int], Form],
         learn: Callable[[int, Sequence[Form], Sequence[Guard]], bool],
     ) -> None:
-        super().__init__(self._sizes(), self._outs)
+        super().__init__(self._sizes())
         self.forms: list[Form] = []
         self._results, self._given, self._learn = results, given, learn
         for record in records:
@@ -107,16 +107,16 @@ class Derived(Together):
             self.forms.append(self._given(len(self.forms)))
             yield self._results.size(self.forms[-1])
 
-    def _outs(self, record: Record, layouts: Layouts) -> Outs:
+    def results(self, record: Record) -> tuple[Layout | None, ...]:
         """Return the layouts of a record's results: derived if `learn` accepts them, else from `given`."""
         if not record.outs:
             return ()
-        outs, guards = self._results.of(record, layouts)
+        outs, guards = self._results.of(record, self.after)
         if outs is not None:
             forms = [self._results.derivation.form_of(integer) for integer in integers_of(record, outs)]
             if self._learn(len(self.forms), forms, guards):
                 self.forms += forms
-                return outs
+                return tuple(outs)
         return self.outs(record)
 
 

@@ -53,8 +53,6 @@ structure. An argument missing here only prevents programs for many sizes, since
 
 Layouts = dict[int, Layout]
 """The layouts of a trace's slots up to some record."""
-Outs = Callable[[Record, Layouts], Sequence[Layout | None]]
-"""Returns the layouts of a record's results, given the layouts of the slots it reads."""
 
 
 class Walk:
@@ -215,12 +213,11 @@ class Apart(Walk):
 
 
 class Together(Walk):
-    """Rebuilds records with the integers of an iterator. If `derive` computes the layouts of results, the iterator has
-    only the integers of arguments."""
+    """Rebuilds records with the integers of an iterator."""
 
-    def __init__(self, integers: Iterator[Any], derive: Outs | None = None):
+    def __init__(self, integers: Iterator[Any]):
         super().__init__()
-        self._integers, self._derive = integers, derive
+        self._integers = integers
 
     def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
         return [next(self._integers) for _ in numbers]
@@ -228,10 +225,14 @@ class Together(Walk):
     def record(self, record: Record) -> Record:
         admitted, arguments = self.given(record)
         new = replace(record, admitted=admitted, arguments=arguments)
-        new = replace(new, outs=self.outs(record) if self._derive is None else tuple(self._derive(new, self.after)))
+        new = replace(new, outs=self.results(new))
         note_made(record, self.before)
         note_made(new, self.after)
         return new
+
+    def results(self, record: Record) -> tuple[Layout | None, ...]:
+        """Return the new layouts of the results of a record whose arguments are new."""
+        return self.outs(record)
 
 
 def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
@@ -243,10 +244,9 @@ def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
     return skeletons
 
 
-def trace_together(records: Sequence[Record], integers: Iterator[Any], outs: Outs | None = None) -> list[Record]:
-    """Return records of the same structure with other integers, in the order of `trace_apart`. With `outs`, which
-    computes the layouts of results, `integers` has only the integers of arguments."""
-    return list(map(Together(integers, outs).record, records))
+def trace_together(records: Sequence[Record], integers: Iterator[Any]) -> list[Record]:
+    """Return records of the same structure with other integers, in the order of `trace_apart`."""
+    return list(map(Together(integers).record, records))
 
 
 def with_sizes(value: Any, change: Callable[[Size], Any], layout: Callable[..., Layout] = Layout) -> Any:

@@ -185,7 +185,7 @@ class Template:
         Return None for the first trace of its kind, unless its expressions are known, and if a size is too small to be
         symbolic.
         """
-        with self._whole():
+        with self.whole():
             self._forget_refused()
             solved = self._known(integers)
             if solved is not None and self._settled(solved[0]):
@@ -195,7 +195,7 @@ class Template:
             return None if solved is None else self._sized(*solved, state)
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def whole(self) -> Iterator[None]:
         """Restore the template if the body raises."""
         before = self.samples, self.records, self.forms, self.guessing, self.limits
         self.samples, self.limits = list(self.samples), dict(self.limits)
@@ -220,18 +220,15 @@ class Template:
 
     def mark(self, marked: Marked | None) -> None:
         """Adopt the size expressions and limits of the dimensions that the user marked."""
-        with self._whole():
-            shown = None if marked is None else marked.shown(self.inference)
-            if shown is not None:
-                varying, self.limits = shown
-                self.forms, self.guessing = [Forms(varying, self.records)], False
+        shown = None if marked is None else marked.shown(self.inference)
+        if shown is not None:
+            varying, self.limits = shown
+            self.forms, self.guessing = [Forms(varying, self.records)], False
 
     def learn_of_relatives(self) -> None:
         """Adopt size expressions for the first trace from its relatives, or from templates with sizes of 0 or 1."""
-        with self._whole():
-            forms = self._of_relatives(self.records) or self._grown()
-            if forms is not None:
-                self.forms = [forms]
+        forms = self._of_relatives(self.records) or self._grown()
+        self.forms = [] if forms is None else [forms]
 
     @cached_property
     def places(self) -> frozenset[Any]:
