@@ -26,9 +26,8 @@ def slice_(w: Walk, op: shape.SliceOp) -> Sequence[Padded] | None:
     starts, limits, strides = (ints(p) for p in (op.starts, op.limits, op.strides))
     first, last = w.forms(op, "starts", starts), w.forms(op, "limits", limits)
     steps = w.forms(op, "strides", strides)
-    stepped = [i for i, step in enumerate(steps) if step.number is None]
-    if stepped:
-        return _slice_of_steps(w, op, stepped, first, last, steps)
+    if any(step.number is None for step in steps):
+        return _slice_of_steps(w, op, first, last, steps)
     dims: list[Dim] = []
     moving: dict[int, Form] = {}
     room = [0] * len(out)
@@ -68,23 +67,31 @@ def slice_(w: Walk, op: shape.SliceOp) -> Sequence[Padded] | None:
 Forms = Sequence[Form]
 
 
-def _slice_of_steps(
-    w: Walk, op: shape.SliceOp, stepped: Sequence[int], first: Forms, last: Forms, steps: Forms
-) -> None:
-    """Slice one dimension with a stride that is a size, as for a diagonal, and take all others in full.
-
-    The annotation of the op gives the number of elements.
-    """
-    (along, *further), operand, out = stepped, w.of(op.operand), w.result_dims(op)
-    is_full = [(low, high) == (form(0), dim.total) for low, high, dim in zip(first, last, operand.dims, strict=True)]
-    if further or not all(is_full[i] or i == along for i in range(len(is_full))):
-        raise Refused("a slice with steps that are a size takes a part of another dimension, too")
-    contiguous(operand.dims[along])
-    dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
-    shape = (out[along].size,)
+def _slice_of_steps(w: Walk, op: shape.SliceOp, first: Forms, last: Forms, steps: Forms) -> None:
+    """Slice one dimension with a stride that is a size, as for a diagonal, and take all others in full."""
+    ends = [dim.total - end for dim, end in zip(w.dims(op.operand), last, strict=True)]
+    along, _, dims = _only(w, op, first, ends, steps)
+    shape = (dims[along].size,)
     numbers = w.builder.mul(w.builder.iota("i32", shape, 0), w.filled(steps[along], shape))
     places = w.builder.add(numbers, w.filled(first[along], shape))
-    w.replace(op, _taken(w, op.operand, along, places), Padded(tuple(dims)))
+    w.replace(op, _taken(w, op.operand, along, places), Padded(dims))
+
+
+def _only(
+    w: Walk, op: shape.SliceOp | shape.PadOp, low: Forms, high: Forms, steps: Forms
+) -> tuple[int, Dim, tuple[Dim, ...]]:
+    """Return the only dimension that an op cuts, extends or steps through, this dimension of the operand, and the
+    dimensions of the result.
+
+    The annotation of the op gives the number of elements. Raise Refused if there are several such dimensions.
+    """
+    unchanged = form(0), form(0), form(1)
+    along, *further = [i for i, of in enumerate(zip(low, high, steps, strict=True)) if of != unchanged]
+    if further:
+        raise Refused("a dimension has steps that are a size, or sized gaps, and another one is cut or extended too")
+    out, dims = w.result_dims(op), w.dims(op.operand)
+    contiguous(dims[along])
+    return along, dims[along], (*dims[:along], out[along], *dims[along + 1 :])
 
 
 @rule(shape.PadOp)
@@ -96,9 +103,8 @@ def pad(w: Walk, op: shape.PadOp) -> Sequence[Padded] | None:
     first, last = w.forms(op, "low", lows), w.forms(op, "high", highs)
     steps = [between + 1 for between in w.forms(op, "interior", interior)]
     is_sized = [step.number is None or dim.padded for dim, step in zip(operand.dims, steps, strict=True)]
-    spaced = [i for i, step in enumerate(steps) if step != form(1) and is_sized[i]]
-    if spaced:
-        return _spread(w, op, spaced, first, last, steps)
+    if any(step != form(1) and is_sized[i] for i, step in enumerate(steps)):
+        return _spread(w, op, first, last, steps)
     dims: list[Dim] = []
     behind: list[int] = []
     shifts: dict[int, Form] = {}
@@ -130,25 +136,20 @@ def pad(w: Walk, op: shape.PadOp) -> Sequence[Padded] | None:
     return None
 
 
-def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last: Forms, steps: Forms) -> None:
+def _spread(w: Walk, op: shape.PadOp, first: Forms, last: Forms, steps: Forms) -> None:
     """Space the elements of one dimension apart. Raise Refused if another dimension is padded."""
-    (along, *further), operand, out = spaced, w.of(op.operand), w.result_dims(op)
-    unspaced = [i for i in range(len(steps)) if i != along]
-    if further or not all((first[i], last[i], steps[i]) == (form(0), form(0), form(1)) for i in unspaced):
-        raise Refused("a sized dimension is padded between its elements, and another one is padded too")
-    contiguous(operand.dims[along])
-    dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
+    along, operand, dims = _only(w, op, first, last, steps)
     # The element at a place is the one whose number is the distance from the start, divided by the step.
-    b, row = w.builder, (out[along].size,)
+    b, row = w.builder, (dims[along].size,)
     step, zero = w.filled(steps[along], row), w.filled(0, row)
     place = b.sub(b.iota("i32", row, 0), w.filled(first[along], row))
     number, remainder = b.div(place, step), b.binary("rem", place, step)
     present = b.and_(b.compare("GE", place, zero), b.compare("EQ", remainder, zero))
-    present = b.and_(present, b.compare("LT", number, w.filled(operand.dims[along].total, row)))
+    present = b.and_(present, b.compare("LT", number, w.filled(operand.total, row)))
     taken = _taken(w, op.operand, along, number)
     shape = shape_of(taken)
     fill = b.broadcast_in_dim(op.value, shape, ())
-    w.replace(op, b.select(b.broadcast_in_dim(present, shape, (along,)), taken, fill), Padded(tuple(dims)))
+    w.replace(op, b.select(b.broadcast_in_dim(present, shape, (along,)), taken, fill), Padded(dims))
 
 
 def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
@@ -159,52 +160,34 @@ def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
         op.operands[0] = w.selected(mask, op.operand, value, Padded(w.dims(op.operand)))
 
 
-def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[SSAValue]:
-    """Return the starts of a window in a value of these dimensions, clamped if the last possible start depends on
-    sizes."""
-    lasts = [dim.total - window_dim.total for dim, window_dim in zip(dims, window, strict=True)]
-    if all(last.number is not None and not dim.padded for last, dim in zip(lasts, dims, strict=True)):
-        return list(starts)
-    clamped_starts: list[SSAValue] = []
-    for start, last in zip(starts, lasts, strict=True):
+def _placed(
+    w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]
+) -> tuple[list[SSAValue], list[SSAValue], list[int]]:
+    """Return starts at which a window in memory is within the bound, the distances from there to the true starts, and
+    the greatest distances.
+
+    So a large value, such as a cache, needs no padding and is updated in place. The true starts are clamped if the last
+    possible ones depend on sizes.
+    """
+    b, zero = w.builder, w.builder.constant(0, "i32")
+    inside, before, room = list[SSAValue](), list[SSAValue](), list[int]()
+    lasts = [dim.total - part.total for dim, part in zip(dims, window, strict=True)]
+    varies = any(last.number is None or dim.padded for last, dim in zip(lasts, dims, strict=True))
+    for start, dim, part, last in zip(starts, dims, window, lasts, strict=True):
+        least, most = last.range(w.shared.symbols)
         constant = _number(start)
-        fits = constant is not None and 0 <= constant <= last.range(w.shared.symbols)[0]
-        clamped_starts.append(start if fits else w.at_most(w.wide(start), last))
-    return clamped_starts
+        if varies and not (constant is not None and 0 <= constant <= least):
+            start = w.at_most(w.wide(start), last)
+            constant = _number(start)
+        room.append(max(0, (most if constant is None else constant) + part.size - dim.size))
+        inside.append(b.min(start, b.constant(dim.size - part.size, dtype_of(start))) if room[-1] else start)
+        before.append(b.convert(b.sub(start, inside[-1]), "i32") if room[-1] else zero)
+    return inside, before, room
 
 
 def _number(start: SSAValue) -> int | None:
     """Return a start that is a constant, else None."""
     return int(number_of(start.owner.value).real) if isinstance(start.owner, ConstantOp) else None
-
-
-def _room(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[int]:
-    """Return for each dimension the number of elements by which a window at its last start may exceed the bound.
-
-    The op would otherwise clamp such a start.
-    """
-    room: list[int] = []
-    for start, dim, window_dim in zip(starts, dims, window, strict=True):
-        constant = _number(start)
-        most = (dim.total - window_dim.total).range(w.shared.symbols)[1] if constant is None else constant
-        room.append(max(0, most + window_dim.size - dim.size))
-    return room
-
-
-def _inside(
-    w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim], room: Sequence[int]
-) -> tuple[list[SSAValue], list[SSAValue]]:
-    """Return starts at which the window in memory is within the bound, and their distances from the actual starts.
-
-    So a large value, such as a cache, needs no padding and is updated in place.
-    """
-    b = w.builder
-    inside, before = list(starts), [b.constant(0, "i32")] * len(starts)
-    for i, (start, dim, window_dim) in enumerate(zip(starts, dims, window, strict=True)):
-        if room[i]:
-            inside[i] = b.min(start, b.constant(dim.size - window_dim.size, dtype_of(start)))
-            before[i] = b.convert(b.sub(start, inside[i]), "i32")
-    return inside, before
 
 
 def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[Form]) -> list[Dim]:
@@ -225,10 +208,8 @@ def dynamic_slice(w: Walk, op: indexing.DynamicSliceOp) -> Sequence[Padded] | No
     """Slice at starts clamped to true sizes."""
     sizes, operand = ints(op.sizes), w.of(op.operand)
     window = _window(w, operand.dims, sizes, w.forms(op, "sizes", sizes))
-    starts = _starts(w, op.operands[1:], operand.dims, window)
-    room = _room(w, starts, operand.dims, window)
     b = w.builder
-    inside, before = _inside(w, starts, operand.dims, window, room)
+    inside, before, room = _placed(w, op.operands[1:], operand.dims, window)
     value = b.dynamic_slice(op.operand, inside, sizes)
     if any(room):
         value = b.dynamic_slice(b.pad(value, w.zero(value), [0] * len(sizes), room), before, sizes)
@@ -260,9 +241,7 @@ def dynamic_update_slice(w: Walk, op: indexing.DynamicUpdateSliceOp) -> Sequence
             masked.append(i)
         window.append(dim if full else window_dim)
     # Clamp the starts, and keep them within the bound.
-    starts = _starts(w, op.operands[2:], dims, window)
-    room = _room(w, starts, dims, window)
-    inside, before = _inside(w, starts, dims, window, room)
+    inside, before, room = _placed(w, op.operands[2:], dims, window)
     mask, written = w.mask(update, masked), op.update
     if mask is not None:  # a window with room has padding, so it is masked
         sizes = shape_of(written)
