@@ -96,7 +96,7 @@ class Chain:
     """
 
     def __init__(self, states: Sequence[State], varying: Varying, sizes: Sizes, inference: Inference) -> None:
-        results, forms = Results(inference), varying.forms()
+        results, forms = Results(inference), list(varying.forms)
         for name, size in sizes.items():
             results.begin(name, MIN_SYMBOL, size)
         edges = _right_at(at_sizes(states, map(results.size, forms)), sizes, inference)

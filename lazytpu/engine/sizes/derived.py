@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, simplest, varying_of
+from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, simplest
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.results import Derived, Results
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
@@ -56,7 +56,7 @@ def fit_derived(
     symbols = None if shown is None else shown.symbols
     if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
         names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
-        return varying_of([size.where(names) for size in forms], table[-1], dict(zip(NAMES, places, strict=False)))
+        return Varying([size.where(names) for size in forms], dict(zip(NAMES, places, strict=False)))
     while symbols is not None:
         attempt = fitting(symbols)
         try:
@@ -65,7 +65,7 @@ def fit_derived(
             return None
         follow = [name for name, at in attempt.symbols.items() if forms[at] != symbol(name)]
         if not follow:
-            return varying_of(forms, table[-1], attempt.symbols)
+            return Varying(forms, attempt.symbols)
         symbols = {name: at for name, at in symbols.items() if name not in follow}
     return None
 
@@ -103,4 +103,4 @@ def fit_guessed(guesses: Guesses, records: Sequence[Record], inference: Inferenc
     """Return the size expressions of one trace of these records, or None if a symbol is an expression of others."""
     forms = _walk(guesses, records, inference)
     independent = all(forms[at] == symbol(name) for name, at in guesses.symbols.items())
-    return varying_of(forms, guesses.table[-1], guesses.symbols) if independent else None
+    return Varying(forms, guesses.symbols) if independent else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, combinations_with_replacement, permutations, product
 from operator import add, mul, sub
 from types import MappingProxyType
@@ -40,39 +41,30 @@ Base = tuple[Form, Column]
 
 @dataclass(frozen=True)
 class Varying:
-    """The integers of the traces of one structure as size expressions.
+    """The integers of the traces of one structure as size expressions: `forms`, by position. A symbol's value is the
+    integer at its position in `symbols`."""
 
-    `fixed` are the integers of one sample. `varying` maps each expression to the positions that it describes. A
-    symbol's value is the integer at its position in `symbols`.
-    """
-
-    fixed: np.ndarray
+    forms: Sequence[Form]
     symbols: dict[str, int]
-    varying: dict[Form, np.ndarray]
-    constant: np.ndarray
-    """Mask of the positions whose integer is equal in all traces, bool[integers]."""
+
+    @cached_property
+    def varying(self) -> dict[Form, list[int]]:
+        """The positions of each expression that is no constant."""
+        positions: dict[Form, list[int]] = {}
+        for position, size in enumerate(self.forms):
+            if size.number is None:
+                positions.setdefault(size, []).append(position)
+        return positions
 
     def solved(self, integers: np.ndarray) -> dict[str, int] | None:
         """Return the values of the symbols at which the expressions give exactly these integers, or None."""
-        if (integers != self.fixed)[self.constant].any():
-            return None
         sizes = {name: int(integers[position]) for name, position in self.symbols.items()}
-        for size, positions in self.varying.items():
-            if (integers[positions] != size.at(sizes)).any():
-                return None
-        return sizes
+        return sizes if self.at(sizes) == integers.tolist() else None
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """Return the integers at these values of the symbols."""
-        return [size.at(sizes) for size in self.forms()]
-
-    def forms(self) -> list[Form]:
-        """Return the expression of each integer, by position."""
-        forms = list(map(form, self.fixed.tolist()))
-        for size, positions in self.varying.items():
-            for position in positions.tolist():
-                forms[position] = size
-        return forms
+        values = {size: size.at(sizes) for size in self.varying}
+        return [values[size] if (number := size.number) is None else number for size in self.forms]
 
     def __str__(self) -> str:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
@@ -158,16 +150,6 @@ class Fitting:
         return None
 
 
-def varying_of(forms: Sequence[Form], fixed: np.ndarray, symbols: Mapping[str, int]) -> Varying:
-    """Return the Varying of integers with these size expressions; `fixed` are the integers of one sample."""
-    positions_of: dict[Form, list[int]] = {}
-    for position, size in enumerate(forms):
-        if size.number is None:
-            positions_of.setdefault(size, []).append(position)
-    constant = np.array([size.number is not None for size in forms], dtype=bool)
-    return Varying(fixed, dict(symbols), {size: np.array(at) for size, at in positions_of.items()}, constant)
-
-
 def simplest(fitting: Callable[[], Fitting], positions: Collection[int]) -> Varying | None:
     """Return the simplest size expressions of the integers at these positions; None if they need more symbols than
     available.
@@ -200,7 +182,7 @@ def _fitted(fitting: Fitting, order: Sequence[int]) -> Varying | None:
             forms[position] = fitting.choose(position)
     except NoForm:
         return None
-    return varying_of(forms, fitting.table[-1], fitting.symbols)
+    return Varying(forms, fitting.symbols)
 
 
 def complexity(made: Varying) -> tuple[int, int, int]:

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
-
-from lazytpu.engine.sizes.fitting import NAMES, NoForm, Varying, varying_of
+from lazytpu.engine.sizes.fitting import NAMES, NoForm, Varying
 from lazytpu.engine.sizes.results import Results
 from lazytpu.engine.sizes.skeletons import (
     STRUCTURE,
@@ -25,7 +23,7 @@ from lazytpu.engine.sizes.skeletons import (
     with_sizes,
 )
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Operand, Record, State
@@ -52,8 +50,7 @@ def known_of(state: State, inference: Inference) -> Varying | None:
     if not inputs or len(inputs) > len(NAMES) or {name for size in forms for name in size.symbols} != inputs.keys():
         return None
     names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
-    numbers = np.array([number_at_bound(number) for number in integers.values], dtype=np.int64)
-    return varying_of([size.where(names) for size in forms], numbers, dict(zip(NAMES, inputs.values(), strict=False)))
+    return Varying([size.where(names) for size in forms], dict(zip(NAMES, inputs.values(), strict=False)))
 
 
 class _Walk:

@@ -48,10 +48,14 @@ class Relative:
         trace_apart(self.records, found)
         return found
 
-    def span(self, record: int) -> slice:
+    def at(self, record: int) -> range:
         """Return the positions of the integers of a record."""
         ends = self.integers.ends
-        return slice(ends[record - 1] if record else 0, ends[record])
+        return range(ends[record - 1] if record else 0, ends[record])
+
+    def kinds(self, record: int) -> list[int]:
+        """Return the kinds of the integers of a record."""
+        return [self.integers.kinds[at] for at in self.at(record)]
 
     def form(self, record: int) -> dict[str, Any]:
         """Return which arguments of a record are operands, run-time numbers and integers, by name."""
@@ -61,11 +65,10 @@ class Relative:
         """Yield the numbers of matching records: equal op, line and kinds of integers, and operands in
         the same places."""
         matcher = SequenceMatcher(None, self.places, other.places, autojunk=False)
-        kinds, other_kinds = self.integers.kinds, other.integers.kinds
         for mine, theirs, length in matcher.get_matching_blocks():
             for i in range(length):
                 a, b = mine + i, theirs + i
-                if kinds[self.span(a)] == other_kinds[other.span(b)] and self.form(a) == other.form(b):
+                if self.kinds(a) == other.kinds(b) and self.form(a) == other.form(b):
                     yield a, b
 
 
@@ -102,8 +105,8 @@ def transferred(
         return None
     # Map the positions of integers and symbols in matching records.
     integers, kinds = np.array(here.integers.values), np.array(here.integers.kinds)
-    forms = varying.forms()
-    places = {b: a for mine, theirs in pairs for a, b in zip(_range(here, mine), _range(there, theirs), strict=True)}
+    forms = varying.forms
+    places = {b: a for mine, theirs in pairs for a, b in zip(here.at(mine), there.at(theirs), strict=True)}
     symbols = _symbols(varying, places)
     if symbols is None:
         return None
@@ -130,16 +133,11 @@ def transferred(
     return None if transferred_sizes is None else (transferred_sizes, records)
 
 
-def _range(trace: Relative, record: int) -> range:
-    span = trace.span(record)
-    return range(span.start, span.stop)
-
-
 def _symbols(varying: Varying, places: Mapping[int, int]) -> dict[str, int] | None:
     """Return the positions in this trace of the symbols; None if one has no counterpart."""
     positions = dict[str, int]()
     for name, at in varying.symbols.items():
-        same = [at, *varying.varying[symbol(name)].tolist()]
+        same = [at, *varying.varying[symbol(name)]]
         counterpart = next((places[position] for position in same if position in places), None)
         if counterpart is None:
             return None

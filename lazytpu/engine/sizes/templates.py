@@ -140,7 +140,7 @@ class Forms:
 
     def symbolic(self, derivation: Derivation) -> list[Record]:
         """Return the records with symbolic sizes."""
-        return trace_together(self.records, map(derivation.size, self.varying.forms()))
+        return trace_together(self.records, map(derivation.size, self.varying.forms))
 
     @cached_property
     def views(self) -> Views:

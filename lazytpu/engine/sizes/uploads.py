@@ -34,7 +34,7 @@ class Uploads:
             return None
         kinds = self._kinds.get(dtype, {})
         if ranges:
-            bounds = kinds.get(tuple([None if d in ranges else s for d, s in enumerate(shape)]), _NONE)
+            bounds = kinds.get(tuple([None if d in ranges else s for d, s in enumerate(shape)]), ())
             within = {d: bound_within(shape[d], *limits, _spread(shape[d], bounds)) for d, limits in ranges.items()}
             return tuple([within.get(d, s) for d, s in enumerate(shape)])
         if (dtype, tuple(shape)) in self._exact:
@@ -70,9 +70,6 @@ class Uploads:
         """Forget all that was learned: pad only marked dimensions."""
         self._kinds.clear()
         self._exact.clear()
-
-
-_NONE: frozenset[int] = frozenset()
 
 
 def _spread(size: int, bounds: Collection[int]) -> int:

@@ -184,8 +184,13 @@ def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range] = 
     set_symbols(module, symbols)
 
 
+def attributes_of(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
+    """Return the attributes of each argument or result of a function."""
+    return [dict(a.data) for a in dictionaries or ()] or [{} for _ in range(count)]
+
+
 def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
-    attributes = [dict(a.data) for a in function.arg_attrs or ()] or [{} for _ in function.body.block.args]
+    attributes = attributes_of(function.arg_attrs, len(function.body.block.args))
     for attribute, text in zip(attributes, texts, strict=True):
         if set(text) - {STATIC, " "}:
             attribute[SIZES] = StringAttr(text)

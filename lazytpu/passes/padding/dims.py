@@ -7,7 +7,6 @@ true size. A merged dimension need not be split again to know its padding.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -195,12 +194,9 @@ def _in_order(dims: Sequence[Dim]) -> list[tuple[Factor, bool]]:
     return [(factor, free) for factors, free in runs for factor in joined(factors)]
 
 
-_WORD = re.compile(r"\S+")
-
-
 def parse_dims(text: str, shape: Sequence[int]) -> tuple[Dim, ...]:
     """Parse the dimensions of an argument of this shape from its annotation. Raise ValueError if it is malformed."""
-    words = _WORD.findall(text)
+    words = text.split()
     if len(words) != len(shape):
         raise ValueError(f"the sizes {text!r} are for {len(words)} dimensions; expected {len(shape)}")
     return tuple(parse_dim(word, size) for word, size in zip(words, shape, strict=True))

@@ -28,12 +28,12 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
 import lazytpu.passes.padding.rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (its rules register)
 from lazytpu.ir.sizes import SIZES, SYMBOLS, symbols_of
 from lazytpu.ir.types import shape_of, tensor_type
+from lazytpu.passes.padding.annotations import attributes_of
 from lazytpu.passes.padding.dims import Dim, parse_dims, static
 from lazytpu.passes.padding.masks import Padded, Shared
 from lazytpu.passes.padding.walk import Refusal, Walk
@@ -84,7 +84,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
     arguments = list(block.args)
     pack = block.insert_arg(tensor_type("i32", (len(symbols),)), len(arguments))
     shared = Shared(symbols)
-    attributes = _attributes(function.arg_attrs, len(arguments))
+    attributes = attributes_of(function.arg_attrs, len(arguments))
     for argument, attribute in zip(arguments, attributes, strict=True):
         text = attribute.get(SIZES)
         shape = shape_of(argument)
@@ -106,13 +106,9 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
     return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks, shared.moves)
 
 
-def _attributes(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
-    return [dict(a.data) for a in dictionaries] if dictionaries is not None else [{} for _ in range(count)]
-
-
 def _with_sizes(function: FuncOp, results: Sequence[Sequence[Dim]]) -> ArrayAttr[DictionaryAttr]:
     """Return the attributes of the results, with the sizes of padded ones."""
-    attributes = _attributes(function.res_attrs, len(results))
+    attributes = attributes_of(function.res_attrs, len(results))
     for attribute, dims in zip(attributes, results, strict=True):
         if any(dim.padded for dim in dims):
             attribute[SIZES] = StringAttr(" ".join(dim.text() for dim in dims))

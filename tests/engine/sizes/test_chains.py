@@ -65,17 +65,17 @@ def test_checked_ops_exist() -> None:
 def test_record_is_inferred_when_torch_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong size expression of a result never reaches a recorded layout."""
     from lazytpu.engine.sizes import chains
-    from lazytpu.engine.sizes.fitting import varying_of
+    from lazytpu.engine.sizes.fitting import Varying
     from lazytpu.ir.forms import symbol
 
     chain, spoiled = chains.Chain.__init__, list[bool]()
 
     def wrong(self, states, varying, sizes, inference):  # type: ignore[no-untyped-def]
-        *forms, size, width = varying.forms()  # the last two integers are the sizes of the result
+        *forms, size, width = varying.forms  # the last two integers are the sizes of the result
         assert size == symbol("n") and width.number == 4
         spoiled.append(True)
         forms = [*forms, symbol("n") // 64 * 64 + sizes["n"] - sizes["n"] // 64 * 64, width]
-        chain(self, states, varying_of(forms, varying.fixed, varying.symbols), sizes, inference)
+        chain(self, states, Varying(forms, varying.symbols), sizes, inference)
 
     monkeypatch.setattr(chains.Chain, "__init__", wrong)
     for size in (9, 11, 13, 12, 10, 14, 40, 21):

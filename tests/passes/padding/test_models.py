@@ -100,7 +100,7 @@ def unified(traces: Sequence[tuple[list[Record], Sequence[int]]]) -> ModuleOp:
     varying = fit([np.array(into.values) for into in integers], np.array(integers[0].kinds))
     assert varying is not None
     with Derivation(BOUND) as derivation:
-        records = trace_together(traces[0][0], map(derivation.size, varying.forms()))
+        records = trace_together(traces[0][0], map(derivation.size, varying.forms))
         module = import_trace(records, traces[0][1], ()).module
         reading = read(module)
     annotate(module, reading, BOUND)
