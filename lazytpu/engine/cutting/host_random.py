@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from lazytpu.aten.host_arrays import from_numpy
-from lazytpu.lowering.random import PARITY, ROTATIONS
 
 Array = np.ndarray[Any, Any]
 Rng = tuple[int, int]
@@ -40,6 +39,8 @@ def _halves(number: int) -> tuple[Array, Array]:
 
 
 def _threefry(key: tuple[Array, Array], counter: tuple[Array, Array]) -> tuple[Array, Array]:
+    from lazytpu.lowering.random import PARITY, ROTATIONS  # here: it loads xDSL and every rule
+
     keys = (*key, key[0] ^ key[1] ^ np.uint32(PARITY))
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for group in range(5):
