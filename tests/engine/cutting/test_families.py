@@ -71,6 +71,22 @@ def chain(length: int, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def test_elementwise_ops_of_half_precision_run_on_the_host() -> None:
+    x = torch.linspace(-3, 3, 12, dtype=torch.bfloat16)
+
+    def run(n: int, device: str) -> torch.Tensor:
+        y = x.to(device)
+        for _ in range(n):
+            y = torch.addcdiv(y.sin(), y, y.exp() + 1)
+        return y.cpu()
+
+    for n in (3, 4, 5, 6, 7, 8):
+        got, ran, compiled = counted(lambda n=n: run(n, "tpu"))
+        if n > 4:
+            assert (ran, compiled) == (1, 0)
+        torch.testing.assert_close(got, run(n, "cpu"))
+
+
 def test_frequent_trace_gets_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_host, "RUNS", 2)
     x = torch.rand(3, 3)
