@@ -286,9 +286,9 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
 
 def inductor_options() -> set[str]:
     """Return the names of the options of torch.compile that inductor has."""
-    from torch._inductor import config
+    from torch._inductor import config as inductor
 
-    return set(config.get_config_copy())
+    return set(inductor.get_config_copy())
 
 
 def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
