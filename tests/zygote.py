@@ -241,6 +241,8 @@ def _main() -> None:
             importlib.import_module(module.name)
     del sys.path[0]
     gc.freeze()  # a collection of a fork need not copy all pages
+    if "triton" in sys.modules:  # torch brings it with CUDA; at exit it reports its frozen objects as leaks
+        atexit.register(gc.unfreeze)
     request, files = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(request["environment"], request["cwd"], files, started_with)
     _execute(request["arguments"])
