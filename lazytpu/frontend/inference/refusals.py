@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 REFUSALS: dict[str, Callable[..., None]] = {}
+MAX_DIMS_OF_A_SET = 64
+"""Torch's kernels keep a set of dims in the bits of an integer."""
 
 
 def refusal(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -34,6 +36,18 @@ def extremum(self: torch.Tensor) -> None:
 def extremum_along(self: torch.Tensor, dim: int, keepdim: bool = False) -> None:
     if self.dim() and self.shape[dim] == 0:
         raise IndexError(f"Expected reduction dim {dim} to have non-zero size.")
+    some_dims(self, dim)
+
+
+@refusal("aten.argmax.default", "aten.argmin.default", "aten.nansum.default")
+def some_dims(self: torch.Tensor, dim: int | list[int] | None = None, **unused: Any) -> None:
+    if dim is not None and self.dim() > MAX_DIMS_OF_A_SET:
+        raise RuntimeError(f"only tensors with up to {MAX_DIMS_OF_A_SET} dims are supported")
+
+
+@refusal("aten.flip.default")
+def flipped(self: torch.Tensor, dims: list[int]) -> None:
+    some_dims(self, dims)
 
 
 @refusal("aten._scaled_mm.default")

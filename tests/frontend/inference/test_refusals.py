@@ -11,6 +11,10 @@ from torch.nn import functional as F
 REFUSED: dict[str, Callable[[str], object]] = {
     "max of nothing": lambda d: torch.ones(0, device=d).max(),
     "max along nothing": lambda d: torch.ones(0, 3, device=d).max(0),
+    "max along one of 65 dims": lambda d: torch.ones([1] * 65, device=d).max(0),
+    "argmin along one of 65 dims": lambda d: torch.ones([1] * 65, device=d).argmin(0),
+    "nansum along one of 65 dims": lambda d: torch.ones([1] * 65, device=d).nansum(0),
+    "flip of 65 dims": lambda d: torch.ones([1] * 65, device=d).flip(0),
     "sort, dim": lambda d: torch.ones(5, device=d).sort(1),
     "sort, complex": lambda d: torch.ones(5, dtype=torch.complex64, device=d).sort(),
     "var, integers": lambda d: torch.ones(5, dtype=torch.int64, device=d).var(),
