@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend
 from lazytpu.by_release import APPLIES_MASK_AND_CAUSAL
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.ops import attention_of_shards
+from lazytpu.frontend.ops.direct import concerns_device_alone
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import attention_by_device, is_transformed
 
@@ -61,6 +62,8 @@ def scaled_dot_product_attention(
         elif choice == OVERRIDEABLE:
             if attn_mask is not None and is_causal:
                 attn_mask, is_causal = _with_causal(attn_mask, query, key), False
+            if concerns_device_alone(query, key, value, attn_mask):
+                return attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
             return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
     return _function.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 

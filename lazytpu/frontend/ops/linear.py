@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lazytpu.frontend.ops.views import KERNELS, PLAIN, Geometry
+from lazytpu.frontend.ops.direct import concerns_device_alone
+from lazytpu.frontend.ops.views import KERNELS, Geometry
 from lazytpu.frontend.recording.kernels import callable_of
-from lazytpu.frontend.torch_private import composite, dispatch_modes, is_transformed, reinterpret
+from lazytpu.frontend.torch_private import composite, reinterpret
 from lazytpu.trace.value import row_major
 
 aten = torch.ops.aten
@@ -56,24 +57,12 @@ def _product(biased: bool) -> Callable[..., torch.Tensor]:
     return callable_of(aten.addmm.default if biased else aten.mm.default)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether no dispatch key but the device's and autograd's concerns the tensor (products resolve conjugates
-    themselves): it has a value of its own, and is not negated lazily."""
-    try:
-        value = tensor.untyped_storage()._value  # pyright: ignore[reportAttributeAccessIssue]
-    except (AttributeError, RuntimeError):  # the second from wrappers, which have no storage
-        return False
-    return value is not None and type(tensor) in PLAIN and not tensor.is_neg()
-
-
 def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """The kernel of aten::linear."""
-    if torch.is_grad_enabled() and (
-        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    ):
+    if weight.requires_grad and torch.is_grad_enabled():
         return _torch_linear(input, weight, bias)
-    plain = _is_plain(input) and _is_plain(weight) and (bias is None or (_is_plain(bias) and bias.dim() == 1))
-    if not plain or dispatch_modes() or is_transformed():
+    # products resolve conjugates themselves
+    if not concerns_device_alone(input, weight, bias) or (bias is not None and bias.dim() != 1):
         return _torch_linear(input, weight, bias)
     key = (input.shape, input.stride(), weight.shape, weight.stride())
     try:

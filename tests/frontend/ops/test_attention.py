@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import lazytpu
+from lazytpu.frontend.tensors import recorder
 from tests.frontend.alike import records
 
 Masks = {
@@ -168,3 +171,37 @@ def test_a_mask_and_causal_hide_together(shape: tuple[int, ...], dtype: torch.dt
     else:
         result = F.scaled_dot_product_attention(*on_device, is_causal=True)
         torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_without_gradients_is_recorded_as_with_them(masked: bool) -> None:
+    query, key, value = (torch.randn(2, 4, 3, 8, device="tpu") for _ in range(3))
+    mask = torch.ones(3, 3, dtype=torch.bool, device="tpu") if masked else None
+    seen: list[Any] = []
+    for differentiated in (False, True):
+        for tensor in (query, key, value):
+            tensor.requires_grad_(differentiated)
+        lazytpu.mark_step()
+        with lazytpu.mode("lazy"):
+            output = F.scaled_dot_product_attention(query, key, value, mask, is_causal=not masked)
+            seen.append(([str(state.key) for state in recorder().state.path()], output.detach().cpu()))
+        assert (output.grad_fn is not None) is differentiated
+    assert seen[0][0] == seen[1][0]
+    assert torch.equal(seen[0][1], seen[1][1])
+
+
+class _Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_attention_without_gradients_is_seen_by_dispatch_modes() -> None:
+    query = torch.randn(2, 4, 3, 8, device="tpu")
+    with torch.no_grad(), _Seen() as seen:
+        F.scaled_dot_product_attention(query, query, query)
+    assert seen.ops == ["aten._scaled_dot_product_fused_attention_overrideable.default"]
