@@ -97,10 +97,10 @@ def test_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "conformance.md"
     page.write_text("before\n")
     for _ in range(2):
-        table.write(rows, 0, page)
+        table.write(rows, 0, page, "Limit: 20 s.")
     text = page.read_text()
     assert text.startswith("before\n") and text.count("## PyTorch's own tests") == 1
-    assert "**1 of 2 comparable tests pass (50 %); without the\n1 refusals 100 %.**" in text
+    assert "**1 of 2 comparable tests pass (50 %); without the\n1 refusals 100 %.** Limit: 20 s.\n" in text
     assert "Refusals: 1 complex32." in text
 
 

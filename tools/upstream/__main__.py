@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--optimized", action="store_true", help=optimized_help)
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
     parser.add_argument("--docs", type=Path, help="write the table to this folder's conformance.md")
+    parser.add_argument("--note", default="", help="a sentence for the table, for example on limits and commits")
     asked = parser.parse_args()
     asked.folder = asked.folder.resolve()
     files = asked.files.split(",") if asked.files else [*WHOLE, *SAMPLED]
@@ -65,9 +66,9 @@ def main() -> int:
         parser.error(f"{asked.folder} has none of these files")
     run(asked, files)
     rows = table.read(asked.results)
-    print(table.text(rows, asked.seed))
+    print(table.text(rows, asked.seed, asked.note))
     if asked.docs:
-        table.write(rows, asked.seed, asked.docs / "conformance.md")
+        table.write(rows, asked.seed, asked.docs / "conformance.md", asked.note)
     return 0
 
 

@@ -77,7 +77,7 @@ def kind_of_refusal(row: dict[str, Any]) -> str | None:
 ORDER = ("passed", "refused", "failed", "timed out", "crashed", "incomparable")
 
 
-def text(rows: list[dict[str, Any]], seed: int) -> str:
+def text(rows: list[dict[str, Any]], seed: int, note: str = "") -> str:
     """The section of docs/conformance.md, as Markdown."""
     rows = [row for row in rows if row["seed"] == seed]
     listed = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed"}
@@ -107,7 +107,7 @@ def text(rows: list[dict[str, Any]], seed: int) -> str:
         "[on the host](background-compilation.md#small-traces-that-run-on-the-host).\n",
         f"torch {torch.__version__}, lazytpu {lazytpu.__version__}, seed {seed}, {datetime.now(UTC):%Y-%m-%d}:",
         f"**{passed:,} of {comparable:,} comparable tests pass ({percent(passed, comparable)}); without the",
-        f"{refused:,} refusals {percent(passed, comparable - refused)}.**\n",
+        f"{refused:,} refusals {percent(passed, comparable - refused)}.** {note}".rstrip() + "\n",
         "| file | tests | run | skipped | " + " | ".join(ORDER) + " |",
         "|" + "---|" * (4 + len(ORDER)),
     ]
@@ -137,8 +137,8 @@ def percent(part: int, whole: int) -> str:
     return f"{int(1000 * part / whole) / 10:g} %" if whole else "none"
 
 
-def write(rows: list[dict[str, Any]], seed: int, page: Path) -> None:
+def write(rows: list[dict[str, Any]], seed: int, page: Path, note: str = "") -> None:
     """Put the section into the page, between its two marks."""
     before, _, remaining = page.read_text().partition(BEGIN)
     after = remaining.partition(END)[2]
-    page.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed)}\n{END}\n{after.lstrip()}")
+    page.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed, note)}\n{END}\n{after.lstrip()}")
