@@ -26,7 +26,7 @@ from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.sizes.unexpected import UNEXPECTED, LookingFor
+from lazytpu.engine.sizes.unexpected import UNEXPECTED, looking_for
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
@@ -129,7 +129,7 @@ class Engine(EnginePort):
         from lazytpu.engine.sizes.counted import counted  # it imports rules: only if a graph is captured
 
         refused = "looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()"
-        with LookingFor("a program of all counts"):
+        with looking_for("a program of all counts"):
             try:
                 return counted(bounds, at)
             except OneSize as error:

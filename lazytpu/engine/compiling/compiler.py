@@ -28,7 +28,7 @@ from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.engine.sizes.unexpected import looking_for
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
@@ -127,7 +127,7 @@ class Compiler:
         def marked() -> Marked | None:
             return Marked.of(trace.buffers, trace.state.records())
 
-        with self._preparing, LookingFor("a template"):
+        with self._preparing, looking_for("a template"):
             return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
@@ -139,7 +139,7 @@ class Compiler:
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, reason_of) as making:
-                with LookingFor("the program of a bucket"):
+                with looking_for("the program of a bucket"):
                     try:
                         bucket.settle()
                         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)

@@ -18,7 +18,7 @@ from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.engine.sizes.unexpected import looking_for
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
@@ -151,7 +151,7 @@ class ForSizes:
         The bucket's program then does not serve these sizes, or is wrong and is dropped.
         """
         refused = OneSize("binding its sizes failed, which is a bug: sharing_errors in lazytpu.metrics()")
-        with LookingFor("the sizes of a run"):
+        with looking_for("the sizes of a run"):
             try:
                 if not self.compiler.verifier.verify(shared, sized):
                     return None

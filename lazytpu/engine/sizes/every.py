@@ -14,7 +14,7 @@ from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.engine.sizes.templates import Sized, Template
-from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.engine.sizes.unexpected import looking_for
 from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots
@@ -95,7 +95,7 @@ class Templates:
         }
         for place, learn in sources.items():
             if not template.forms:
-                with LookingFor(place), template.whole():
+                with looking_for(place), template.whole():
                     learn()
 
     def _every(self) -> Iterator[Template]:

@@ -73,7 +73,7 @@ class _Walk:
         inputs = {slot: layout for record in edge.recorded for slot, layout, _ in record.admitted}
         forms = {name: self._form(slot, dim, inputs) for name, (slot, dim) in symbols.items()}
         for record in records:
-            self._append(with_sizes(record, lambda size: self.results.size(size.form.where(forms))))
+            self._append(with_sizes(record, lambda size: self.results.derivation.size(size.form.where(forms))))
 
     def _form(self, slot: int, dim: int, inputs: Layouts) -> Form:
         """Return the expression of an argument's size: the known one if the trace computed that argument, else a new

@@ -10,7 +10,7 @@ from typing import Any
 from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.engine.sizes.templates import Forms, Template
-from lazytpu.engine.sizes.unexpected import LookingFor
+from lazytpu.engine.sizes.unexpected import looking_for
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Grow, State
 
@@ -26,7 +26,7 @@ class Growth:
         self._left: dict[Any, list[Chain]] = {}
         self._lock = threading.Lock()
 
-    @LookingFor("chains")
+    @looking_for("chains")
     def learn(self, state: State, template: Template, forms: Forms, sizes: dict[str, int]) -> None:
         """Let the chain of a trace that ended at `state` derive its states at other sizes. `forms` give the integers of
         the trace at these `sizes`."""
@@ -61,7 +61,7 @@ class Growth:
     def on_left(self, state: State) -> Sequence[Grow]:
         """Return the functions that add states after `state`, at which the records end that an earlier read left
         behind."""
-        with LookingFor("chains behind a read"):
+        with looking_for("chains behind a read"):
             leftover = _plain(state)
             if not leftover or leftover[-1] is not state:  # a prefix does not determine the slots after it
                 return ()

@@ -38,10 +38,6 @@ class Results:
         self.derivation.symbols[name] = least, LARGEST
         self.derivation.bound[name] = at
 
-    def size(self, of: Form) -> Any:
-        """Return a symbolic size with this expression."""
-        return self.derivation.size(of)
-
     def of(self, record: Record, layouts: Layouts) -> tuple[Outs | None, tuple[Guard, ...]]:
         """Return the layouts of a record's results and the guards under which they hold. The layouts are None if
         unknown.
@@ -105,7 +101,7 @@ class Derived(Together):
         """Yield the integers of arguments as symbolic sizes."""
         while True:
             self.forms.append(self._given(len(self.forms)))
-            yield self._results.size(self.forms[-1])
+            yield self._results.derivation.size(self.forms[-1])
 
     def results(self, record: Record) -> tuple[Layout | None, ...]:
         """Return the layouts of a record's results: derived if `learn` accepts them, else from `given`."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import deque
-from contextlib import ContextDecorator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 
 KEPT = 16
 """Number of the most recent tracebacks that are kept."""
@@ -42,17 +42,12 @@ UNEXPECTED = Unexpected()
 """The unexpected exceptions of this process."""
 
 
-class LookingFor(ContextDecorator):
-    """A context, or a decorator, that records and suppresses exceptions. Interrupts and MemoryError propagate."""
-
-    def __init__(self, place: str):
-        self.place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, MemoryError):
-            return False
-        UNEXPECTED.note(f"looking for {self.place}", error)
-        return True
+@contextmanager
+def looking_for(place: str) -> Iterator[None]:
+    """Record and suppress exceptions, as a context or a decorator. Interrupts and MemoryError propagate."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  (any: see above)
+        UNEXPECTED.note(f"looking for {place}", error)
