@@ -146,7 +146,7 @@ class Forms:
     def views(self) -> Views:
         """Return the views of its traces."""
         derivation = Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST)))
-        return Views(self.symbolic(derivation), derivation.form_of)
+        return Views(self.symbolic(derivation))
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
         """Return the bucket with these spacings that contains the sizes, or None if it was not created yet."""
