@@ -135,10 +135,10 @@ def _jaxprs(equation: Any) -> list[Any]:
 
 def _changed(value: Any, new: _Substitution) -> Any:
     """Return a parameter of a loop or branch, with the substitution made in its jaxprs."""
+    if isinstance(value, core.ClosedJaxpr):  # from jax 0.12 on, each jaxpr is one
+        return jax.make_jaxpr(lambda *arrays: _evaluate(value, arrays, new))(*value.in_avals)
     if isinstance(value, core.Jaxpr):
         return _changed(core.ClosedJaxpr(value, ()), new).jaxpr
-    if isinstance(value, core.ClosedJaxpr):
-        return jax.make_jaxpr(lambda *arrays: _evaluate(value, arrays, new))(*value.in_avals)
     return tuple(_changed(item, new) for item in value) if type(value) is tuple else value
 
 

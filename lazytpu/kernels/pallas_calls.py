@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core
 
 from lazytpu.kernels.jaxprs import equations, is_kernel, rewritten
-from lazytpu.runtime.xla.jax_private import kernel_cost
+from lazytpu.runtime.xla.jax_private import DIFFERENTIATES_MEMORY, kernel_cost
 
 WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
@@ -39,10 +39,15 @@ def as_pallas_call(call: Any) -> Any:
     mesh of a `pl.kernel` as its grid, and whole arrays as its blocks.
 
     Raises NotImplementedError for a `pl.kernel` of several bodies, which run at the same time and may wait for each
-    other.
+    other, and for any `pl.kernel` from jax 0.12 on, whose reverse mode refuses arrays of a kernel's memory.
     """
     if "grid_mapping" in call.params:
         return call
+    if not DIFFERENTIATES_MEMORY:
+        raise NotImplementedError(
+            "a Pallas kernel by pl.kernel has no default gradient with this release of jax, as it has with 0.10: give "
+            "its op one with defvjp (docs/custom-kernels.md), or the function a jax.custom_vjp"
+        )
     from jax.experimental import pallas as pl  # takes 0.2 s to import; whoever has a kernel has imported it
 
     (body, *more), (mesh, *_) = call.params["jaxprs"], call.params["meshes"]

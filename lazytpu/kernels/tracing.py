@@ -102,9 +102,9 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
     if _is_open(traced.jaxpr, len(operands)):
         raise errors.escaped(name)
     _check_effects(name, traced)
-    # The rules of custom derivatives refer to the trace as long as the jaxpr lives. An array that such a function keeps
-    # is reported at its first use.
-    if check and not any(e.primitive.name.startswith("custom_") for e in equations(traced.jaxpr.jaxpr)):
+    # The rules of custom derivatives refer to the trace as long as the jaxpr lives, and so does `pl.kernel` since jax
+    # 0.12. An array that such a function keeps is reported at its first use.
+    if check and not any(e.primitive.name.startswith(("custom_", "mpmd_map")) for e in equations(traced.jaxpr.jaxpr)):
         _check_leaks(name, traces)
     return jax_private.without_dead_code(traced.jaxpr)
 

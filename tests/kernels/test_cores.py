@@ -18,10 +18,13 @@ import lazytpu
 from lazytpu.kernels.jaxprs import equations, is_kernel
 from lazytpu.kernels.pallas_calls import as_pallas_call
 from lazytpu.pallas import custom_jax_kernel
-from lazytpu.runtime.xla.jax_private import imagine_chip
+from lazytpu.runtime.xla.jax_private import DIFFERENTIATES_MEMORY, imagine_chip
 from tests.kernels.test_platforms import stablehlo
 
-CORE = pltpu.create_tensorcore_mesh("core", num_cores=1)
+if hasattr(pltpu, "TensorCoreMesh"):  # since jax 0.12
+    CORE = pltpu.TensorCoreMesh(axis_name="core", num_cores=1)
+else:
+    CORE = pltpu.create_tensorcore_mesh("core", num_cores=1)
 
 
 def copied(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -73,6 +76,10 @@ def test_values(function: Function, mode: str):
 @KERNELS
 def test_gradients_and_their_gradients(function: Function):
     kernel = custom_jax_kernel(function)
+    if not DIFFERENTIATES_MEMORY:
+        with pytest.raises(NotImplementedError, match=r"no default gradient with this release of jax.*defvjp"):
+            kernel(*(torch.ones(16, 128, device="tpu", requires_grad=True) for _ in range(2))).sum().backward()
+        return
     found = []
     for device, call in (("cpu", lambda x, y: x * y + x), ("tpu", kernel)):
         torch.manual_seed(0)
@@ -151,7 +158,7 @@ def test_several_bodies_are_refused_on_a_cpu():
         custom_jax_kernel(on([scalar, vector]))(x)
     closed = jax.make_jaxpr(on([scalar, vector]))(jax.ShapeDtypeStruct((8, 128), "float32"))
     (call,) = filter(is_kernel, equations(closed.jaxpr))
-    with pytest.raises(NotImplementedError, match=r"kernel of 2 bodies on different cores has no default gradient"):
+    with pytest.raises(NotImplementedError, match=r"no default gradient"):
         as_pallas_call(call)
 
 

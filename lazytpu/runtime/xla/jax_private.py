@@ -78,6 +78,10 @@ block_until_ready = _jax.batched_block_until_ready
 COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
+# From jax 0.12 on, the cotangent of an array in a kernel's memory must have its memory space; jax itself makes others.
+DIFFERENTIATES_MEMORY = VERSION < (0, 12)
+
+
 def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
     """Return the results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params`
     are the parameters of the `pallas_call`."""
@@ -87,13 +91,18 @@ def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
     return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **interpreter_params))
 
 
+def _closed(body: Any) -> Any:
+    """Return a jaxpr without constants as a closed one: before jax 0.12 these were two objects."""
+    return body if VERSION >= (0, 12) else core.ClosedJaxpr(body, ())
+
+
 def scoped_body(call: Any) -> Any:
     """Return the body of a `run_scoped` as a closed jaxpr of arrays, without references: its operands are those of the
     call and the memory of the scope, its results those of the call and the memory at the end."""
     from jax._src.state.discharge import discharge_state
 
     body = partial_eval.convert_constvars_jaxpr(call.params["jaxpr"])
-    return discharge_state(core.ClosedJaxpr(body, ()), should_discharge=True)
+    return discharge_state(_closed(body), should_discharge=True)
 
 
 def kernel_cost(bodies: Sequence[Any], steps: Sequence[int], moved: int) -> Any:
@@ -117,9 +126,7 @@ def _cost(body: Any) -> tuple[int, int]:
         if equation.primitive.name == "cond":
             inner = [max(inner)]
         if not inner:
-            alone = body.replace(eqns=[equation], constvars=[])
-            # Before jax 0.12 a jaxpr and its constants were two objects in a third.
-            once = cost_estimate.cost_estimate_jaxpr(alone if VERSION >= (0, 12) else core.ClosedJaxpr(alone, ()))
+            once = cost_estimate.cost_estimate_jaxpr(_closed(body.replace(eqns=[equation], constvars=[])))
             inner = [(once.flops, once.transcendentals)]
         times = equation.params["length"] if equation.primitive.name == "scan" else 1
         flops += times * sum(each for each, _ in inner)
