@@ -21,7 +21,15 @@ from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
-from lazytpu.frontend.torch_private import DEVICE_MESH, DTENSOR, MESH_SCATTER, PIPELINE_GROUPS, REPLICATE_TO_SHARD
+from lazytpu.frontend.torch_private import (
+    DEVICE_MESH,
+    DTENSOR,
+    MESH_SCATTER,
+    PIPELINE_GROUPS,
+    REPLICATE_TO_SHARD,
+    UNRECORDED,
+    begin_sequence,
+)
 from lazytpu.interrupts import interruptible
 
 
@@ -69,6 +77,8 @@ def _adapt_torch() -> None:
     replace_when_imported(REPLICATE_TO_SHARD, own_parts.of_the_group)
     replace_when_imported(MESH_SCATTER, own_parts.of_the_same)
     replace_when_imported(PIPELINE_GROUPS, pipelines.ordered)
+    if UNRECORDED is not None:
+        UNRECORDED.get().add("tpu")
 
 
 @interruptible
@@ -104,6 +114,6 @@ def _gloo(request: Any, prefix: str, seconds: float) -> Any:
     connect = partial(gloo, store, request.group_rank, request.group_size, options)
     threading.Thread(target=answered, args=(connected, connect), name="lazytpu gloo", daemon=True).start()
     backend = _connected(connected, seconds + SETTLING)
-    backend._set_sequence_number_for_group()
+    begin_sequence(backend)
     group._register_backend(torch.device("cpu"), kind, backend)
     return group

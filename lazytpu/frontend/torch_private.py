@@ -189,6 +189,8 @@ FSDP_MOVE, FSDP2_MOVE = (Place(module, "_move_states_to_device") for module in (
 FSDP2_MESH = Place(FSDP2_INIT, "_init_default_mesh")
 FSDP2_COPY_IN = Place("torch.distributed.fsdp._fully_shard._fsdp_collectives", "all_gather_copy_in_cuda")
 FLAT_PARAM = Place("torch.distributed.fsdp._flat_param", "FlatParamHandle")
+# The backends of groups that torch attaches no flight recorder to; it cannot to ours, which is a whole process group.
+UNRECORDED = Place("torch.distributed.distributed_c10d", "_FR_SELF_RECORDING_BACKENDS") if VERSION >= (2, 15) else None
 DTENSOR = Place("torch.distributed.tensor", "DTensor")
 DEVICE_MESH = Place("torch.distributed.device_mesh", "DeviceMesh")
 PLACEMENTS = "torch.distributed.tensor.placement_types"
@@ -282,6 +284,12 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
     from torch._dynamo.backends.common import aot_autograd as make
 
     return make(**options)
+
+
+def begin_sequence(backend: Any) -> None:
+    """Number a backend's collectives from a number that its ranks share; from torch 2.15 on all begin at 0."""
+    if VERSION < (2, 15):
+        backend._set_sequence_number_for_group()
 
 
 def inductor_options() -> set[str]:

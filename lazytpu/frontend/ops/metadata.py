@@ -24,7 +24,7 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
     own = tensor.storage_offset()
     offset: Any = own if storage_offset is None else storage_offset
     if _check_inside(tensor, size, stride, offset) and views.is_plain(tensor):
-        return reinterpret(tensor, size, stride, offset - own)
+        return reinterpret(tensor, tuple(size), tuple(stride), offset - own)  # no list, from torch 2.15 on
     return native_as_strided(META, tensor, size, stride, offset)
 
 
