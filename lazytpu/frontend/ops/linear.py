@@ -16,7 +16,7 @@ import torch
 from lazytpu.frontend.ops.direct import concerns_device_alone
 from lazytpu.frontend.ops.views import KERNELS, Geometry
 from lazytpu.frontend.recording.kernels import callable_of
-from lazytpu.frontend.torch_private import composite, reinterpret
+from lazytpu.frontend.torch_private import composite, in_inference_mode, reinterpret
 from lazytpu.trace.value import row_major
 
 aten = torch.ops.aten
@@ -77,7 +77,11 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     rows = input if of_input is None else reinterpret(input, *of_input)
     columns = reinterpret(weight, *of_weight)
     product = _product(False)(rows, columns) if bias is None else _product(True)(bias, rows, columns)
-    return product if size is None else _view(product, size)
+    if size is None:
+        return product
+    # With a bias torch returns a view, which the dispatcher notes and autograd checks when it is written; without one,
+    # and in inference mode, it does not.
+    return _view(product, size) if bias is None or in_inference_mode() else product.view(size)
 
 
 COMPOSITES: dict[str, Any] = {"linear": linear}

@@ -198,3 +198,18 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in range(1, 6):
         assert functional.linear(torch.ones(rows, 3, device="tpu"), weight).shape == (rows, 4)
     assert len(linear._plans) <= 2
+
+
+def test_result_of_no_grad_is_a_view_that_autograd_checks() -> None:
+    """As on the CPU, where with a bias the result of a 3-D input is a view of the product."""
+    seen = []
+    for device in ("cpu", "tpu"):
+        x, weight, bias = (torch.ones(size, device=device) for size in ((2, 2, 3), (4, 3), (4,)))
+        with torch.no_grad():
+            assert not functional.linear(x, weight)._is_view()
+            result = functional.linear(x, weight, bias)
+        assert result._base is not None
+        with pytest.raises(RuntimeError, match="view was created in no_grad mode") as caught:
+            result.mul_(torch.ones(4, device=device, requires_grad=True))
+        seen.append((result._is_view(), tuple(result._base.shape), str(caught.value)))
+    assert seen[0] == seen[1]
