@@ -5,7 +5,18 @@ from __future__ import annotations
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
-from lazytpu.ir.types import COMPLEX_OF, FLOATS8, REAL_OF, dtype_of, is_complex, is_float, shape_of
+from lazytpu.ir.types import (
+    COMPLEX_OF,
+    FLOATS8,
+    REAL_OF,
+    bitwidth,
+    dtype_of,
+    is_complex,
+    is_float,
+    is_integer,
+    is_unsigned,
+    shape_of,
+)
 from lazytpu.lowering import float8
 from lazytpu.lowering.complex_functions import complex_power, quotient
 from lazytpu.lowering.elementary import elementary
@@ -91,7 +102,31 @@ def divide(e: Emission, op: ops.DivOp, x: ir.Value, y: ir.Value) -> ir.Value:
 def power(e: Emission, op: ops.PowOp, x: ir.Value, y: ir.Value) -> ir.Value:
     if e.target == "cpu" and dtype_of(op.operand_type(0)) == "c64":
         return complex_power(e, x, y)
-    return hlo.power(*guarded(e, op, (x, y)))
+    x, y = guarded(e, op, (x, y))
+    dtype = dtype_of(op.operand_type(0))
+    return _integer_power(e, x, y, dtype) if is_integer(dtype) else hlo.power(x, y)
+
+
+DIGIT = 6
+"""The bits of an integer exponent that XLA reads (EmitIntegerPow in
+https://github.com/openxla/xla/blob/main/xla/service/elemental_ir_emitter.cc), besides the sign."""
+
+
+def _integer_power(e: Emission, x: ir.Value, y: ir.Value, dtype: str) -> ir.Value:
+    """x^y of integers, which wraps around: by digits of the exponent, from the highest. Of a negative exponent XLA
+    computes the power itself."""
+    shape = ir.RankedTensorType(x.type).shape
+    result: ir.Value | None = None
+    for shift in reversed(range(0, bitwidth(dtype), DIGIT)):
+        shifted = hlo.shift_right_logical(y, e.constant(shift, dtype, shape)) if shift else y
+        factor = hlo.power(x, hlo.and_(shifted, e.constant(2**DIGIT - 1, dtype, shape)))
+        for _ in range(DIGIT if result is not None else 0):
+            result = hlo.multiply(result, result)
+        result = factor if result is None else hlo.multiply(result, factor)
+    assert result is not None
+    if is_unsigned(dtype):
+        return result
+    return hlo.select(e.compare("LT", y, e.constant(0, dtype, shape), dtype), hlo.power(x, y), result)
 
 
 @lowers(ops.Log1pOp)

@@ -133,3 +133,16 @@ def test_gcd_of_the_least_integer_ends(dtype: torch.dtype) -> None:
     pairs = numbers[:, None], numbers[None]
     ours, expected = (torch.gcd(*[x.to(device) for x in pairs]).cpu() for device in ("tpu", "cpu"))
     assert ours.equal(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_powers_of_integers_wrap_at_all_exponents(dtype: torch.dtype) -> None:
+    """XLA reads six bits of an exponent."""
+    info = torch.iinfo(dtype)
+    bases = torch.tensor([0, 1, 2, 3, 5, info.max, info.max - 1, info.min, info.min + 1], dtype=dtype)
+    exponents = [0, 1, 5, 63, 64, 65, 100, info.max - 1, info.max, *([-1, -2, info.min] if info.min else [])]
+    x, y = (t.flatten() for t in torch.meshgrid(bases, torch.tensor(exponents, dtype=dtype), indexing="ij"))
+    got = torch.pow(x.to("tpu"), y.to("tpu")).cpu()
+    assert torch.equal(got, torch.pow(x, y))
+    exact = [pow(a, b, 1 << info.bits) for a, b in zip(x.tolist(), y.tolist(), strict=True) if b >= 0]
+    assert exact == [a % (1 << info.bits) for a, b in zip(got.tolist(), y.tolist(), strict=True) if b >= 0]
