@@ -30,7 +30,10 @@ from tools.conformance.rows import latest
 ROOT = Path(__file__).resolve().parents[1]
 OUT, RESULTS, README = ROOT / "out/versions", ROOT / "docs/versions.json", ROOT / "README.md"
 BEGIN, END = "<!-- versions: make test-versions -->\n", "<!-- /versions -->\n"
-EVERY = {"project": 24, "frontend": 24, "aten": 24, "dynamo": 3, "engine": 24, "runtime": 12, "kernels": 4, "distributed": 16}
+EVERY = {
+    "project": 24, "frontend": 24, "aten": 24, "dynamo": 3, "engine": 24, "runtime": 12, "kernels": 4,
+    "distributed": 16,
+}
 """The folders of tests, and a folder from which only some tests of each file run."""
 FIRST = "import torch; assert (torch.ones(3, device='tpu') + 1).tolist() == [2, 2, 2]"
 CONFORMANCE = "conformance"

@@ -2,13 +2,14 @@
 
 A kernel's op is `lazytpu_kernels::softmax`, with an overload for each number of operands and results and each set of
 written operands. Its last argument is the key of the body. Two functions of one name share only the op. Operands and
-results that are too many for a schema of torch, as the residuals of a long function are, form a list each.
+results that are too many for a schema of torch, as the residuals of a long function are, form a list each. One overload
+serves lists of all lengths: two of equal schemas make torch abort the process when it removes them at exit.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ _RESULTS: dict[str, Results] = {}
 _RULES: dict[str, tuple[str, str]] = {}
 """Key -> the sharding and padding rules of a kernel that has any."""
 _OPS: dict[tuple[str, int, int, Aliases], Any] = {}
+"""Name, operands, results and aliases -> the op. All lists count as `ALLOWED` operands, or as one result more."""
 _declaring = threading.RLock()
 
 
@@ -48,7 +50,8 @@ def declare(name: str, operands: int, aliases: Aliases, key: str, results: Resul
         _RESULTS[key] = results
         if any(rules):
             _RULES[key] = rules
-        signature = (word, operands, len(results), aliases)
+        listed = min(len(results), ALLOWED + 1 + len(aliases))
+        signature = (word, min(operands, ALLOWED), listed, aliases)
         if signature not in _OPS:
             _OPS[signature] = _define(*signature)
         return _OPS[signature]
@@ -76,26 +79,27 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     full = f"{name}.{overload}"
     LIBRARY.define(f"{full}({', '.join([*parameters, 'str key'])}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
     op = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
-    order = [*fresh, *(result for _, result in sorted(aliases))]
-    rule(str(op))(_rule(order, len(fresh), [operand for operand, _ in sorted(aliases)]))
-    torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(fresh), lib=LIBRARY)
+    rule(str(op))(_rule(aliases))
+    torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(aliases), lib=LIBRARY)
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(full, _refuse(name), key)
     if not operands:  # no operand determines the device, so the dispatcher cannot infer the shape
-        override(str(op))(lambda key: _empty(key, fresh, torch.device("meta")))
+        override(str(op))(lambda key: _empty(key, aliases, torch.device("meta")))
     activation.activate()
     LIBRARY.impl(full, kernel(op).call, "PrivateUse1" if operands else "CompositeExplicitAutograd")
     return op
 
 
-def _rule(order: Sequence[int], fresh: int, written: Sequence[int]) -> Callable[..., Any]:
-    """Return the op's import rule: one call, whose results are returned in `order`. The first ones are `fresh`, with
-    the shapes that torch expects. The others have the shapes of the operands that they are `written` to."""
+def _rule(aliases: Aliases) -> Callable[..., Any]:
+    """Return the op's import rule: one call. The fresh results come first, with the shapes that torch expects, and then
+    those that are written to operands, with the shapes of these."""
 
     def imported(b: Builder, key: str, **operands: Any) -> tuple[SSAValue, ...]:
         kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
         values: list[SSAValue] = list(operands["xs"] if "xs" in operands else operands.values())
-        shapes = [*(shape for _, shape in b.out[:fresh]), *(shape_of(values[i]) for i in written)]
+        fresh = _fresh(key, aliases)
+        order = [*fresh, *(result for _, result in sorted(aliases))]
+        shapes = [*(shape for _, shape in b.out[: len(fresh)]), *(shape_of(values[i]) for i, _ in sorted(aliases))]
         for i, shape in zip(order, shapes, strict=True):
             kinds[i] = kinds[i][0], shape
         results = b.jax_call(key, values, kinds, *_RULES.get(key, ()))
@@ -104,19 +108,25 @@ def _rule(order: Sequence[int], fresh: int, written: Sequence[int]) -> Callable[
     return imported
 
 
-def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
+def _fresh(key: str, aliases: Aliases) -> list[int]:
+    """Return the indices of a kernel's results that are not written into operands."""
+    return [i for i in range(len(_known(key))) if i not in {result for _, result in aliases}]
+
+
+def _fake(aliases: Aliases) -> Callable[..., Any]:
     """Return a function that creates the op's results by shape and dtype alone."""
 
     def fake(*arguments: Any) -> Any:
         *operands, key = arguments
         operands = operands[0] if operands and isinstance(operands[0], list) else operands
-        return _empty(key, fresh, operands[0].device if operands else torch.device("tpu"))
+        return _empty(key, aliases, operands[0].device if operands else torch.device("tpu"))
 
     return fake
 
 
-def _empty(key: str, fresh: Sequence[int], device: torch.device) -> Any:
-    results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in (_known(key)[i] for i in fresh)]
+def _empty(key: str, aliases: Aliases, device: torch.device) -> Any:
+    kinds = [_known(key)[i] for i in _fresh(key, aliases)]
+    results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in kinds]
     if len(results) > ALLOWED:
         return results
     return results[0] if len(results) == 1 else tuple(results) if results else None

@@ -19,6 +19,7 @@ import torch
 import lazytpu
 from lazytpu.frontend.tensors import recorder
 from lazytpu.pallas import custom_jax_kernel
+from tests import zygote
 from tests.kernels.pallas_kernels import matmul, softmax
 
 
@@ -379,3 +380,20 @@ def test_appending_to_a_list_traces_once():
     for _ in range(3):
         assert kernel(tpu(2), scale=2).tolist() == [0, 2]
     assert sizes == [2]
+
+
+def test_process_with_kernels_of_many_operands_ends() -> None:
+    """torch aborts at exit after two overloads of equal schemas and a third with other results."""
+    code = """
+import torch, lazytpu
+
+for operands, results in ((65, 1), (66, 1), (67, 2), (70, 70), (80, 75), (3, 70), (3, 80)):
+    @lazytpu.pallas.custom_jax_kernel(name="total")
+    def total(*arrays):
+        return [sum(arrays) + i for i in range(results)]
+
+    outs = total(*[torch.full((2,), float(i), device="tpu") for i in range(operands)])
+    assert len(outs) == results and outs[-1].tolist() == [operands * (operands - 1) / 2 + results - 1] * 2
+"""
+    done = zygote.run(["-c", code], timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
