@@ -116,14 +116,15 @@ def _integer_power(e: Emission, x: ir.Value, y: ir.Value, dtype: str) -> ir.Valu
     """x^y of integers, which wraps around: by digits of the exponent, from the highest. Of a negative exponent XLA
     computes the power itself."""
     shape = ir.RankedTensorType(x.type).shape
-    result: ir.Value | None = None
+    factors: list[ir.Value] = []
     for shift in reversed(range(0, bitwidth(dtype), DIGIT)):
         shifted = hlo.shift_right_logical(y, e.constant(shift, dtype, shape)) if shift else y
-        factor = hlo.power(x, hlo.and_(shifted, e.constant(2**DIGIT - 1, dtype, shape)))
-        for _ in range(DIGIT if result is not None else 0):
+        factors.append(hlo.power(x, hlo.and_(shifted, e.constant(2**DIGIT - 1, dtype, shape))))
+    result = factors[0]
+    for factor in factors[1:]:
+        for _ in range(DIGIT):
             result = hlo.multiply(result, result)
-        result = factor if result is None else hlo.multiply(result, factor)
-    assert result is not None
+        result = hlo.multiply(result, factor)
     if is_unsigned(dtype):
         return result
     return hlo.select(e.compare("LT", y, e.constant(0, dtype, shape), dtype), hlo.power(x, y), result)

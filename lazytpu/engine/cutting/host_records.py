@@ -201,7 +201,7 @@ def _random(record: Record, arguments: dict[str, Any], numbers: Sequence[Any]) -
     """Run a random op, which returns a new tensor or overwrites self."""
     assert record.rng is not None
     rng, self = (int(numbers[record.rng]), int(numbers[record.rng + 1])), arguments.get("self")
-    (layout,) = record.outs or (self,)
+    layout = cast("Any", record.outs[0] if record.outs else self)
     drawn = RANDOM[str(record.op)](rng, (tuple(layout.shape), layout.dtype), **arguments)
     return drawn if record.outs else self.copy_(drawn)  # pyright: ignore[reportOptionalMemberAccess]
 
