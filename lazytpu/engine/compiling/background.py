@@ -165,6 +165,10 @@ class Background:
         job.late = job.behind = True
         return self._begun(job)
 
+    def join(self, job: Job) -> None:
+        """Wait until a job is done."""
+        _wait(job.done, threading.TIMEOUT_MAX)
+
     def _begun(self, job: Job) -> Job:
         """Compile the program of a job that no cut waits for, unless the process is ending. Returns the job."""
         if self._closed:

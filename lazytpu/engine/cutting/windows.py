@@ -146,6 +146,8 @@ class Windows:
                     whole.job = self.background.whole(prepared)
                 else:
                     self._take(whole, self.compiler.build(prepared), calls, of_job)
+            elif not options.background_compile:  # begun before the option was changed
+                self.background.join(whole.job)
             if whole.job is not None and whole.job.done.is_set():
                 if whole.job.error is not None:
                     raise whole.job.error

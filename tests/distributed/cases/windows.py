@@ -8,6 +8,8 @@ import os
 import random
 import signal
 import sys
+import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,6 +107,33 @@ def _wholes() -> list[Whole]:
     assert wiring.ENGINE is not None
     plans = [state.plan for state in list(wiring.ENGINE.traces._ends)]
     return [whole for plan in plans if plan is not None for whole in plan.whole.values()]
+
+
+def a_slow_compilation_is_waited_for() -> None:
+    """It began in the background on one rank, and ends after `background_compile` was set to 0."""
+    x = torch.ones(4, device="tpu")
+    build, slow = Compiler.build, threading.Event()
+
+    def build_late(self: Any, prepared: Any) -> Any:
+        if prepared.making.entry.code == "whole":
+            slow.wait()
+        return build(self, prepared)
+
+    assert wiring.ENGINE is not None
+    background = wiring.ENGINE.background
+    with pytest.MonkeyPatch.context() as patch, together(recurrences=1, background=10.0):
+        if dist.get_rank() == 1:
+            patch.setattr(background, "build", partial(build_late, wiring.ENGINE.compiler))
+        for _ in range(3):
+            _step(x)
+        lazytpu.sync()
+        assert dist.get_rank() == 0 or background.unfinished()
+        threading.Timer(0.5, slow.set).start()
+        with together(recurrences=1):
+            before = counts()
+            for _ in range(3):
+                _step(x)
+            assert counts() == (before[0] + 3, before[1])
 
 
 def different_marks_ask_less_often() -> None:
