@@ -30,6 +30,7 @@ class Placeholder:
     """A stand-in for the device memory of an input."""
 
     __slots__ = ("error", "host", "pins")
+    constant = False
 
     def __init__(self) -> None:
         self.pins = 0

@@ -69,7 +69,7 @@ class Engine(EnginePort):
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)
         self.background = cutter.chooser.background
-        self._answers = Constants(cutter.constant, self.metrics.answered)
+        self._answers = Constants(cutter.constant, cutter.numbers, self.metrics.answered)
         watch(self.traces.forget_programs)
         watch(self.compiler.templates.forget_programs)
         watch(self._answers.forget)

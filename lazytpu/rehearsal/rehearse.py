@@ -66,14 +66,16 @@ class RehearsedProgram:
 
 
 class Imagined(Buffer):
-    """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one.
-    `original` is the storage's buffer before the rehearsal, None if the storage was created in it. `shared` says
+    """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one. `host` has
+    the elements of a number that the host computed. `original` is the storage's buffer before the rehearsal, None if the storage was created in it. `shared` says
     whether another value has the same buffer."""
 
-    __slots__ = ("_array", "_layout", "original", "shared")
+    __slots__ = ("_array", "_layout", "host", "original", "shared")
 
-    def __init__(self, layout: Layout, original: Any, shared: bool, computed: Any = None) -> None:
-        self._layout, self._array = layout, computed
+    def __init__(
+        self, layout: Layout, original: Any, shared: bool, computed: Any = None, host: np.ndarray[Any, Any] | None = None
+    ) -> None:
+        self._layout, self._array, self.host = layout, computed, host
         self.original, self.shared = original, shared
         self.nbytes, self.origin, self.pins, self.error, self.outcome = 0, None, 0, None, None  # counted in no memory
 
@@ -156,8 +158,22 @@ class RehearsalRecorder(Recorder):
                 self._assigned[id(storage)] = self._before(storage)
         super().assign(storage, value)
 
+    def _leave(self, value: Value, buffer: Any) -> None:
+        """Let a value that the host knows leave the trace. If it overwrites a storage, the previous buffer is saved."""
+        original, shared = self._original(value)
+        if original is not None:
+            buffer = Imagined(value.layout, original, shared, buffer.array, buffer.host)
+            self._made.append(weakref.ref(value))
+        super()._leave(value, buffer)
+
     def _before(self, storage: Any) -> _Assigned:
         value: Value = storage._value
+        original, shared = self._original(value)
+        return _Assigned(weakref.ref(storage), weakref.ref(value), value.layout, original, shared)
+
+    def _original(self, value: Value) -> tuple[Any, bool]:
+        """Return the buffer that a value's storage had before the rehearsal, None if it was created in it, and whether
+        another value has that buffer."""
         original, shared = value.buffer, False
         if original is None and value.epoch == self.epoch:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
@@ -167,7 +183,7 @@ class RehearsalRecorder(Recorder):
             original, shared = contents.get(root), self.values[root]() is not None
         if isinstance(original, Imagined):
             original, shared = original.original, shared or original.shared
-        return _Assigned(weakref.ref(storage), weakref.ref(value), value.layout, original, shared)
+        return original, shared
 
     def read(self, value: Value, place: Any = None) -> None:
         self._reading = not isinstance(self.state, Ended)  # after the step, no decision depends on the value

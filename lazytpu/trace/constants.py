@@ -10,6 +10,10 @@ The first read computes a constant separately from the trace, whose program may 
 qualify, and only a few per trace. Otherwise a loop that computes and reads nothing but constants would restart its
 computation in each iteration. In a loop without other cuts, such as a loop of forward passes, reads of constants do
 cut.
+
+Numbers are read without the device as well: single elements that the host uploaded, and results of exact ops on them,
+such as the `step` of an optimizer that was loaded onto the device. The host computes these at the read. Such a read
+never cuts, as if the number had stayed on the host.
 """
 
 from __future__ import annotations
@@ -51,7 +55,15 @@ class Constant:
 
 
 class ConstantReads(Protocol):
-    """The cache of constants."""
+    """The cache of constants, and the host that computes numbers."""
+
+    def numbers(self, trace: Any, wanted: Sequence[int]) -> Sequence[DeviceBuffer] | None:
+        """Return the buffers of the slots `wanted` of a trace, with their elements on the host.
+
+        Returns None unless all values are single elements, and the host computes the trace's ops with the same bits as
+        the device.
+        """
+        ...
 
     def answer(self, key: Any, trace: Any, slot: int) -> DeviceBuffer | None:
         """Return the constant in `slot` of a trace; its first read computes it. `key` identifies it.

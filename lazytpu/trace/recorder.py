@@ -16,6 +16,7 @@ from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.options import options
 from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
 from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
+from lazytpu.trace.extract import Extracted
 from lazytpu.trace.pending import NO_READS, Reads, Trace
 from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
@@ -311,6 +312,8 @@ class Recorder:
             inputs = [self.buffers[i] for i in entry.part.sources if i is not None]
             if any(b is None or b.host is None for b in inputs):
                 return False
+            if not all(b.constant for b in inputs):
+                return self._compute_numbers(entry.part, inputs, answers)
             if cuts(entry, self._noted_reads().first_reads, state.depth):
                 return False
             numbers = [self.numbers[i] for i in entry.part.numbers]
@@ -321,10 +324,29 @@ class Recorder:
         if buffer is None:
             return False
         with self.lock:
-            value.buffer = buffer
-            self.values[value.slot] = _gone
-            value.epoch = -1
+            self._leave(value, buffer)
         return True
+
+    def _compute_numbers(self, part: Extracted, inputs: list[Any], answers: ConstantReads) -> bool:
+        """Compute all live values of a part on the host, if they are numbers that it knows."""
+        alive: dict[int, Value] = {}
+        for slot, origin in enumerate(part.origins):
+            value = self.values[origin]()
+            if value is not None and value.buffer is None and value.epoch == self.epoch:
+                alive[slot] = value
+        trace = Trace(part.state, 0, inputs, [self.numbers[i] for i in part.numbers], [], self.begun, self.mode)
+        buffers = answers.numbers(trace, list(alive))
+        if buffers is None:
+            return False
+        for value, buffer in zip(alive.values(), buffers, strict=True):
+            self._leave(value, buffer)
+        return True
+
+    def _leave(self, value: Value, buffer: Any) -> None:
+        """Let a value that has got its buffer leave the trace."""
+        value.buffer = buffer
+        self.values[value.slot] = _gone
+        value.epoch = -1
 
     def _noted_reads(self) -> Reads:
         """Return the state of reads, for writing."""

@@ -256,6 +256,7 @@ class CutPlan:
     - `ahead`: parts that are launched before their turn, by their records (see
       lazytpu/engine/cutting/deferred_cut.py).
     - `host`: how the trace runs on the host, once determined.
+    - `numbers`: how the host computes a trace of numbers that it knows, once determined.
     - `copied`: bytes of inputs that were copied for a program that donates them.
     - `sized`: set while some programs serve many sizes (see lazytpu/engine/compiling/hot_sizes.py).
     - `checks`: whether a record without results checks values.
@@ -270,6 +271,7 @@ class CutPlan:
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     ahead: dict[tuple[int, ...], Any] = field(default_factory=dict[Any, Any])
     host: Any = None
+    numbers: Any = None
     copied: int = 0
     sized: Any = None
     checks: bool = False

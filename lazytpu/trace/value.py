@@ -51,12 +51,13 @@ class DeviceBuffer(Protocol):
     """Device memory as the recorder sees it.
 
     `pins` counts the pending traces that use it. `error` is the error that invalidated it. `host` has its elements if
-    it is a constant (see constants.py), else None.
+    the host knows them, else None; `constant` says whether it is a constant (see constants.py).
     """
 
     pins: int
     error: BaseException | None
     host: Any
+    constant: bool
 
 
 def again(error: BaseException) -> BaseException:

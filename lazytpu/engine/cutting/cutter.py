@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from lazytpu.engine.launching.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.metrics import Metrics
 from lazytpu.interrupts import Interrupted
-from lazytpu.runtime.buffers.buffer import MEMORY, ConstantBuffer
+from lazytpu.runtime.buffers.buffer import MEMORY, ConstantBuffer, KnownBuffer
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.pending import Trace
 from lazytpu.trace.value import EMPTY
@@ -149,6 +149,11 @@ class Cutter:
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         return constant_buffer
+
+    def numbers(self, trace: Trace, wanted: Sequence[int]) -> list[KnownBuffer] | None:
+        """Return the buffers of the slots `wanted` of a trace of numbers that the host knows, computed there. Return
+        None if the host does not compute the same bits."""
+        return self.chooser.on_host.numbers(self.traces.ended(trace.state), trace, wanted)
 
     def exhausted(self, trace: Trace, held: list[tuple[int, Any]], program: Any, error: Any) -> OutOfMemoryError:
         """Return the error of a cut that ran out of memory; `program` is the program of its strategy."""

@@ -66,6 +66,7 @@ _DTYPES = frozenset(
     )
 )
 _HALVES = (torch.float16, torch.bfloat16)
+_FOREACH = "_foreach_"
 _REFUSED = ("alpha", "rounding_mode", "out")  # these round twice or change the meaning
 
 
@@ -109,7 +110,7 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
 
 def _elementwise(record: Record) -> bool:
     name = _name(record)
-    return torch.Tag.pointwise in record.op.tags or (name.startswith("_foreach_") and not name.endswith("norm"))
+    return torch.Tag.pointwise in record.op.tags or (name.startswith(_FOREACH) and not name.endswith("norm"))
 
 
 def light(record: Record) -> bool:
@@ -121,6 +122,12 @@ def exact(records: Sequence[Record], layouts: dict[int, Layout], limit: int) -> 
     """Return whether all records are `computable`, give the same bits on the host, and read at most `limit` elements
     per operand."""
     return all(_exact(record, layouts, limit) for record in records) and not _contracted(records, layouts)
+
+
+def numeric(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
+    """Return whether all values are single elements and all records, of lists too, give the same bits on the host."""
+    numbers = all(prod(layout.shape) == 1 and layout.dtype in _DTYPES for layout in layouts.values())
+    return numbers and all(_exact(r, layouts, 1, lists=True) for r in records) and not _contracted(records, layouts)
 
 
 def last_uses(records: Sequence[Record], kept: Iterable[int]) -> list[set[int]]:
@@ -234,7 +241,8 @@ def _view(flat: torch.Tensor, layout: Layout, operand: Operand) -> torch.Tensor:
 
 def _contracted(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
     """Return whether XLA may contract products and sums of floats into fused multiply-adds, which round once."""
-    names = {_name(record) for record in records if any(map(_floating, _made(record, layouts)))}
+    floating = [record for record in records if any(map(_floating, _made(record, layouts)))]
+    names = {_name(record).removeprefix(_FOREACH) for record in floating}
     return "mul" in names and not names.isdisjoint(("add", "sub"))
 
 
@@ -253,12 +261,16 @@ def _name(record: Record) -> str:
     return name.removesuffix("_") if record.written else name
 
 
-def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
-    """Return whether one record gives the same bits on the host."""
+def _exact(record: Record, layouts: dict[int, Layout], limit: int, *, lists: bool = False) -> bool:
+    """Return whether one record gives the same bits on the host. With `lists`, an op of lists counts as that of their
+    elements."""
     name = _name(record)
+    of_lists = lists and name.startswith(_FOREACH)
+    if of_lists:
+        name = name.removeprefix(_FOREACH)
     if name not in _EXACT or any(n in record.arguments for n in _REFUSED) or not computable(record, layouts):
         return False
-    if len(record.written) + len(record.out_slots) != 1 or any(len(slots) != 1 for slots in record.written.values()):
+    if not of_lists and len(_made(record, layouts)) != 1:
         return False
     read = [operand for value in record.arguments.values() for operand in operands(value)]
     elements = [prod(layouts[x.slot].shape if x.view is None else x.view[0]) for x in read]

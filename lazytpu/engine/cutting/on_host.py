@@ -23,18 +23,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
+import numpy as np
 import torch
 
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.cutting.families import Families
-from lazytpu.engine.cutting.host_records import computable, compute, exact, last_uses, light, small
+from lazytpu.engine.cutting.host_records import computable, compute, exact, last_uses, light, numeric, small
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.launching.padding import known
 from lazytpu.engine.recompiles.host_runs import HostLog, HostRuns, program_made
 from lazytpu.engine.sizes.templates import Bucket, Sized
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options
-from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, KnownBuffer, Origin
 from lazytpu.runtime.xla import client
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.pending import Trace
@@ -172,6 +175,33 @@ class OnHost:
         counted.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return buffers
 
+    def numbers(self, plan: CutPlan, trace: Trace, wanted: Sequence[int]) -> list[KnownBuffer] | None:
+        """Compute the slots `wanted` of a trace whose values are single elements and whose inputs the host knows.
+
+        Return None unless the bits are the device's.
+        """
+        if plan.numbers is None:
+            records = trace.state.records()
+            layouts = Slots(records).layouts
+            plan.numbers = (records, layouts) if numeric(records, layouts) else ()
+        default_dtype = (DEFAULT_DTYPE, str(torch.get_default_dtype()))
+        if not plan.numbers or torch.is_autocast_enabled("cpu"):
+            return None
+        records, layouts = plan.numbers
+        if not _settings(records) <= {default_dtype}:
+            return None
+        inputs: list[KnownBuffer] = trace.buffers
+        flat = {s: copied(b.host, layouts[s].dtype) for s, b in zip(plan.inputs, inputs, strict=True)}
+        enabled = torch.is_grad_enabled()
+        try:
+            with self.undisturbed(), _flushing():
+                made_by = _run(records, layouts, flat, trace.numbers, wanted)
+        except Exception:  # noqa: BLE001  (any error: the program of the cut meets it, and raises it with full context)
+            return None
+        finally:
+            torch.set_grad_enabled(enabled)
+        return [known(_array(flat[slot], layouts[slot]), _origin(made_by[slot])) for slot in wanted]
+
     def _counted(self, way: HostWay) -> HostRuns:
         """Create the log entry of a trace after its first host run."""
         way.counted = self.log.begins(way.records, varies=way.varies)
@@ -222,10 +252,22 @@ class OnHost:
             slot: copied(buffer.fetch() if buffer.host is None else buffer.host, layouts[slot].dtype)
             for slot, buffer in zip(plan.inputs, buffers, strict=True)
         }
-        made_by: dict[int, Record] = {}
-        for record, over in zip(way.records, last_uses(way.records, live), strict=True):
-            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers, over))
+        made_by = _run(way.records, layouts, flat, trace.numbers, live)
         return [_upload(flat[slot], layouts[slot], made_by[slot]) for slot in live]
+
+
+def _run(
+    records: Sequence[Record],
+    layouts: dict[int, Layout],
+    flat: dict[int, torch.Tensor],
+    numbers: Sequence[Any],
+    live: Sequence[int],
+) -> dict[int, Record]:
+    """Compute records, add the slots `live` to `flat`, and return the record that computed each slot."""
+    made_by: dict[int, Record] = {}
+    for record, over in zip(records, last_uses(records, live), strict=True):
+        made_by.update((slot, record) for slot in compute(record, flat, layouts, numbers, over))
+    return made_by
 
 
 def _settings(records: Sequence[Record]) -> frozenset[tuple[str, str]]:
@@ -235,9 +277,19 @@ def _settings(records: Sequence[Record]) -> frozenset[tuple[str, str]]:
 
 def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
     """Upload a flat host tensor and return its buffer."""
-    array = to_numpy(flat).reshape(layout.memory_shape)
+    array = _array(flat, layout)
     MEMORY.note_execution(0, array.nbytes, 0)
-    return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
+    return Buffer(client.to_device(array), array.nbytes, _origin(record))
+
+
+def _array(flat: torch.Tensor, layout: Layout) -> np.ndarray[Any, Any]:
+    """Return the array of a value in memory order."""
+    return to_numpy(flat).reshape(layout.memory_shape)
+
+
+def _origin(record: Record) -> Origin:
+    """Return the origin of a record's result that the host computed."""
+    return Origin(str(record.op), record.line, HOST)
 
 
 @contextmanager

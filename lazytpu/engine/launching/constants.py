@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lazytpu.runtime.buffers.buffer import ConstantBuffer
+from lazytpu.runtime.buffers.buffer import ConstantBuffer, KnownBuffer
 from lazytpu.trace.pending import Trace
 
 MOST = 1024  # cached constants: with at most 1,024 elements each they take a few megabytes
@@ -17,14 +17,28 @@ class Constants:
     """A cache of constants, least recently used first; None marks one that could not be computed. It implements
     `lazytpu.trace.constants.ConstantReads`.
 
-    `compute` runs a trace for the value of one slot. `known` is called for each cache hit.
+    `compute` runs a trace for the value of one slot, and `numbers` computes a trace of numbers on the host. `known` is
+    called for each read without the device.
     """
 
-    def __init__(self, compute: Callable[[Trace, int], ConstantBuffer | None], known: Callable[[], None]):
+    def __init__(
+        self,
+        compute: Callable[[Trace, int], ConstantBuffer | None],
+        numbers: Callable[[Trace, Sequence[int]], list[KnownBuffer] | None],
+        known: Callable[[], None],
+    ):
         self._compute = compute
+        self._numbers = numbers
         self._known = known
         self._constants: OrderedDict[Any, ConstantBuffer | None] = OrderedDict()
         self._lock = threading.Lock()
+
+    def numbers(self, trace: Trace, wanted: Sequence[int]) -> list[KnownBuffer] | None:
+        """Return the buffers of the slots `wanted`, computed on the host; None if it cannot."""
+        buffers = self._numbers(trace, wanted)
+        if buffers is not None:
+            self._known()
+        return buffers
 
     def answer(self, key: Any, trace: Trace, slot: int) -> ConstantBuffer | None:
         """Return the constant, computed at the first request. Evict the least recently used one if the

@@ -10,7 +10,7 @@ import numpy as np
 from lazytpu.engine.sizes.uploads import UPLOADS
 from lazytpu.ports import Ranges
 from lazytpu.runtime.buffers import padded, repadding
-from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, KnownBuffer, Origin
 from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.runtime.buffers.repadding import Memory
 from lazytpu.runtime.xla import client
@@ -48,10 +48,12 @@ def fitted(buffer: Buffer, memory: Memory) -> Array:
 
 def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     """Return a buffer of host data, padded if data of its kind varies in size. `ranges` are the dimensions marked as
-    varying, in memory order.
+    varying, in memory order. The host keeps a copy of data without dimensions, so that it is read without waiting.
 
     Raise OutOfMemory if there is no room.
     """
+    if not array.ndim:
+        return known(array, Origin(UPLOAD, line, None))
     memory = UPLOADS.memory(array.dtype, array.shape, ranges)
     held = array if memory is None or memory == array.shape else repadding.padded(array, memory)
     MEMORY.note_execution(0, held.nbytes, 0)
@@ -62,6 +64,12 @@ def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     if not ranges:
         buffer.in_vain = partial(UPLOADS.leave, array.dtype, array.shape)
     return buffer
+
+
+def known(array: np.ndarray[Any, Any], origin: Origin) -> KnownBuffer:
+    """Return a buffer of host data, of which the host keeps a copy."""
+    MEMORY.note_execution(0, array.nbytes, 0)
+    return KnownBuffer(client.to_device(array), array.nbytes, origin, array.copy())
 
 
 def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:

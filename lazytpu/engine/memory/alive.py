@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, ConstantBuffer
+from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, ConstantBuffer, KnownBuffer
 from lazytpu.runtime.buffers.custom_layout import CustomLayoutBuffer
 from lazytpu.runtime.buffers.padded import PaddedBuffer
 
@@ -158,7 +158,7 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     for thing in gc.get_objects():
         objects.setdefault(type(thing), []).append(thing)
     owned = owners(objects)
-    buffers = [*objects.get(Buffer, ()), *objects.get(ConstantBuffer, ())]
+    buffers = [*objects.get(Buffer, ()), *objects.get(KnownBuffer, ()), *objects.get(ConstantBuffer, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
     values = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]

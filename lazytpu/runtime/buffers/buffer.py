@@ -82,11 +82,12 @@ class Buffer:
     Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while the buffer lives), `origin` (the op
     that computed it, if recorded), `pins` (the number of holders, such as an export, that forbid donation), `error`
     (the reason its contents are lost, or None), `outcome` (the state of the run that computed it; None for data of the
-    host), `host` (the elements of a `ConstantBuffer`, else None).
+    host), `host` (the elements of a `KnownBuffer`, else None), `constant` (whether it is a `ConstantBuffer`).
     """
 
     __slots__ = ("__weakref__", "array", "error", "nbytes", "origin", "outcome", "pins")
     host: Any = None
+    constant = False
 
     def __init__(self, array: Any, nbytes: int, origin: Origin | None = None, outcome: Any = None) -> None:
         self.array = array
@@ -132,13 +133,23 @@ class Buffer:
         self.array = None
 
 
-class ConstantBuffer(Buffer):
-    """The memory of a constant, with its elements on the `host` as well, so that reading it does not wait for the
-    device. Many values share it, so it is pinned forever."""
+class KnownBuffer(Buffer):
+    """The memory of a value whose elements are on the `host` as well, so that reading it does not wait for the
+    device."""
 
     __slots__ = ("host",)
 
     def __init__(self, array: Any, nbytes: int, origin: Origin | None, host: np.ndarray[Any, Any]) -> None:
         super().__init__(array, nbytes, origin)
         self.host = host
+
+
+class ConstantBuffer(KnownBuffer):
+    """The memory of a constant. Many values share it, so it is pinned forever."""
+
+    __slots__ = ()
+    constant = True
+
+    def __init__(self, array: Any, nbytes: int, origin: Origin | None, host: np.ndarray[Any, Any]) -> None:
+        super().__init__(array, nbytes, origin, host)
         self.pins = 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.runtime.buffers import repadding
-from lazytpu.runtime.buffers.buffer import Buffer, ConstantBuffer
+from lazytpu.runtime.buffers.buffer import Buffer, KnownBuffer
 from lazytpu.runtime.buffers.custom_layout import CustomLayoutBuffer
 from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
@@ -159,7 +159,7 @@ def _held() -> list[tuple[Buffer, str, Any]]:
             arrays.extend([(buffer, name, client.to_host(array)) for name, array in buffer.arrays()])
             continue
         if buffer.array is not None and not client.is_deleted(buffer.array):
-            host = buffer.host if isinstance(buffer, ConstantBuffer) else None
+            host = buffer.host if isinstance(buffer, KnownBuffer) else None
             try:
                 arrays.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
             except RunError as error:  # its program failed, for example a collective of a broken group
