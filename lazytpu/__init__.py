@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lazytpu.engine.warmup import Warmed
     from lazytpu.exporting.api import export
     from lazytpu.frontend.recording.modes import Mode
+    from lazytpu.frontend.waits import Waits
     from lazytpu.inspection.graphs import ProgramGraph
     from lazytpu.inspection.tpu.report import TpuReport
     from lazytpu.rehearsal.job import ImaginedJob
@@ -50,6 +51,7 @@ __all__ = [
     "set_mode",
     "sync",
     "tpu_report",
+    "waits",
     "warmup",
 ]
 __version__ = VERSION
@@ -257,8 +259,11 @@ def metrics() -> dict[str, Any]:
 
 
 def reset_metrics() -> None:
-    """Reset the counters to zero, and the peak of memory to the bytes alive now."""
+    """Reset the counters to zero, the peak of memory to the bytes alive now, and forget all `waits`."""
+    from lazytpu.frontend.waits import forget
+
     wiring.start().reset_metrics()
+    forget()
 
 
 def memory() -> MemoryReport:
@@ -275,16 +280,27 @@ def explain() -> Explanation:
     """Explain why programs were compiled: `print(lazytpu.explain())` after any step.
 
     For each program: the reason code, the differences from the nearest earlier program, a diff, and the remedy. Also
-    lists the small traces that ran on the host instead, the graph breaks of torch.compile, and how often traces with
-    collectives ran as one program. LAZYTPU_DEBUG=1 prints
-    the reasons as they happen.
+    lists the small traces that ran on the host instead, the graph breaks of torch.compile, how often traces with
+    collectives ran as one program, and the `waits`. LAZYTPU_DEBUG=1 prints the reasons as they happen.
     """
     from lazytpu.dynamo.breaks import graph_breaks
 
     engine = wiring.start()
     chooser = engine.cutter.chooser
     together = tuple(chooser.windows.log)
-    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(chooser.on_host.log), together)
+    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(chooser.on_host.log), together, waits())
+
+
+def waits() -> Waits:
+    """Return the reads and synchronizations at which the host waited for the device: `print(lazytpu.waits())`.
+
+    For each expression of the program, the longest wait in total first: its `place`, source `text`, `count`, `seconds`
+    and `longest`; the `cuts` that it caused, and `splits`, the number of training steps that it split in two programs;
+    the `reason` where a library waits. `torch.tpu.set_sync_debug_mode` reports waits as they happen.
+    """
+    from lazytpu.frontend.waits import waits
+
+    return waits()
 
 
 def graphs() -> list[ProgramGraph]:

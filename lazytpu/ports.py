@@ -226,6 +226,10 @@ class EnginePort(Protocol):
         number `since`."""
 
     @abstractmethod
+    def waited(self) -> float:
+        """Return the seconds that the calling thread has waited for programs so far."""
+
+    @abstractmethod
     def idle(self) -> bool:
         """Whether all launched programs are done."""
 

@@ -23,7 +23,7 @@ from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.out_of_memory import check_size
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
-from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.metrics import Metrics, waited
 from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.unexpected import UNEXPECTED, looking_for
@@ -178,6 +178,9 @@ class Engine(EnginePort):
     def wait(self, since: int = 0) -> None:
         self.cutter.order.drain()
         self.transfers.wait(since)
+
+    def waited(self) -> float:
+        return waited()
 
     def idle(self) -> bool:
         return self.transfers.idle() and not self.cutter.order.is_behind

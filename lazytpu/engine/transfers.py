@@ -60,29 +60,29 @@ class Transfers:
         """Wait for a buffer and return `take` of its array. Raise the error of a run that it depends on."""
         if buffer.host is not None:
             return take(buffer.host)
+        with self.inflight.metrics.waiting():
+            self._wait_for(buffer)
+            try:
+                return take(buffer.fetch())
+            except OutOfMemory as error:
+                raise self._exhausted(error, "read") from None
+
+    def _wait_for(self, buffer: Buffer) -> None:
+        """Wait for the runs that compute a buffer, and raise, once, the error of a run that it depends on."""
         outcome = buffer.outcome  # first: for a deferred buffer this waits for its launch
         self.inflight.settle()
         if outcome is not None and outcome.errors:
             self._raise_first(outcome.errors)
         if buffer.error is not None:
             raise again(buffer.error)
-        try:
-            with self.inflight.metrics.waiting():
-                return take(buffer.fetch())
-        except OutOfMemory as error:
-            raise self._exhausted(error, "read") from None
 
     def share(self, buffer: Buffer) -> Any:
         """Return a jax array of the same memory, which is not donated while the array lives.
 
         Wait for the runs that compute the buffer, and raise, once, the error of a run that it depends on.
         """
-        outcome = buffer.outcome
-        self.inflight.settle()
-        if outcome is not None and outcome.errors:
-            self._raise_first(outcome.errors)
-        if buffer.error is not None:
-            raise again(buffer.error)
+        with self.inflight.metrics.waiting():
+            self._wait_for(buffer)
         array = client.alias(buffer.array)
         buffer.pins += 1
         weakref.finalize(array, _unpin, buffer)

@@ -61,6 +61,11 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def user_frame() -> FrameType | None:
+    """Return the innermost frame outside torch and lazytpu, or None."""
+    return _user_frame(sys._getframe(1))
+
+
 def user_place(frame: FrameType | None) -> str:
     """Return the place in the user's program that called `frame`; empty if there is none."""
     frame = _user_frame(frame)

@@ -103,6 +103,11 @@ def holders() -> list[nn.Module | torch.optim.Optimizer]:
     return [*_alive(_modules), *_alive(_optimizers)]
 
 
+def optimizers() -> list[torch.optim.Optimizer]:
+    """Return the optimizers that have stepped."""
+    return _alive(_optimizers)
+
+
 def _alive(noted: WeakValueDictionary[int, Any]) -> list[Any]:
     """Return the live objects of a dictionary to which other threads may add."""
     return [thing for reference in noted.valuerefs() if (thing := reference()) is not None]

@@ -13,7 +13,7 @@ from lazytpu.aten import dtypes
 from lazytpu.aten.host_arrays import from_numpy
 from lazytpu.frontend import activation, tensors
 from lazytpu.frontend.lines import call_site
-from lazytpu.frontend.storage.copies import materialize
+from lazytpu.frontend.storage.copies import read
 from lazytpu.ir.types import numpy_dtype
 from lazytpu.runtime.xla import client
 from lazytpu.trace.value import EMPTY, resident, row_major
@@ -46,7 +46,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     with jax.enable_x64(True):  # 64-bit types stay 64-bit
         if value.buffer is EMPTY:
             return jax.device_put(np.zeros(tensor.shape, dtype), client.devices()[0])
-        array = activation.engine().share(materialize(value))
+        array = read(value, activation.engine().share)
         return array if array.dtype == dtype else array.view(dtype)
 
 

@@ -34,6 +34,7 @@ from lazytpu.rehearsal.as_if_equal import computed, is_imagined
 from lazytpu.rehearsal.snapshot import Snapshot
 from lazytpu.runtime.buffers.buffer import Buffer
 from lazytpu.runtime.xla import client
+from lazytpu.trace import cuts as trace_cuts
 from lazytpu.trace.cuts import MARK, STEP, SYNC
 from lazytpu.trace.pending import Trace
 from lazytpu.trace.recorder import Recorder
@@ -66,14 +67,19 @@ class RehearsedProgram:
 
 
 class Imagined(Buffer):
-    """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one. `host` has
-    the elements of a number that the host computed. `original` is the storage's buffer before the rehearsal, None if the storage was created in it. `shared` says
-    whether another value has the same buffer."""
+    """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one.
+    `host` has the elements if the host knows them. `original` is the storage's buffer before the rehearsal, None if the storage
+    was created in it. `shared` says whether another value has the same buffer."""
 
     __slots__ = ("_array", "_layout", "host", "original", "shared")
 
     def __init__(
-        self, layout: Layout, original: Any, shared: bool, computed: Any = None, host: np.ndarray[Any, Any] | None = None
+        self,
+        layout: Layout,
+        original: Any,
+        shared: bool,
+        computed: Any = None,
+        host: np.ndarray[Any, Any] | None = None,
     ) -> None:
         self._layout, self._array, self.host = layout, computed, host
         self.original, self.shared = original, shared
@@ -145,10 +151,10 @@ class RehearsalRecorder(Recorder):
             self.cut(MARK)
         return self._programs + self._late
 
-    def cut(self, cause: str | None = None, place: Any = None) -> None:
+    def cut(self, cause: str | None = None, place: Any = None) -> trace_cuts.Cut | None:
         """Cut as any recorder does, and note whether the cut recurs in every call."""
         self._recurs = self._recurs or cause in ENDS or isinstance(self.state, Ended)
-        super().cut(cause, place)
+        return super().cut(cause, place)
 
     def assign(self, storage: Any, value: Value) -> None:
         """Assign as any recorder does, and save the buffer that the storage had before the rehearsal."""
@@ -158,13 +164,13 @@ class RehearsalRecorder(Recorder):
                 self._assigned[id(storage)] = self._before(storage)
         super().assign(storage, value)
 
-    def _leave(self, value: Value, buffer: Any) -> None:
+    def leave(self, value: Value, buffer: Any) -> None:
         """Let a value that the host knows leave the trace. If it overwrites a storage, the previous buffer is saved."""
         original, shared = self._original(value)
         if original is not None:
             buffer = Imagined(value.layout, original, shared, buffer.array, buffer.host)
             self._made.append(weakref.ref(value))
-        super()._leave(value, buffer)
+        super().leave(value, buffer)
 
     def _before(self, storage: Any) -> _Assigned:
         value: Value = storage._value
@@ -185,10 +191,10 @@ class RehearsalRecorder(Recorder):
             original, shared = original.original, shared or original.shared
         return original, shared
 
-    def read(self, value: Value, place: Any = None) -> None:
+    def read(self, value: Value, place: Any = None) -> trace_cuts.Cut | None:
         self._reading = not isinstance(self.state, Ended)  # after the step, no decision depends on the value
         try:
-            super().read(value, place)
+            return super().read(value, place)
         finally:
             self._reading = False
 

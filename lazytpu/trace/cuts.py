@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from lazytpu.trace.trie import State
+
 READ: Final = "host read"
 STEP: Final = "optimizer.step()"
 MARK: Final = "mark_step()"
@@ -27,13 +29,22 @@ class Cut:
     """One cut: its `cause` and its `place` in the user's program, or None if none of the program's frames was on the
     stack.
 
-    `ran` counts the ops that ran, and `left` the ops that stayed pending.
+    `ran` counts the ops that ran, and `left` the ops that stayed pending. It `splits` a training step if a read ends a
+    trace with ops of a backward pass, or ops that autograd keeps for one.
     """
 
     cause: str
     place: Any
     ran: int
     left: int
+    splits: bool = False
+
+    @classmethod
+    def of(cls, cause: str, place: Any, state: State, left: State | None = None) -> Cut:
+        """Return the cut of a trace at `state`, whose records at `left` stay pending."""
+        traits = (state if left is None else left).traits, state.traits
+        splits = cause is READ and any(t.in_graph or t.in_backward for t in traits)
+        return cls(cause, place, state.depth, 0 if left is None else left.depth, splits)
 
     def __str__(self) -> str:
         where = "" if self.place is None else f" at {self.place}, {self.place.text()!r}"

@@ -8,15 +8,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import prod
 from operator import attrgetter
 from typing import Any
 
 from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.options import options
-from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
+from lazytpu.trace.answers import answer
+from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
-from lazytpu.trace.extract import Extracted
 from lazytpu.trace.pending import NO_READS, Reads, Trace
 from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
@@ -196,38 +195,47 @@ class Recorder:
             if state is self.root or isinstance(state, Ended):
                 return
             if self.mode == "lazy":
-                self._noted_reads().boundary = state.depth
+                self.noted_reads().boundary = state.depth
             else:
                 self.state = Ended(state)
             self.ended_at = place
 
-    def cut(self, cause: str | None = None, place: Any = None) -> None:
+    def cut(self, cause: str | None = None, place: Any = None) -> Cut | None:
         """End the trace: one program computes the buffers of its live values. Does nothing if nothing is recorded.
 
         `cause` is one of `lazytpu.trace.cuts`, remembered with the `place` in the user's program; a cut without a cause
-        is not remembered.
+        is not remembered, nor returned.
         """
         with self.cut_lock:
             with self.lock:
                 state = self.state
                 if state is self.root:
-                    return
+                    return None
                 before = _pending(self)
                 if isinstance(state, Ended):
                     state = state.parent
                     if cause is not MARK:
                         cause, place = STEP, self.ended_at
                 trace = self._trace(state)
-                cut = None if cause is None else Cut(cause, place, state.depth, 0)
+                cut = None if cause is None else Cut.of(cause, place, state)
                 self._begin()
                 epoch = self.epoch
             self._run(trace, before, (self.root, epoch), cut)
+            return cut
 
-    def read(self, value: Value, place: Any = None) -> None:
-        """Run the records that a pending value needs, so that it gets a buffer; other records stay pending."""
+    def answer(self, value: Value) -> None:
+        """Give a pending value its buffer if nothing has to run for it: if it is a constant, or a number that the host
+        knows."""
         with self.cut_lock:
-            if value.buffer is not None or self._is_constant(value):  # (another thread was faster)
-                return
+            if value.buffer is None:  # (another thread may be faster)
+                answer(self, value)
+
+    def read(self, value: Value, place: Any = None) -> Cut | None:
+        """Run the records that a pending value needs, so that it gets a buffer; other records stay pending. Returns the
+        cut."""
+        with self.cut_lock:
+            if value.buffer is not None:
+                return None
             with self.lock:
                 parts = self._split(value)
                 if parts is None:
@@ -237,10 +245,10 @@ class Recorder:
                     trace, computed = self._take(parts, value.slot)
                 state, epoch, buffers = self.state, self.epoch, self.buffers  # which only a cut changes
             if parts is None or trace is None or before is None:
-                self.cut(READ, place)
-                return
-            cut = Cut(READ, place, trace.state.depth, state.depth)
+                return self.cut(READ, place)
+            cut = Cut.of(READ, place, trace.state, state)
             self._run(trace, before, (state, epoch), cut, Rest(parts, buffers, computed))
+            return cut
 
     def _trace(self, state: State) -> Trace:
         """All that is pending, at this state."""
@@ -298,57 +306,14 @@ class Recorder:
             for i in rest.parts.shared:
                 self.buffers[i].pins -= 1
 
-    def _is_constant(self, value: Value) -> bool:
-        """Whether a value is a constant. If so, it gets its buffer and leaves the trace: later ops take it as an
-        input, so that they see the bits that were read."""
-        answers = self.answers
-        with self.lock:
-            state = self.state.parent if isinstance(self.state, Ended) else self.state
-            if answers is None or value.epoch != self.epoch or prod(value.layout.shape) > LITTLE:
-                return False
-            entry = constant(state, value.slot)
-            if entry is None:
-                return False
-            inputs = [self.buffers[i] for i in entry.part.sources if i is not None]
-            if any(b is None or b.host is None for b in inputs):
-                return False
-            if not all(b.constant for b in inputs):
-                return self._compute_numbers(entry.part, inputs, answers)
-            if cuts(entry, self._noted_reads().first_reads, state.depth):
-                return False
-            numbers = [self.numbers[i] for i in entry.part.numbers]
-        start = time.perf_counter()
-        trace = Trace(entry.part.state, 0, inputs, numbers, [], start, self.mode)
-        buffer = answers.answer(key_of(entry, inputs, numbers), trace, entry.slot)
-        self.begun += time.perf_counter() - start
-        if buffer is None:
-            return False
-        with self.lock:
-            self._leave(value, buffer)
-        return True
-
-    def _compute_numbers(self, part: Extracted, inputs: list[Any], answers: ConstantReads) -> bool:
-        """Compute all live values of a part on the host, if they are numbers that it knows."""
-        alive: dict[int, Value] = {}
-        for slot, origin in enumerate(part.origins):
-            value = self.values[origin]()
-            if value is not None and value.buffer is None and value.epoch == self.epoch:
-                alive[slot] = value
-        trace = Trace(part.state, 0, inputs, [self.numbers[i] for i in part.numbers], [], self.begun, self.mode)
-        buffers = answers.numbers(trace, list(alive))
-        if buffers is None:
-            return False
-        for value, buffer in zip(alive.values(), buffers, strict=True):
-            self._leave(value, buffer)
-        return True
-
-    def _leave(self, value: Value, buffer: Any) -> None:
-        """Let a value that has got its buffer leave the trace."""
+    def leave(self, value: Value, buffer: Any) -> None:
+        """Give a value its buffer, and let it leave the trace: later ops take it as an input, so that they see the bits
+        that were read."""
         value.buffer = buffer
         self.values[value.slot] = _gone
         value.epoch = -1
 
-    def _noted_reads(self) -> Reads:
+    def noted_reads(self) -> Reads:
         """Return the state of reads, for writing."""
         if self.reads is NO_READS:
             self.reads = Reads()

@@ -85,19 +85,23 @@ EMPTY: Final = Empty()
 
 
 class PendingIn(Protocol):
-    """A recorder as a value sees it: two methods to compute the value's buffer, and `lent`.
+    """A recorder as a value sees it: methods to compute the value's buffer, and `lent`.
 
     `lent` has the value's slot here while another recorder's slot is stored in the value.
     """
 
     lent: dict[int, tuple[int, int]]
 
-    def cut(self, cause: str | None = None, place: Any = None) -> None:
+    def cut(self, cause: str | None = None, place: Any = None) -> Any:
         """Run all pending records."""
         ...
 
-    def read(self, value: Value, place: Any = None) -> None:
-        """Run the records that the value needs."""
+    def answer(self, value: Value) -> None:
+        """Compute the value if nothing has to run for it."""
+        ...
+
+    def read(self, value: Value, place: Any = None) -> Any:
+        """Run the records that the value needs, and return the cut."""
         ...
 
 

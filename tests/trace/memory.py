@@ -13,6 +13,7 @@ class Memory:
     def __init__(self, host: Any = None, error: BaseException | None = None) -> None:
         self.host = host
         self.error = error
+        self.constant = host is not None
         self.pins = 0
 
 

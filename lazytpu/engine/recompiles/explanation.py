@@ -100,6 +100,7 @@ class Explanation(Sequence[Made]):
         graph_breaks: Sequence[Any] = (),
         on_host: Sequence[HostRuns] = (),
         together: Sequence[WholeRuns] = (),
+        waits: Sequence[Any] = (),
     ):
         self.programs = tuple(programs)
         "The programs, oldest first."
@@ -116,6 +117,9 @@ class Explanation(Sequence[Made]):
         self.together = tuple(together)
         'Traces with collectives, as one program or in pieces (`options.collectives = "together"`).'
 
+        self.waits = waits
+        "Reads and synchronizations at which the host waited for the device (`lazytpu.waits()`)."
+
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
 
@@ -127,6 +131,7 @@ class Explanation(Sequence[Made]):
 
     def __str__(self) -> str:
         further = [*map(str, self.together), *map(str, self.on_host), *map(str, self.graph_breaks)]
+        further += [str(self.waits)] if self.waits else []
         if not self.programs:
             return "\n".join(["no program was made yet", *further])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))

@@ -73,11 +73,13 @@ class Recompiles:
         graph_breaks: Sequence[Any] = (),
         on_host: Sequence[HostRuns] = (),
         together: Sequence[WholeRuns] = (),
+        waits: Sequence[Any] = (),
     ) -> Explanation:
-        """Return the programs so far with their reasons, and the given graph breaks, host runs and runs with
-        collectives."""
+        """Return the programs so far with their reasons, and the given graph breaks, host runs, runs with collectives
+        and waits."""
         with self._lock:
-            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks, on_host, together)
+            listed = tuple(self._listed)
+            return Explanation(listed, self._count - len(listed), graph_breaks, on_host, together, waits)
 
     @contextmanager
     def making(

@@ -7,6 +7,7 @@ process per device (torchrun) to use more. Each rank's own device is tpu:0, and 
 from __future__ import annotations
 
 import sys
+from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -55,6 +56,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
     "init",
     "initial_seed",
     "is_available",
@@ -79,6 +81,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "synchronize",
     "utilization",
@@ -241,6 +244,37 @@ class StreamContext:
 def stream(stream: torch.Stream | None) -> StreamContext:
     """Return a context in which `stream` is the current one."""
     return StreamContext(stream)
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Report reads that wait for the device, at the user's line, as in `torch.cuda`: "warn" or 1 warns, "error" or 2
+    raises RuntimeError instead of waiting, "default" or 0 does neither.
+
+    `synchronize()` and events wait because the program asks them to, and are not reported; `lazytpu.waits()` counts
+    all. Starts the engine. Raises RuntimeError for another value, TypeError if it is neither text nor an integer.
+    """
+    from lazytpu.frontend import waits
+
+    init()
+    if isinstance(debug_mode, str):
+        if debug_mode not in _DEBUG_MODES:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        waits.DEBUG_MODE = _DEBUG_MODES.index(debug_mode)
+        return
+    if index(debug_mode) not in (waits.DEFAULT, waits.WARN, waits.ERROR):
+        raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+    waits.DEBUG_MODE = index(debug_mode)
+
+
+def get_sync_debug_mode() -> int:
+    """Return the mode of `set_sync_debug_mode`: 0, 1 or 2. Starts the engine."""
+    from lazytpu.frontend import waits
+
+    init()
+    return waits.DEBUG_MODE
+
+
+_DEBUG_MODES = ("default", "warn", "error")
 
 
 # Random numbers

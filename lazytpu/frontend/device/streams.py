@@ -16,11 +16,12 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.device.facades import facade
 from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
+from lazytpu.frontend.waits import Waiting
 from lazytpu.trace.cuts import SYNC
 
 
-def synchronize() -> None:
-    """Run the pending ops of all threads, and wait for the device.
+def synchronize(*, asked: bool = True) -> None:
+    """Run the pending ops of all threads, and wait for the device. Unless `asked`, `set_sync_debug_mode` reports it.
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
@@ -28,9 +29,10 @@ def synchronize() -> None:
 
     if activation.started_device() is not None:
         place = call_site()
-        for recorder in recorders():
-            recorder.cut(SYNC, place)
-        activation.engine().wait()
+        with Waiting(asked=asked):
+            for recorder in recorders():
+                recorder.cut(SYNC, place)
+            activation.engine().wait()
 
 
 class TpuEvent(NativeEvent):
@@ -87,7 +89,7 @@ class TpuStream(NativeStream):
         return super().__new__(cls, device="tpu:0")
 
     def synchronize(self) -> None:
-        synchronize()
+        synchronize(asked=False)
 
     def query(self) -> bool:
         """Return True, after waiting: XLA's queue can be waited for, but not polled."""

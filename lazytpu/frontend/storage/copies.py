@@ -16,19 +16,35 @@ from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.recording.marks import ranges_of
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
+from lazytpu.frontend.waits import Waiting
 from lazytpu.trace.value import EMPTY, Value, again, resident
 
 aten = torch.ops.aten
 
 
-def materialize(value: Value) -> Any:
-    """Return the buffer of a value. For a pending value, run the records that it needs (a host read).
+def read(value: Value, take: Callable[[Any], Any]) -> Any:
+    """Return `take` of the buffer of a value, for which it may wait. All reads of values by the host are here.
+
+    Raises the error that invalidated the value.
+    """
+    if value.buffer is None and value.recorder is not None:
+        value.recorder.answer(value)
+    if value.buffer is not None and value.buffer.host is not None:
+        return take(materialize(value))
+    with Waiting(value) as waiting:
+        return take(materialize(value, waiting))
+
+
+def materialize(value: Value, waiting: Waiting | None = None) -> Any:
+    """Return the buffer of a value. For a pending value, run the records that it needs, and tell `waiting` of the cut.
 
     Raises the error that invalidated it.
     """
     if value.buffer is None:
         assert value.recorder is not None
-        value.recorder.read(value, call_site())
+        cut = value.recorder.read(value, call_site())
+        if waiting is not None:
+            waiting.cut = cut
     buffer: Any = value.buffer
     if buffer is None:
         raise RuntimeError(f"a value was never computed: the program that computes it was interrupted ({value})")
@@ -45,7 +61,7 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if value.buffer is EMPTY:
         flat = torch.zeros(size, dtype=kind.dtype)
     else:
-        flat = activation.engine().download(materialize(value), kind.dtype)
+        flat = read(value, lambda buffer: activation.engine().download(buffer, kind.dtype))
     if tensor.dtype is not kind.dtype:
         flat = flat.view(torch.uint8)
         flat = flat[: flat.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize].view(tensor.dtype)
@@ -179,7 +195,7 @@ def local_scalar_dense(tensor: torch.Tensor) -> Any:
     dtype = value.layout.dtype
     if tensor.dtype is not dtype or value.buffer is EMPTY:
         return to_cpu(tensor).item()
-    return activation.engine().number(materialize(value), dtype, int(tensor.storage_offset()))
+    return read(value, lambda buffer: activation.engine().number(buffer, dtype, int(tensor.storage_offset())))
 
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
