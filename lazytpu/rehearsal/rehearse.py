@@ -68,8 +68,10 @@ class RehearsedProgram:
 
 class Imagined(Buffer):
     """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one.
-    `host` has the elements if the host knows them. `original` is the storage's buffer before the rehearsal, None if the storage
-    was created in it. `shared` says whether another value has the same buffer."""
+
+    `host` has the elements if the host knows them. `original` is the storage's buffer before the rehearsal, None if the
+    storage was created in it. `shared` says whether another value has the same buffer.
+    """
 
     __slots__ = ("_array", "_layout", "host", "original", "shared")
 
