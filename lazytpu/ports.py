@@ -48,6 +48,15 @@ class DeviceProperties(NamedTuple):
     multi_processor_count: int = 1
 
 
+class Point(Protocol):
+    """A point in the device's queue."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the device has come to the point."""
+        ...
+
+
 class DevicePort(Protocol):
     """The device for `torch.tpu`."""
 
@@ -224,6 +233,14 @@ class EnginePort(Protocol):
     def wait(self, since: int = 0) -> None:
         """Wait until all launched programs are done. Raises the first unreported failure among the launches after
         number `since`."""
+
+    @abstractmethod
+    def point(self) -> Point:
+        """Return the point in the device's queue behind all launched programs. This does not wait."""
+
+    @abstractmethod
+    def time_of(self, point: Any) -> float:
+        """Wait until the device has come to a point, and return the time (time.perf_counter()) at which it did."""
 
     @abstractmethod
     def waited(self) -> float:

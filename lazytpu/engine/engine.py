@@ -22,6 +22,7 @@ from lazytpu.engine.launching.constants import Constants
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.out_of_memory import check_size
 from lazytpu.engine.launching.packs import Packs
+from lazytpu.engine.launching.watcher import Point
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics, waited
 from lazytpu.engine.programs.target import untunable
@@ -178,6 +179,13 @@ class Engine(EnginePort):
     def wait(self, since: int = 0) -> None:
         self.cutter.order.drain()
         self.transfers.wait(since)
+
+    def point(self) -> Point:
+        self.cutter.order.drain()
+        return self.inflight.point()
+
+    def time_of(self, point: Point) -> float:
+        return self.inflight.wait_for(point)
 
     def waited(self) -> float:
         return waited()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from lazytpu.engine.errors.lineage import (
     outcomes_of,
     to_raise,
 )
+from lazytpu.engine.launching.watcher import Point, Watched, Watcher
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.xla import client
@@ -79,8 +79,7 @@ class Inflight:
         self._numbers = count(1)
         self._noting = threading.Lock()
         self._checking = 0  # the number of the last run that checks values
-        self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
-        self._watcher: threading.Thread | None = None
+        self._watcher = Watcher()
 
     def begin(self, timing: Timing) -> Launch | None:
         """Prepare the launch of a program. Return the start of its measurement, or None if this run is not measured."""
@@ -117,7 +116,10 @@ class Inflight:
             if client.is_ready(status):  # finished during the launch, as small programs do on the CPU
                 self._measured(timing, time.perf_counter() - launch.at)
             else:
-                self._watch_on_thread((launch, timing, status))
+                before = () if launch.before is None else (launch.before,)
+                self._watcher.watch(
+                    Watched(before, launch.at, (status,), lambda start, end: self._measured(timing, end - start))
+                )
         self.runs.append(run)
 
     def keep_up(self) -> None:
@@ -189,6 +191,21 @@ class Inflight:
         for run in runs:
             run.checks, run.parents = (), None
 
+    def point(self) -> Point:
+        """Return the point in the device's queue behind all launched runs. This does not wait."""
+        point = Point()
+        pending = [run.status for run in list(self.runs) if not client.is_ready(run.status)]
+        if pending:
+            self._watcher.watch(Watched((), 0.0, pending, lambda _, end: point.reach(end)))
+        else:
+            point.reach(time.perf_counter())
+        return point
+
+    def wait_for(self, point: Point) -> float:
+        """Wait until the device has come to a point, and return the time at which it did."""
+        with self.metrics.waiting():
+            return point.wait()
+
     def idle(self) -> bool:
         """Return whether the device has finished all runs."""
         return self.oldest() is None
@@ -204,38 +221,12 @@ class Inflight:
             if time.monotonic() >= end:
                 return False
             time.sleep(0.01)
-        if self._watcher is None:
-            return True
-        self._watched.put(None)
-        self._watcher.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
-        return not self._watcher.is_alive()
+        return self._watcher.close(end)
 
     def _measured(self, timing: Timing, seconds: float) -> None:
         """Record a measured device time."""
         timing.last_ms = 1e3 * seconds
         self.metrics.device_ms += timing.last_ms
-
-    def _watch_on_thread(self, watched: tuple[Launch, Timing, Any]) -> None:
-        """Measure a run on the timing thread, started if needed."""
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="lazytpu device timer", daemon=True)
-            self._watcher.start()
-        self._watched.put(watched)
-
-    def _watch(self) -> None:
-        """Measure runs, on a thread of its own. A run starts when the preceding one is done, and ends when its status
-        is ready."""
-        while (watched := self._watched.get()) is not None:
-            launch, timing, status = watched
-            start = launch.at
-            try:
-                if launch.before is not None:
-                    client.wait([launch.before])
-                    start = max(time.perf_counter(), start)
-                client.wait([status])
-            except RuntimeError:
-                continue  # reported at the host's next read, with the run's own error
-            self._measured(timing, time.perf_counter() - start)
 
 
 def _same(one: RunError, other: RunError) -> bool:

@@ -6,7 +6,6 @@ is a no-op.
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from lazytpu.frontend.device.facades import facade
 from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
 from lazytpu.frontend.waits import Waiting
-from lazytpu.trace.cuts import SYNC
+from lazytpu.trace.cuts import EVENT, SYNC
 
 
 def synchronize(*, asked: bool = True) -> None:
@@ -38,31 +37,36 @@ def synchronize(*, asked: bool = True) -> None:
 class TpuEvent(NativeEvent):
     """A point in the device's queue; `torch.Event("tpu")` returns it.
 
-    With `enable_timing`, `record` waits for the device and reads the host's clock. So the time between two events is
-    exactly the time of the device's work between them.
+    With `enable_timing`, `record` runs the pending ops of its thread, without waiting, and a thread measures when the
+    device has done all work launched before. So the time between two events is that of the device's work between them.
     """
 
     _timing: bool
-    _seconds: float | None
+    _point: Any
     _recorded: bool
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> TpuEvent:
         event = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
-        event._timing, event._seconds, event._recorded = enable_timing, None, False
+        event._timing, event._point, event._recorded = enable_timing, None, False
         return event
 
     def record(self, stream: torch.Stream | None = None) -> None:
         if self._timing:
-            synchronize()
-            self._seconds = time.perf_counter()
-        # No cut: FSDP records a dozen events in each step, and waits for none of them on the host.
+            from lazytpu.frontend.tensors import recorder
+
+            activation.activate()
+            recorder().cut(EVENT, call_site())
+            self._point = activation.engine().point()
+        # Otherwise no cut: FSDP records a dozen events in each step, and waits for none of them on the host.
         self._recorded = True
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Do nothing: later work in the queue runs later."""
 
     def query(self) -> bool:
-        """Return True, after waiting: XLA's queue can be waited for, but not polled."""
+        """Return whether the device has come to the event; without timing, return True after waiting."""
+        if self._point is not None:
+            return self._point.is_reached
         self.synchronize()
         return True
 
@@ -71,15 +75,17 @@ class TpuEvent(NativeEvent):
             synchronize()
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Return the milliseconds from this event to `end_event`.
+        """Return the milliseconds from this event to `end_event`, after waiting for both.
 
         Raises RuntimeError when one of them has no timing, or was not recorded.
         """
         if not (self._timing and isinstance(end_event, TpuEvent) and end_event._timing):
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
-        if self._seconds is None or end_event._seconds is None:
+        if self._point is None or end_event._point is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
-        return 1e3 * (end_event._seconds - self._seconds)
+        time_of = activation.engine().time_of
+        with Waiting(asked=True):
+            return 1e3 * (time_of(end_event._point) - time_of(self._point))
 
 
 class TpuStream(NativeStream):

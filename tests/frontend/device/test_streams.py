@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -69,6 +70,61 @@ def test_events() -> None:
     end.synchronize()
     with pytest.raises(RuntimeError, match="enable_timing=True"):
         torch.Event("tpu").elapsed_time(end)
+
+
+def work(count: int) -> torch.Tensor:
+    x = torch.ones(1000, 1000).to("tpu")
+    for _ in range(count):
+        x = x @ x / 1000
+    return x
+
+
+def test_timed_events_do_not_wait_when_they_are_recorded() -> None:
+    work(20).sum().item()
+    start, middle, end = (torch.Event("tpu", enable_timing=True) for _ in range(3))
+    lazytpu.sync()
+    lazytpu.reset_metrics()
+    begun = time.perf_counter()
+    start.record()
+    x = work(20)
+    middle.record()
+    recorded = time.perf_counter() - begun
+    assert not middle.query()
+    lazytpu.sync()
+    whole = time.perf_counter() - begun
+    assert middle.query()
+    end.record()
+    measured = 1e-3 * start.elapsed_time(middle)
+    assert 0.5 * whole <= measured <= whole
+    assert recorded < 0.5 * whole
+    assert 0 <= middle.elapsed_time(end) < 1e3 * whole
+    assert [cut.cause for cut in lazytpu.explain_cut(1)] == ["event recorded"]
+    del x
+
+
+def test_elapsed_time_waits_for_its_events() -> None:
+    start, end = (torch.Event("tpu", enable_timing=True) for _ in range(2))
+    lazytpu.sync()
+    lazytpu.reset_metrics()
+    start.record()
+    x = work(20)
+    end.record()
+    milliseconds = start.elapsed_time(end)
+    (wait,) = lazytpu.waits()
+    assert wait.text == "start.elapsed_time(end)"
+    assert 0 < 1e3 * wait.seconds <= milliseconds + 1
+    assert end.query() and -end.elapsed_time(start) == milliseconds
+    del x
+
+
+def test_event_after_a_failed_run_is_reached() -> None:
+    start, end = (torch.Event("tpu", enable_timing=True) for _ in range(2))
+    start.record()
+    picked = torch.ones(3).to("tpu")[torch.tensor([7]).to("tpu")]
+    end.record()
+    assert start.elapsed_time(end) >= 0
+    with pytest.raises(IndexError):
+        picked.tolist()
 
 
 def test_stream_order_is_a_no_op() -> None:
