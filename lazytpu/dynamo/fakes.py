@@ -18,13 +18,10 @@ from lazytpu.frontend.inference.strides import is_iterated
 from lazytpu.frontend.torch_private import FakeTensor, pytree
 from lazytpu.trace.value import Layout
 
-# Ops whose meta functions reject dtypes and strides that only GPUs reject; the CPU and this device compute with them.
-_FOR_GPUS = frozenset({"aten._grouped_mm.default"})
-
 
 def _differs(op: OpOverload) -> bool:
     """Return whether torch's fake result may have other strides than the device's, or may not exist."""
-    return str(op) in OVERRIDES or str(op) in _FOR_GPUS or is_iterated(op)
+    return str(op) in OVERRIDES or is_iterated(op)
 
 
 def fake_results(mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

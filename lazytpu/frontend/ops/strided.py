@@ -1,4 +1,5 @@
-"""Copies that preserve the memory of a view, gaps included; recorded as views and ordinary copies.
+"""Copies that preserve the memory of a view, gaps included; recorded as views and ordinary copies. Also results that
+torch creates with gaps.
 
 The sizes and strides of as_strided_copy and as_strided_scatter refer to that memory. The other scatters give their
 result the strides of the input.
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.inference.grouped import aligned
 from lazytpu.frontend.ops.metadata import as_strided
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.recording.overlap import Internal, internal_overlap
@@ -90,7 +92,17 @@ def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
     return copy
 
 
+def grouped_mm(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The kernel of aten::_grouped_mm, whose result has gaps between its rows unless they are aligned."""
+    result: torch.Tensor = kernel(aten._grouped_mm.default).call(*args, **kwargs)
+    stride = aligned(list(result.shape), result.element_size())
+    if tuple(stride) == result.stride() or not result.numel():
+        return result
+    return torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device).copy_(result)
+
+
 KERNELS: dict[str, Any] = {
+    "_grouped_mm": grouped_mm,
     "_lazy_clone": _clone_of_memory,
     "select_copy.int": _copying(aten.select.int),
     "slice_copy.Tensor": _copying(aten.slice.Tensor),

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 import lazytpu.frontend.inference.formats
 import lazytpu.frontend.inference.fourier
+import lazytpu.frontend.inference.grouped
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.quantization

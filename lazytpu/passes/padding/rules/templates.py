@@ -222,3 +222,23 @@ def _back_through_windows(w: Walk, op: TemplateOp) -> Sequence[Padded]:
         op.operands[2] = w.renumbered(op.operands[2], [dim.total for dim in x[1:]], [dim.size for dim in x[1:]])
         w.shared.values[op.operands[2]] = Padded(places)
     return [Padded((merged_all([grad[:1], x[:1]])[0], *x[1:]))]
+
+
+@in_template("grouped_rows")
+def _rows_of_groups(w: Walk, op: TemplateOp) -> Sequence[Padded]:
+    """Multiply rows of padding with no matrix: no group has them."""
+    x, weights = (w.dims(v) for v in op.operands[:2])
+    contiguous(x[0])
+    if x[1].padded or weights[0].padded or weights[1].padded:
+        raise Refused("the number of groups, or what their products sum over, is sized")
+    return [Padded((x[0], weights[2]))]
+
+
+@in_template("grouped_sums")
+def _sums_of_groups(w: Walk, op: TemplateOp) -> Sequence[Padded]:
+    """Sum no padding: no group has it."""
+    x, y, ends = (w.dims(v) for v in op.operands)
+    contiguous(merged_all([x[:1], y[:1]])[0])
+    if ends[0].padded:
+        raise Refused("the number of groups is sized")
+    return [Padded((*static(shape_of(op.results[0])[:1]), x[1], y[1]))]

@@ -92,6 +92,10 @@ def rising(i: int, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.sort(array, axis=-1) if i == 0 else array
 
 
+def ends(i: int, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.array([0, 1, 2]) if i == 2 else array
+
+
 def nn(n: int) -> tuple[int, ...]:
     return 2, n, n
 
@@ -147,6 +151,18 @@ BEARS: dict[str, tuple[Build, list[str], Any]] = {
     "gradient of a kernel with a stride": (gradient_of_kernel(2, 4), ["f32[2,4,2*n]", "f32[2,4,n]"], None),
     "gradient of a kernel, of a batch": (gradient_of_kernel(1, 4), ["f32[n,4,5]", "f32[n,4,5]"], None),
     "sums": (summed, ["f32[2,n,3]"], None),
+    "rows of groups": (
+        called("grouped_rows", ("f32", lambda n: (n, 5)), precision="highest"),
+        ["f32[n,4]", "f32[3,4,5]", "i32[3]"], ends,
+    ),
+    "columns of matrices of groups": (
+        called("grouped_rows", ("f32", lambda n: (4, n)), precision="highest"),
+        ["f32[4,2]", "f32[3,2,n]", "i32[3]"], ends,
+    ),
+    "sums of groups": (
+        called("grouped_sums", ("f32", lambda n: (3, n, 5)), precision="highest"),
+        ["f32[n,n]", "f32[n,5]", "i32[3]"], ends,
+    ),
 }  # fmt: skip
 
 
@@ -168,6 +184,14 @@ REFUSED = {
         "chooses what the op does",
     ),
     "features": (gradient_of_kernel(1, 4), ["f32[2,4,9]", "f32[2,n,9]"], "the features or the window"),
+    "sum": (
+        called("grouped_rows", ("f32", lambda n: (9, 5)), precision="highest"), ["f32[9,n]", "f32[3,n,5]", "i32[3]"],
+        "what their products sum over",
+    ),
+    "groups": (
+        called("grouped_sums", ("f32", lambda n: (n, 2, 5)), precision="highest"), ["f32[9,2]", "f32[9,5]", "i32[n]"],
+        "the number of groups",
+    ),
     "not square": (
         called("lu", ("f32", lambda n: (n, 9)), ("i32", lambda n: (n,)), ("i32", lambda n: (n,))), ["f32[n,9]"],
         "not square",
