@@ -2,12 +2,13 @@
 
 A module built under a `Derivation` has the types and numbers of its bound, and a form for each. If the comparisons that
 decided how it was built have the same answers at another bound (`Derivation.follows`), the module of that bound differs
-in its numbers only: each is its form there. Rebuilding takes a fraction of the time of an import.
+in its numbers only: each is its form there. Rebuilding takes a fraction of the time of an import. The copy has ordinary
+types, which are interned, so that passes look them up faster than symbolic ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, FunctionType, ModuleOp, TensorType
@@ -19,17 +20,16 @@ from lazytpu.ir.symbolic import Derivation, Reciprocal, Size
 from lazytpu.ir.types import element_name, int_array, tensor_type
 
 
-def rebuilt(module: ModuleOp, of: Derivation, at: Derivation) -> ModuleOp:
-    """Return a copy of a module that was built under `of`, at the bound of `at`, the active derivation. Annotations and
-    attributes are kept."""
-    return ModuleOp(list(map(_Rebuilding(of, at).op, module.ops)), dict(module.attributes))
+def rebuilt(module: ModuleOp, of: Derivation, bound: Mapping[str, int]) -> ModuleOp:
+    """Return a copy of a module that was built under `of`, at another bound. Annotations and attributes are kept."""
+    return ModuleOp(list(map(_Rebuilding(of, bound).op, module.ops)), dict(module.attributes))
 
 
 class _Rebuilding:
     """Copies ops, whose values it maps to their copies."""
 
-    def __init__(self, of: Derivation, at: Derivation):
-        self._of, self._at = of, at
+    def __init__(self, of: Derivation, bound: Mapping[str, int]):
+        self._of, self._bound = of, bound
         self._values: dict[SSAValue, SSAValue] = {}
         self._attributes: dict[int, Attribute] = {}
 
@@ -85,7 +85,5 @@ class _Rebuilding:
 
     def _number(self, number: Any) -> Any:
         if isinstance(number, Size):
-            return self._at.size(number.form)
-        if isinstance(number, Reciprocal):
-            return Reciprocal(TWICE / number.form.at(self._at.bound), number.form, self._at)
-        return number
+            return number.form.at(self._bound)
+        return TWICE / number.form.at(self._bound) if isinstance(number, Reciprocal) else number

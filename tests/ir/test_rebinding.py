@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -13,7 +14,7 @@ from lazytpu.ir.forms import symbol
 from lazytpu.ir.rebinding import rebuilt
 from lazytpu.ir.symbolic import Derivation
 from lazytpu.ir.text import print_module
-from lazytpu.ir.types import tensor_type
+from lazytpu.ir.types import canonical, tensor_type
 
 
 def built(n: Any) -> ModuleOp:
@@ -36,9 +37,19 @@ def test_module_rebuilt_at_another_bound_is_the_module_of_that_bound() -> None:
         module = built(derivation.size(symbol("n")))
     with Derivation({"n": (5, 9)}) as other:
         assert other.follows(derivation)
-        copy = rebuilt(module, derivation, other)
+    copy = rebuilt(module, derivation, other.bound)
     assert print_module(copy) == print_module(built(9))
     assert print_module(module) == print_module(built(16)), "the original is unchanged"
+
+
+def test_rebuilt_module_has_interned_types() -> None:
+    with Derivation({"n": (4, 16)}) as derivation:
+        module = built(derivation.size(symbol("n")))
+    for bound in (9, 16):
+        copy = rebuilt(module, derivation, {"n": bound})
+        types = {id(result.type) for op in copy.walk() for result in op.results if op.name.startswith("lazytpu.")}
+        assert id(tensor_type("f32", (bound - 1, 4))) in types
+        assert types <= {id(canonical(value)) for op in copy.walk() for value in map(attrgetter("type"), op.results)}
 
 
 def test_comparison_with_another_answer_keeps_a_module_from_being_rebuilt() -> None:

@@ -50,9 +50,9 @@ class Derived:
     copied: bool
     """Whether it serves other bounds: custom kernels are other ones there."""
 
-    def at(self, derivation: Derivation) -> Imported:
-        """Return the import at the bound of `derivation`, the active one."""
-        return replace(self.imported, module=rebuilt(self.imported.module, self.derivation, derivation))
+    def at(self, bound: Mapping[str, int]) -> Imported:
+        """Return the import at another bound, where all comparisons have the same answers."""
+        return replace(self.imported, module=rebuilt(self.imported.module, self.derivation, bound))
 
 
 DERIVED: dict[Any, Derived] = {}
@@ -62,11 +62,10 @@ KEPT = 8
 
 @dataclass(frozen=True)
 class Made:
-    """A padded program: its module, the result of `pad_sizes`, a `note` on its cost, and its size expressions."""
+    """A padded program: its module, the result of `pad_sizes`, and its size expressions."""
 
     imported: Imported
     sized: Sized
-    note: str
     expressions: Expressions
 
 
@@ -80,7 +79,7 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
-    return imported, Padding(sized.symbols, arguments, results, program.expressions), (program.note,)
+    return imported, Padding(sized.symbols, arguments, results, program.expressions), (sized.note,)
 
 
 def padded_for(
@@ -118,15 +117,12 @@ def _padded(
 ) -> Made:
     """Import the program, with attention decomposed or not, and pad it. Raise Refused if that fails."""
     key = key, decomposed
-    with Derivation(symbols) as derivation:
-        derived = DERIVED.get(key)
-        follows = derived is not None and derivation.follows(derived.derivation)
-        imported = derived.at(derivation) if derived is not None and follows else None
-    if derived is None or imported is None:
+    derivation, derived = Derivation(symbols), DERIVED.get(key)
+    if derived is None or not derivation.follows(derived.derivation):
         # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
         with Derivation(symbols) as derivation:
             derived = _derived(imports, symbolic(derivation), bounds_checks, derivation, decomposed)
-            imported = derived.at(derivation) if derived.copied else derived.imported
+    imported = derived.at(derivation.bound)
 
     # Where a guard fails the import takes another branch, so the program differs there.
     guards = tuple(derivation.guards)
@@ -135,12 +131,8 @@ def _padded(
         raise OneSize(f"the program of the bound holds where {failing}, which is not so at {at}")
 
     set_symbols(imported.module, symbols)
-    before = sum(1 for _ in imported.module.walk())
     sized = pad_sizes(imported.module)
     assert sized is not None
-    added = sum(1 for _ in imported.module.walk()) - before
-    masks = f"{sized.masks} operands are masked, {sized.moves} moved into a row"
-    note = f"padding: {masks}, {added} more of {before} ops"
     # Keep the import for other buckets. Its module is not the padded one, which passes rewrite.
     if key[0] is not None and derived.copied:
         DERIVED.pop(key, None)
@@ -148,7 +140,7 @@ def _padded(
         while len(DERIVED) > KEPT:
             del DERIVED[next(iter(DERIVED))]
     expressions = replace(derived.expressions, guards=tuple([guard.fields for guard in guards]))
-    return Made(imported, sized, note, expressions)
+    return Made(imported, sized, expressions)
 
 
 def _derived(

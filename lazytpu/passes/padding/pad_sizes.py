@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 
 import lazytpu.passes.padding.rules  # noqa: F401  # pyright: ignore[reportUnusedImport]  (its rules register)
@@ -64,6 +65,15 @@ class Sized:
     """Number of masked operands."""
     moves: int
     """Number of values gathered into another arrangement."""
+    ops: int
+    """Number of ops before."""
+    added: int
+
+    @property
+    def note(self) -> str:
+        """Return the cost of padding as text for `lazytpu.explain()`."""
+        masks = f"{self.masks} operands are masked, {self.moves} moved into a row"
+        return f"padding: {masks}, {self.added} more of {self.ops} ops"
 
 
 def pad_sizes(module: ModuleOp) -> Sized | None:
@@ -91,7 +101,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         dims = parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape)
         shared.values[argument] = Padded(dims)
     # Apply the rules.
-    walk = Walk(shared, block, pack)
+    walk, ops = Walk(shared, block, pack), _count(block)
     walk.check_arguments(function, arguments)
     results = [shared.values[value].dims for value in walk.run()]
     # Update the signature and the annotations.
@@ -103,7 +113,13 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         function.res_attrs = _with_sizes(function, results)
     module.attributes.pop(SYMBOLS)
     of_arguments = tuple(shared.values[argument].dims for argument in arguments)
-    return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks, shared.moves)
+    added = _count(block) - ops
+    return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks, shared.moves, ops, added)
+
+
+def _count(block: Block) -> int:
+    """Return the number of ops of a block, regions included."""
+    return sum(1 + sum(_count(region.block) for region in op.regions) for op in block.ops)
 
 
 def _with_sizes(function: FuncOp, results: Sequence[Sequence[Dim]]) -> ArrayAttr[DictionaryAttr]:
