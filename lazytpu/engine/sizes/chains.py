@@ -96,9 +96,11 @@ class Chain:
     """
 
     def __init__(self, states: Sequence[State], varying: Varying, sizes: Sizes, inference: Inference) -> None:
-        results, forms = Results(inference), list(varying.forms)
-        for name, size in sizes.items():
-            results.begin(name, MIN_SYMBOL, size)
+        results, forms = varying.results, list(varying.forms)
+        if results is None or results.derivation.bound != sizes:  # comparisons are to be decided at these sizes
+            results = Results(inference)
+            for name, size in sizes.items():
+                results.begin(name, MIN_SYMBOL, size)
         edges = _right_at(at_sizes(states, map(results.derivation.size, forms)), sizes, inference)
         self.left = sum(state.key is None for state in states)
         trace_apart([*map(_record, states[: self.left])], integers := Integers([], []))

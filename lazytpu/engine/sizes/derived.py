@@ -20,7 +20,7 @@ from lazytpu.ir.symbolic import Guard
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Record
 
-MANY = tuple([f"s{number}" for number in range(12)])
+MANY = (*NAMES, "g", "f", "e", "d", "c", "b")
 """Names for the symbols of a first pass, in which some symbols may turn out to be expressions of others."""
 
 
@@ -46,31 +46,34 @@ def fit_derived(
     # Arguments, in the order of the trace, show the sizes that are no expressions of earlier ones. If a number is no
     # expression of earlier sizes, such as the length of zeros, consider the sizes of the whole trace.
     try:
-        forms = _walk(first := fitting(names=MANY), records, inference)
+        first = _walk(fitting(names=MANY), records, inference)
         places = [*first.symbols.values()]
     except NoForm:
-        forms, is_argument = None, kinds != OTHER
+        first, is_argument = None, kinds != OTHER
         is_argument[into.made] = False
         places = np.flatnonzero(is_argument).tolist()
     shown = simplest(fitting, places)
     symbols = None if shown is None else shown.symbols
-    if forms is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
-        names = {name: symbol(NAMES[number]) for number, name in enumerate(first.symbols)}
-        return Varying([size.where(names) for size in forms], dict(zip(NAMES, places, strict=False)))
+    if first is not None and symbols is not None and sorted(symbols.values()) == sorted(places):  # all independent
+        return first
     while symbols is not None:
-        attempt = fitting(symbols)
         try:
-            forms = _walk(attempt, records, inference)
+            varying = _walk(fitting(symbols), records, inference)
         except NoForm:
             return None
-        follow = [name for name, at in attempt.symbols.items() if forms[at] != symbol(name)]
+        follow = _dependent(varying)
         if not follow:
-            return Varying(forms, attempt.symbols)
+            return varying
         symbols = {name: at for name, at in symbols.items() if name not in follow}
     return None
 
 
-def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> list[Form]:
+def _dependent(varying: Varying) -> list[str]:
+    """Return the symbols that are expressions of others."""
+    return [name for name, at in varying.symbols.items() if varying.forms[at] != symbol(name)]
+
+
+def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> Varying:
     """Return the size expression of each integer of these records. Raise NoForm if an integer has none."""
     results, samples, begun = Results(inference), range(len(known.table)), set[str]()
 
@@ -96,11 +99,10 @@ def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> li
         return True
 
     begin()
-    return Derived(records, results, given, learn).forms
+    return Varying(Derived(records, results, given, learn).forms, known.symbols, results)
 
 
 def fit_guessed(guesses: Guesses, records: Sequence[Record], inference: Inference) -> Varying | None:
     """Return the size expressions of one trace of these records, or None if a symbol is an expression of others."""
-    forms = _walk(guesses, records, inference)
-    independent = all(forms[at] == symbol(name) for name, at in guesses.symbols.items())
-    return Varying(forms, guesses.symbols) if independent else None
+    varying = _walk(guesses, records, inference)
+    return None if _dependent(varying) else varying

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.results import LARGEST
+from lazytpu.engine.sizes.results import LARGEST, Results
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL
@@ -42,10 +42,11 @@ Base = tuple[Form, Column]
 @dataclass(frozen=True)
 class Varying:
     """The integers of the traces of one structure as size expressions: `forms`, by position. A symbol's value is the
-    integer at its position in `symbols`."""
+    integer at its position in `symbols`. `results` derived the layouts of results, if they are derived."""
 
     forms: Sequence[Form]
     symbols: dict[str, int]
+    results: Results | None = None
 
     @cached_property
     def varying(self) -> dict[Form, list[int]]:

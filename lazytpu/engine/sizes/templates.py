@@ -28,8 +28,8 @@ from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transf
 from lazytpu.engine.sizes.results import LARGEST
 from lazytpu.engine.sizes.skeletons import BEGIN, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
-from lazytpu.ir.forms import Range
-from lazytpu.ir.symbolic import Derivation
+from lazytpu.ir.forms import Form, Range, form
+from lazytpu.ir.symbolic import Derivation, Size
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import CutPlan, Record, State
 
@@ -41,39 +41,51 @@ KINDS = 4  # forms of one template, the newest
 class Bucket:
     """The traces of a template whose sizes lie in the ranges `symbols`.
 
-    `state` ends a trace at the greatest sizes. `plan` has the programs. `refused` maps the live slots to the reason why
-    they can have no program.
+    `ending` ends a trace of them. `plan` has the programs. `refused` maps the live slots to the reason why they can
+    have no program.
     """
 
     template: Template
     forms: Forms
     symbols: dict[str, Range]
-    state: State
+    ending: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
     on_host: Any = None
     """The remaining number of host runs of its traces, once one ran on the host (`lazytpu.engine.cutting.on_host`)."""
 
+    @property
+    def greatest(self) -> dict[str, int]:
+        """The greatest sizes."""
+        return {name: high for name, (_, high) in self.symbols.items()}
+
+    @cached_property
+    def state(self) -> State:
+        """A state that ends a trace at the greatest sizes. After `settle` its records have the custom kernels of these
+        sizes."""
+        return self._at_bound(self.forms.at(self.greatest))
+
+    def _at_bound(self, records: list[Record]) -> State:
+        ending = self.ending
+        return State(None, tuple(records), None, ending.slots, ending.inputs, ending.numbers)
+
     def records(self) -> list[Record]:
-        """Return the records at the greatest sizes. After `settle` they have the custom kernels of these sizes."""
+        """Return the records at the greatest sizes."""
         return self.state.records()
 
     def settle(self) -> None:
         """Replace the custom kernels in the records by those for the greatest sizes. Raise OneSize if a kernel has
         none."""
-        state, records = self.state, self.records()
+        records = self.records()
         settled = with_kernels(records)
         if settled is not records:
-            self.state = State(None, tuple(settled), None, state.slots, state.inputs, state.numbers)
-
-    def at(self, sizes: Mapping[str, int]) -> list[Record]:
-        """Return the records at other sizes, with the custom kernels of the template."""
-        return self.forms.at(sizes)
+            self.state = self._at_bound(settled)
 
     @cached_property
     def spacious(self) -> bool:
         """Return whether a run at the greatest sizes costs little more than one at the least sizes."""
-        return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
+        least = {name: low for name, (low, _) in self.symbols.items()}
+        return costs_little(self.forms.records, self.forms.work.at(self.greatest), self.forms.work.at(least))
 
     @property
     def begins(self) -> frozenset[str]:
@@ -104,7 +116,8 @@ class Sized:
         """Return the share of a run spent on padding: of its work if that is known, else of the product
         of all sizes."""
         if self.bucket.spacious:
-            return 1 - work(self.bucket.at(self.sizes)) / max(1.0, work(self.bucket.records()))
+            cost = self.bucket.forms.work
+            return 1 - cost.at(self.sizes) / max(1, cost.at(self.bucket.greatest))
         begins = self.bucket.begins
         return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items() if name not in begins)
 
@@ -143,10 +156,20 @@ class Forms:
         return trace_together(self.records, map(derivation.size, self.varying.forms))
 
     @cached_property
+    def _at_any_sizes(self) -> list[Record]:
+        """The records with symbolic sizes of any value."""
+        return self.symbolic(Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST))))
+
+    @cached_property
     def views(self) -> Views:
-        """Return the views of its traces."""
-        derivation = Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST)))
-        return Views(self.symbolic(derivation))
+        """The views of its traces."""
+        return Views(self._at_any_sizes)
+
+    @cached_property
+    def work(self) -> Form:
+        """The cost of a run."""
+        cost = work(self._at_any_sizes)
+        return cost.form if isinstance(cost, Size) else form(cost)
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
         """Return the bucket with these spacings that contains the sizes, or None if it was not created yet."""
@@ -355,8 +378,5 @@ class Template:
         key = tuple(symbols.items())
         bucket = forms.buckets.get(key)
         if bucket is None:
-            bucket = Bucket(self, forms, symbols, state)
-            records = bucket.at({name: high for name, (_, high) in symbols.items()})
-            bucket.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
-            forms.buckets[key] = bucket
+            bucket = forms.buckets[key] = Bucket(self, forms, symbols, state)
         return bucket

@@ -1,13 +1,14 @@
 """The cost of a run of records as far as sizes decide it: bytes read and written, and multiplications.
 
 It only compares one program at two sizes. So it ignores costs common to both: XLA's fusion, and that a lookup does not
-read the whole table.
+read the whole table. Records with symbolic sizes have a symbolic cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Operand, Record
@@ -29,33 +30,33 @@ RECURRENT = ("recurrent", "recurrent_backward")
 """Names of ops that multiply by all of their weights at each step of a sequence."""
 
 
-def costs_little(most: Sequence[Record], least: Sequence[Record]) -> bool:
-    """Return whether records at the greatest sizes cost little more than at the least ones.
+def costs_little(records: Sequence[Record], greatest: int, least: int) -> bool:
+    """Return whether the `greatest` cost of records is little more than the `least` one.
 
     Return False for compiled graphs, custom kernels and recurrent layers, whose cost is unknown.
     """
-    if any(_family(record) not in ("aten", "lazytpu") or _name(record) in RECURRENT for record in most):
+    if any(_family(record) not in ("aten", "lazytpu") or _name(record) in RECURRENT for record in records):
         return False
-    greatest = work(most)
-    return greatest <= NOTHING + OF_A_RECORD * len(most) or greatest <= LITTLE * work(least)
+    of_host = NOTHING + OF_A_RECORD * len(records)
+    return greatest <= PER_BYTE * of_host or greatest <= LITTLE * least
 
 
-def work(records: Sequence[Record]) -> float:
-    """Return the cost of a run, in bytes."""
+def work(records: Sequence[Record]) -> Any:
+    """Return the cost of a run, in multiplications; a `Size` if it depends on symbolic sizes."""
     layouts = Slots(records).layouts
     return sum(_work(record, layouts) for record in records)
 
 
-def _work(record: Record, layouts: dict[int, Layout]) -> float:
-    """Return the cost of one record, in bytes."""
+def _work(record: Record, layouts: dict[int, Layout]) -> Any:
+    """Return the cost of one record, in multiplications."""
     name = _name(record)
     inputs = [operand for argument in record.arguments.values() for operand in operands(argument)]
     read = [_bytes(operand, layouts) for operand in inputs]
     results = [layout for layout in record.outs if layout is not None]
     written = sum(layout.dtype.itemsize * prod(layout.shape) for layout in results)
-    total = float(sum(read) + written)
+    moved = sum(read) + written
     if name in TABLES:
-        total -= read[0] - written
+        moved = moved - read[0] + written
     products = 0
     if name in CONTRACTIONS and results:
         factor = inputs[1] if name in ("addmm", "baddbmm") else inputs[0]
@@ -65,7 +66,7 @@ def _work(record: Record, layouts: dict[int, Layout]) -> float:
     elif "convolution" in name and results:
         weight = _shape(inputs[-1 if "backward" in name else 1], layouts)
         products = prod(results[0].shape) * prod(weight[1:])
-    return total + products / PER_BYTE
+    return PER_BYTE * moved + products
 
 
 def _family(record: Record) -> str:

@@ -104,6 +104,7 @@ def joined(factors: Iterable[Factor]) -> tuple[Factor, ...]:
     return tuple(result)
 
 
+@lru_cache(maxsize=4096)
 def sized(size: int, true: Form | int | None = None, free: bool = False) -> Dim:
     """Return a dimension of one factor; all elements are true unless `true` says otherwise."""
     return Dim((Factor(size, form(size if true is None else true)),), free)

@@ -119,7 +119,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
 
 def _count(block: Block) -> int:
     """Return the number of ops of a block, regions included."""
-    return sum(1 + sum(_count(region.block) for region in op.regions) for op in block.ops)
+    return len(block.ops) + sum(_count(region.block) for op in block.ops for region in op.regions)
 
 
 def _with_sizes(function: FuncOp, results: Sequence[Sequence[Dim]]) -> ArrayAttr[DictionaryAttr]:

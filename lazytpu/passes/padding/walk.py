@@ -51,7 +51,7 @@ class Walk(Masks):
 
     def run(self) -> list[SSAValue]:
         """Apply the rules to all ops of the block. Return the operands of its terminator."""
-        for op in list(self.block.ops):
+        for op in self.block.ops:  # rules insert ops before theirs
             if isinstance(op, TensorOp):
                 self._apply(op)
             elif isinstance(op, YieldOp) or op.name == "func.return":
@@ -134,8 +134,10 @@ class Walk(Masks):
 
     def _touched(self, op: TensorOp) -> bool:
         """Return whether sizes concern an op. They concern a constant, which is compatible with any padding."""
-        concerned = op.regions or SIZES in op.attributes or isinstance(op, ConstantOp)
-        return bool(concerned) or any(self.of(x).padded for x in op.operands)
+        if op.regions or SIZES in op.attributes or isinstance(op, ConstantOp):
+            return True
+        values = self.shared.values
+        return any([values[x].padded for x in op.operands])
 
     def _check(self, op: TensorOp, results: Sequence[Padded]) -> None:
         """Check that the rule's result agrees with the types and the annotations of an op, and fits in memory.
