@@ -137,7 +137,7 @@ class Walk(Masks):
         if op.regions or SIZES in op.attributes or isinstance(op, ConstantOp):
             return True
         values = self.shared.values
-        return any([values[x].padded for x in op.operands])
+        return any(values[x].padded for x in op.operands)
 
     def _check(self, op: TensorOp, results: Sequence[Padded]) -> None:
         """Check that the rule's result agrees with the types and the annotations of an op, and fits in memory.
