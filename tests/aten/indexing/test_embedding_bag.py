@@ -131,3 +131,20 @@ def test_gradient_of_half_precision_is_rounded_once() -> None:
         None,
     )
     assert gradient.dtype == torch.bfloat16 and gradient.cpu()[0].tolist() == [400, 400]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weighted_bags_of_half_precision_are_rounded_once(dtype: torch.dtype) -> None:
+    """Sums, both gradients, and their dot products: within half an ulp of float64, and of float32's error."""
+    table, weights = values(50, 8, dtype=dtype) * 5, values(64, dtype=dtype)
+    rows, offsets, cotangent = torch.arange(64) * 7 % 50, torch.tensor([0, 1, 1, 20, 30]), values(5, 8, dtype=dtype)
+    results: list[list[torch.Tensor]] = []
+    for device, computed in (("cpu", torch.float64), ("tpu", dtype)):
+        leaves = [x.to(device, computed).requires_grad_() for x in (table, weights)]
+        places = [x.to(device) for x in (rows, offsets)]
+        bags = A.embedding_bag.default(leaves[0], *places, False, SUM, False, leaves[1])[0]
+        gradients = torch.autograd.grad(bags, leaves, cotangent.to(device, computed))
+        results.append([x.detach().cpu() for x in (bags, *gradients)])
+    for exact, result in zip(*results, strict=True):
+        ulp = torch.finfo(dtype).eps * torch.exp2(exact.abs().clamp_min(1e-3).log2().floor())
+        assert ((result.double() - exact).abs() <= 0.5 * ulp + 1e-5).all()
