@@ -172,6 +172,15 @@ def box(b: Builder, self: SSAValue, dims: Sequence[int], starts: Sequence[Scalar
     return b.dynamic_slice(self, begins, shape)
 
 
+@rule("lazytpu.with_box.default", numbers=("starts",))
+def with_box(b: Builder, self: SSAValue, box: SSAValue, dims: Sequence[int], starts: Sequence[Scalar]) -> SSAValue:
+    """`self` with `box` in place of its elements from `starts` of the dimensions `dims` on, which are in bounds."""
+    begins = [b.constant(0, INDEX) for _ in shape_of(self)]
+    for dim, start in zip(dims, starts, strict=True):
+        begins[dim] = b.scalar(start, INDEX)
+    return b.dynamic_update_slice(self, box, begins)
+
+
 @rule("lazytpu.retype.default")
 def retype(b: Builder, self: SSAValue, dtype: torch.dtype) -> SSAValue:
     """Bytes as numbers."""

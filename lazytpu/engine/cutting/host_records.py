@@ -20,7 +20,7 @@ from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
-_MOVES = ("box", "cat", "clone", "copy", "stack", "repeat", "where", "zero")
+_MOVES = ("box", "cat", "clone", "copy", "stack", "repeat", "where", "with_box", "zero")
 _FILLS = (
     "full",
     "full_like",
@@ -76,8 +76,18 @@ def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int
     return self.clone()
 
 
+def _with_box(self: torch.Tensor, box: torch.Tensor, dims: list[int], starts: list[int]) -> torch.Tensor:
+    result = self.clone()
+    window = result
+    for dim, start in zip(dims, starts, strict=True):
+        window = window.narrow(dim, start, box.shape[dim])
+    window.copy_(box)
+    return result
+
+
 _OWN: dict[str, Callable[..., torch.Tensor]] = {
     "lazytpu.box.default": _box,
+    "lazytpu.with_box.default": _with_box,
     "lazytpu.nonzero.default": lambda self, count: torch.nonzero(self),
 }
 """Ops that torch does not have, and functions that compute them."""

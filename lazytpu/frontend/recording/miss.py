@@ -32,7 +32,7 @@ from lazytpu.frontend.recording.first_states import first_state
 from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
-from lazytpu.frontend.recording.offsets import varying_reads, with_copies
+from lazytpu.frontend.recording.offsets import on_copies, varying_views
 from lazytpu.frontend.recording.one_by_one import on_each_device, on_several_devices, record_each, shares_elements
 from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
 from lazytpu.frontend.recording.retyping import retype, written_bytes
@@ -114,7 +114,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     4. A record that is known but for its sizes has its state derived, without inference.
     5. No step begins with the record, unless the trace does, too.
     6. No byte memory is written as numbers; otherwise its storage gets a value of that dtype.
-    7. No view is read at an offset that varies; otherwise a copy of it is read.
+    7. No view is read or written at an offset that varies; otherwise the op gets a copy of it.
     8. The results of an evaluated model are used as before; otherwise the trace is cut.
     9. The result is on this device.
     10. torch and the device accept the arguments: `infer` gives the layouts of the results.
@@ -153,8 +153,8 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         raise cut_first(r, cause)
     if tensors := written_bytes(k.arguments, args):
         raise NotRecorded(lambda: retype(tensors), again=True)
-    if reads := varying_reads(parent, k.arguments, key, args):
-        raise NotRecorded(lambda: k.again(with_copies(reads, r, args)))
+    if views := varying_views(parent, k.op, k.arguments, key, args):
+        raise NotRecorded(lambda: on_copies(views, r, args, k.again))
     if fused and parent.traits.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
         if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:
             if (cause := note_branch(parent, key)) is not None:

@@ -1,4 +1,4 @@
-"""`x[i]` with a Python int that varies: at most two programs, and the CPU's values."""
+"""`x[i]` with a Python int that varies, read or written: a few programs for all, and the CPU's values."""
 
 from __future__ import annotations
 
@@ -47,6 +47,104 @@ def test_any_index_gives_the_values_of_the_cpu(read: Callable[[Tensor, int], Ten
             result = read(on_device, i) * 2.0
             torch.testing.assert_close(result.cpu(), read(x, i) * 2.0)
             assert result.stride() == (read(x, i) * 2.0).stride()
+
+
+def _accumulate(x: Tensor, i: int) -> None:
+    x[i] += x[4 - i] if i != 2 else 3
+
+
+def _swap(x: Tensor, i: int) -> None:
+    x[i], x[4 - i] = x[4 - i].clone(), x[i].clone()
+
+
+def _exchange_columns(x: Tensor, i: int) -> None:
+    x[:, i].copy_(x[:, (i + 1) % 5])
+
+
+WRITES: dict[str, Callable[[Tensor, int], Any]] = {
+    "number": lambda x, i: x[i].fill_(7.5),
+    "row": lambda x, i: x[i].copy_(x[0].sum(0)),
+    "column": lambda x, i: x[:, i].mul_(2),
+    "element": lambda x, i: x[i, 4 - i, 1].sub_(3),
+    "slice": lambda x, i: x[i : i + 2].zero_(),
+    "slice and column": lambda x, i: x[i : i + 2, :, i].add_(x[0, 1].clone()),
+    "another row": _accumulate,
+    "two rows": _swap,
+    "two columns": _exchange_columns,
+    "indexed": lambda x, i: x[i].index_put_((torch.tensor([1, 3], device=x.device),), x[0, :2] + 1),
+    "masked": lambda x, i: x[:, i].masked_fill_(x[:, 0] > 1, 0.5),
+    "transposed": lambda x, i: x.transpose(1, 2)[i].exp_(),
+    "out": lambda x, i: torch.add(x[0], 1, out=x[i]) if i else None,
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
+def test_writes_at_any_index_are_those_of_the_cpu(write: Callable[[Tensor, int], Any], mode: str) -> None:
+    x = torch.arange(125.0).view(5, 5, 5) / 50
+    on_device = x.to("tpu")
+    other_view = on_device.flatten()
+    with lazytpu.mode(mode):
+        for i in (0, 3, 1, 2, 3, 0):
+            versions = [y._version for y in (x, on_device)]
+            results = [write(y, i) for y in (x, on_device)]
+            torch.testing.assert_close(on_device.cpu(), x)
+            assert other_view.tolist() == on_device.flatten().tolist()
+            assert x._version - versions[0] == on_device._version - versions[1]
+            if results[0] is not None:
+                assert (results[1].stride(), results[1].storage_offset(), results[1]._is_view()) == (
+                    results[0].stride(),
+                    results[0].storage_offset(),
+                    results[0]._is_view(),
+                )
+
+
+def test_a_write_at_a_third_index_compiles_nothing() -> None:
+    x = torch.rand(9, 6)
+    on_device = x.to("tpu")
+    after: list[int] = []
+    for i in range(9):
+        for y in (x, on_device):
+            y[i] = y[8 - i] * 2
+            y[i, 2] += 1
+        torch.testing.assert_close(on_device.cpu(), x)
+        after.append(compiles())
+    assert after[-1] == after[4]
+
+
+def test_writes_between_reads_that_leave_records_pending_share_programs() -> None:
+    """Each read runs the records it depends on, so the next trace begins with the write to the other tensor."""
+    source = torch.rand(96)
+    tables = [(torch.zeros(64), torch.zeros(64, dtype=torch.int64)) for _ in range(2)]
+    tables[1] = (tables[1][0].to("tpu"), tables[1][1].to("tpu"))
+    after: list[int] = []
+    for i in range(96):
+        place = 7 * i % 50
+        for (total, count), values in zip(tables, (source, source.to("tpu")), strict=True):
+            if count[place] == 0:
+                total[place] = values[i]
+            else:
+                total[place] += values[i]
+            count[place] += 1
+        after.append(compiles())
+    for expected, result in zip(*tables, strict=True):
+        torch.testing.assert_close(result.cpu(), expected)
+    assert after[-1] == after[72], "50 places are written once, and then again"
+
+
+def test_gradients_pass_through_a_write_at_a_varying_index() -> None:
+    x = torch.rand(6, 4)
+    gradients: list[Tensor] = []
+    for device in ("cpu", "tpu"):
+        leaf = x.detach().clone().to(device).requires_grad_()
+        for i in range(6):
+            buffer = leaf * 2
+            buffer[i] = leaf[5 - i] * leaf[i]
+            buffer[i].mul_(3)
+            buffer.exp().sum().backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.cpu())
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_third_index_compiles_nothing() -> None:
