@@ -243,6 +243,10 @@ class EnginePort(Protocol):
         """Wait until the device has come to a point, and return the time (time.perf_counter()) at which it did."""
 
     @abstractmethod
+    def settle_times(self) -> None:
+        """Wait until the times of all programs that are done are known to `lazytpu.timeline`."""
+
+    @abstractmethod
     def waited(self) -> float:
         """Return the seconds that the calling thread has waited for programs so far."""
 

@@ -187,6 +187,9 @@ class Engine(EnginePort):
     def time_of(self, point: Point) -> float:
         return self.inflight.wait_for(point)
 
+    def settle_times(self) -> None:
+        self.inflight.settle_times()
+
     def waited(self) -> float:
         return waited()
 

@@ -22,7 +22,7 @@ from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler, profiler_util
 from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _python_dispatch, checkpoint
@@ -68,6 +68,10 @@ Variable = torch.autograd.Variable  # holds autograd's engine, whose methods bac
 AutogradEngine = torch._C._ImperativeEngine
 
 ACCELERATOR_RANDOM: Any = torch.accelerator.random if VERSION >= (2, 14) else None  # pyright: ignore
+
+Profile: Any = profiler.profile  # of torch.autograd, which torch.profiler's classes hold
+FunctionEvent: Any = profiler_util.FunctionEvent
+host_range: Any = torch._C._profiler._RecordFunctionFast
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet

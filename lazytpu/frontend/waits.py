@@ -12,11 +12,14 @@ import threading
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
+from typing import Any
 
 from lazytpu.frontend import activation, names, observed
 from lazytpu.frontend.lines import user_frame
+from lazytpu.timeline import TIMELINE, WAIT
 from lazytpu.trace.cuts import READ, Cut
 from lazytpu.trace.value import Value
 
@@ -135,12 +138,13 @@ class Waiting:
     `set_sync_debug_mode` does not report it. `cut` is the cut that the wait causes, to be set in the context.
     """
 
-    __slots__ = ("asked", "before", "cut", "inner", "value")
+    __slots__ = ("asked", "before", "cut", "inner", "shown", "value")
 
     def __init__(self, value: Value | None = None, *, asked: bool = False) -> None:
         self.value = value
         self.asked = asked
         self.cut: Cut | None = None
+        self.shown: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Waiting:
         self.inner = _open.is_open
@@ -149,12 +153,17 @@ class Waiting:
                 _report()
             _open.is_open = True
             self.before = activation.engine().waited()
+            if TIMELINE.collecting is not None:
+                self.shown = TIMELINE.host_range(WAIT + _text(user_frame()))
+                self.shown.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
         if self.inner:
             return
         _open.is_open = False
+        if self.shown is not None:
+            self.shown.__exit__(None, None, None)
         frame = user_frame()
         key = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
         wait = _waits.get(key) or _begun(key, frame, self.value)
@@ -166,7 +175,7 @@ class Waiting:
 def _begun(key: tuple[CodeType | None, int], frame: FrameType | None, value: Value | None) -> Wait:
     """Add the entry of a place that waits for the first time."""
     place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    wait = Wait(place, "" if frame is None else expression(frame), _reason(frame, value))
+    wait = Wait(place, _text(frame), _reason(frame, value))
     with _lock:
         wait = _waits.setdefault(key, wait)
         if len(_waits) > LISTED:
@@ -177,7 +186,7 @@ def _begun(key: tuple[CodeType | None, int], frame: FrameType | None, value: Val
 def _report() -> None:
     """Warn of a wait, or refuse it, at the user's line."""
     frame = user_frame()
-    text = "" if frame is None else expression(frame)
+    text = _text(frame)
     message = "called a synchronizing TPU operation" + (f": `{text}` waits for the device" if text else "")
     if DEBUG_MODE == ERROR:
         raise RuntimeError(message)
@@ -189,9 +198,11 @@ def _report() -> None:
         warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
-def expression(frame: FrameType) -> str:
+def _text(frame: FrameType | None) -> str:
     """Return the source code of the expression that a frame evaluates; of its line if Python does not know its columns,
     and "" if the file cannot be read."""
+    if frame is None:
+        return ""
     code = frame.f_code
     line = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals)
     positions = list(code.co_positions())[frame.f_lasti // 2]

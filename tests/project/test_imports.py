@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "settings": {"readers"},
     "options": {"settings"},
     "interrupts": {"native_stack"},
+    "timeline": set(),
     "trace": {"interrupts", "options"},
     "ports": {"trace"},
     "ir": set(),
@@ -40,11 +41,12 @@ MAY_IMPORT = {
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
     "engine": {
         "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
-        "trace", "undisturbed",
+        "timeline", "trace", "undisturbed",
     },
     # `wiring` gives it the engine
     "frontend": {
-        "by_release", "collection", "interrupts", "launcher", "options", "ports", "settings", "trace", "versions",
+        "by_release", "collection", "interrupts", "launcher", "options", "ports", "settings", "timeline", "trace",
+        "versions",
     },
     "dynamo": {"frontend", "ir", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},

@@ -39,6 +39,7 @@ from lazytpu.runtime.cache.programs import Programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.program import Program
+from lazytpu.timeline import TIMELINE, Compilation
 from lazytpu.trace.pending import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.undisturbed import undisturbed
@@ -328,6 +329,8 @@ class Compiler:
         if obtained.compiled:
             again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
             self.metrics.compiled(obtained.milliseconds, again)
+            now = time.perf_counter()
+            TIMELINE.compiled(Compilation(name, now - 1e-3 * obtained.milliseconds, now))
             if which != "part" and not again and alone() and work is not None and not tickets:
                 cost = work.quick if which == "quick" else work.full
                 self.estimator.measured(cost, time.process_time() - start)

@@ -19,6 +19,7 @@ from lazytpu.runtime.buffers.custom_layout import arrays_of, buffer_of
 from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.chain import Chain
 from lazytpu.runtime.xla.program import Program
+from lazytpu.timeline import LAUNCH, TIMELINE
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record
 
@@ -101,15 +102,20 @@ class Compiled:
         self._add_inputs(arguments, buffers)
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
-        measured = inflight.begin(self.timing)
-        arrays = program.run(arguments)
+        if TIMELINE.collecting is None:
+            measured = inflight.begin(self.timing)
+            arrays = program.run(arguments)
+        else:
+            with TIMELINE.host_range(LAUNCH + program.name):
+                measured = inflight.begin(self.timing)
+                arrays = program.run(arguments)
         for i in binding.donated:
             buffers[i].release()
         outcomes = run.outcomes
         result_outcomes = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
         results = self._results(arrays, result_outcomes)
         status = arrays[-1]
-        inflight.add(run, status, self.timing, measured)
+        inflight.add(run, status, self.timing, measured, program.name)
         return results, status
 
     def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:

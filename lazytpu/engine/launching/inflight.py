@@ -7,9 +7,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
+from lazytpu import timeline
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.cuts import failed_check
 from lazytpu.engine.errors.lineage import (
@@ -24,8 +26,10 @@ from lazytpu.engine.errors.lineage import (
 )
 from lazytpu.engine.launching.watcher import Point, Watched, Watcher
 from lazytpu.engine.metrics import Metrics
+from lazytpu.runtime.buffers.buffer import MEMORY
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.xla import client
+from lazytpu.timeline import TIMELINE
 
 LIMIT = 16  # runs that the host may be ahead of the device: never starves the device, and bounds memory
 BATCH = 8  # runs resolved by one wait, which costs a third of separate waits
@@ -84,7 +88,7 @@ class Inflight:
     def begin(self, timing: Timing) -> Launch | None:
         """Prepare the launch of a program. Return the start of its measurement, or None if this run is not measured."""
         timing.runs = runs = timing.runs + 1
-        if runs > 3 and runs % 16:
+        if runs > 3 and runs % 16 and TIMELINE.collecting is None:
             self.metrics.device_ms += timing.last_ms
             return None
         before = self.runs[-1].status if self.runs else None
@@ -109,17 +113,18 @@ class Inflight:
         parents = list(outcomes_of(inputs)) if doubtful or alone or lineage.guards else ()
         return Run(number, checks, lineage, [RunOutcome(group) for group in lineage.groups], parents)
 
-    def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
-        """Add a launched run, whose `status` will be ready when it is done."""
+    def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None, name: str) -> None:
+        """Add a launched run of the program `name`, whose `status` will be ready when it is done."""
         run.status = status
         if launch is not None:
+            measured = partial(self._measured, timing, name, launch.at)
+            if TIMELINE.collecting is not None:
+                TIMELINE.holds(launch.at, MEMORY.live)
             if client.is_ready(status):  # finished during the launch, as small programs do on the CPU
-                self._measured(timing, time.perf_counter() - launch.at)
+                measured(launch.at, time.perf_counter())
             else:
                 before = () if launch.before is None else (launch.before,)
-                self._watcher.watch(
-                    Watched(before, launch.at, (status,), lambda start, end: self._measured(timing, end - start))
-                )
+                self._watcher.watch(Watched(before, launch.at, (status,), measured))
         self.runs.append(run)
 
     def keep_up(self) -> None:
@@ -223,10 +228,15 @@ class Inflight:
             time.sleep(0.01)
         return self._watcher.close(end)
 
-    def _measured(self, timing: Timing, seconds: float) -> None:
-        """Record a measured device time."""
-        timing.last_ms = 1e3 * seconds
+    def _measured(self, timing: Timing, name: str, launched: float, start: float, end: float) -> None:
+        """Record the measured times of a run of the program `name`."""
+        timing.last_ms = 1e3 * (end - start)
         self.metrics.device_ms += timing.last_ms
+        TIMELINE.ran(timeline.Run(name, launched, start, end))
+
+    def settle_times(self) -> None:
+        """Wait until the times of all measured runs are known."""
+        self._watcher.drain()
 
 
 def _same(one: RunError, other: RunError) -> bool:

@@ -44,6 +44,13 @@ class Watcher:
             start = max(_ready(watched.before), watched.at) if watched.before else watched.at
             watched.done(start, max(_ready(watched.after), start))
 
+    def drain(self) -> None:
+        """Wait until all runs so far are measured."""
+        if self._thread is not None:
+            drained = threading.Event()
+            self._watched.put(Watched((), 0.0, (), lambda start, end: drained.set()))
+            drained.wait()
+
     def close(self, end: float) -> bool:
         """End the thread by `end` (time.monotonic()). Return whether it has ended."""
         if self._thread is None:

@@ -7,7 +7,7 @@ the first tensor, because `torch.load(..., map_location="tpu")` and `module.to("
 
 from __future__ import annotations
 
-from lazytpu.frontend import names
+from lazytpu.frontend import names, profiling
 from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
 from lazytpu.frontend.libraries import data_parallel, hooks
 from lazytpu.frontend.patches import autocast, checkpointing, marking, module_move, momentum, nesting
@@ -21,5 +21,5 @@ def install() -> None:
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, dlpack, marking, module_move, momentum, names, nesting, step_ends, storage_patches)
-    for patch in (*devices, *tensors, hooks):
+    for patch in (*devices, *tensors, hooks, profiling):
         patch.install()

@@ -1,0 +1,71 @@
+"""The runs, compilations and memory of the device while a profiler collects them.
+
+The engine notes them, and the frontend gives them to the profilers of torch. Times are `time.perf_counter()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a program on the device: its name, the time of its launch, its start, and its end."""
+
+    name: str
+    launched: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """A compilation of a program by XLA: its name, start, and end."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class Collected:
+    """Everything that a profiler has collected. `memory` has the bytes of live device memory by time, after each
+    launch."""
+
+    runs: list[Run] = field(default_factory=list[Run])
+    compilations: list[Compilation] = field(default_factory=list[Compilation])
+    memory: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+
+
+class Timeline:
+    """Notes what happens while it is `collecting`; otherwise each launch reads this attribute, and nothing else.
+
+    `host_range` returns a context that the profiler shows as a range of the host's thread.
+    """
+
+    def __init__(self) -> None:
+        self.collecting: Collected | None = None
+        self.host_range: Callable[[str], AbstractContextManager[Any]] = nullcontext
+
+    def ran(self, run: Run) -> None:
+        """Note a run, once its end is known."""
+        if (collecting := self.collecting) is not None:
+            collecting.runs.append(run)
+
+    def compiled(self, compilation: Compilation) -> None:
+        """Note a compilation."""
+        if (collecting := self.collecting) is not None:
+            collecting.compilations.append(compilation)
+
+    def holds(self, time: float, live_bytes: int) -> None:
+        """Note the live memory of the device."""
+        if (collecting := self.collecting) is not None:
+            collecting.memory.append((time, live_bytes))
+
+
+TIMELINE = Timeline()
+LAUNCH, WAIT, COMPILE = "lazytpu::launch ", "lazytpu::wait ", "lazytpu::compile "
+"""Beginnings of the names of ranges; the name of the program, or the expression that waits, follows."""
