@@ -71,7 +71,7 @@ ACCELERATOR_RANDOM: Any = torch.accelerator.random if VERSION >= (2, 14) else No
 
 Profile: Any = profiler.profile  # of torch.autograd, which torch.profiler's classes hold
 FunctionEvent: Any = profiler_util.FunctionEvent
-host_range: Any = torch._C._profiler._RecordFunctionFast
+host_range: Any = torch._C._profiler._RecordFunctionFast  # pyright: ignore[reportAttributeAccessIssue]
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet
