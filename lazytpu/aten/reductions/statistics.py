@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import along, reduced
@@ -58,16 +58,48 @@ def exact_moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValu
     return b.select(varies, mean, b.add(mean, error)), squared
 
 
-def _variance(
-    b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool
-) -> tuple[SSAValue, SSAValue]:
-    """(variance, mean), with `correction` subtracted from the count. If that leaves 0 or less, the division is by zero,
-    as on the CPU."""
+def _unit(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
+    """The power of two at or below the largest magnitude over `dims`, kept with size 1, between 2^-100 and 2^100.
+    Numbers divided by it have squares that f32 can hold, and are rounded as before."""
+    largest = b.reduce("max", b.unary("abs", x), dims, keepdim=True)
+    largest = b.min(b.max(largest, full(b, 2.0**-100, largest)), full(b, 2.0**100, largest))
+    bits = b.bitcast_convert(largest, "i32")
+    return b.bitcast_convert(b.and_(bits, full(b, 0x7F800000, bits)), "f32")
+
+
+class Spread(NamedTuple):
+    """The variance and mean of x in units of `unit`, a power of two; None is 1."""
+
+    scaled_variance: SSAValue
+    scaled_mean: SSAValue
+    unit: SSAValue | None
+
+    def variance(self, b: Builder) -> SSAValue:
+        return self._times(b, self._times(b, self.scaled_variance))
+
+    def deviation(self, b: Builder) -> SSAValue:
+        return self._times(b, b.sqrt(self.scaled_variance))
+
+    def mean(self, b: Builder) -> SSAValue:
+        return self._times(b, self.scaled_mean)
+
+    def _times(self, b: Builder, x: SSAValue) -> SSAValue:
+        return x if self.unit is None else b.mul(x, self.unit)
+
+
+def _spread(b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool) -> Spread:
+    """The variance and mean, with `correction` subtracted from the count. If that leaves 0 or less, the division is by
+    zero, as on the CPU. Squares of real f32 neither overflow nor vanish: the CPU computes them in f64."""
     dims = reduced(dim, len(shape_of(x)))
-    mean, squared = exact_moments(b, b.convert(x, wide(dtype_of(x))), dims)
+    computed, unit = b.convert(x, wide(dtype_of(x))), None
+    if dtype_of(x) in ("f32", "bf16"):
+        unit = _unit(b, computed, dims)
+        inverse = b.div(full(b, 1.0, unit), unit)
+        computed = b.mul(computed, along(b, inverse, shape_of(x), list(dims)))
+    mean, squared = exact_moments(b, computed, dims)
     variance = b.div(squared, _left(b, count(x, dim), correction, squared))
     shape = shape_of(mean) if keepdim else [n for d, n in enumerate(shape_of(mean)) if d not in dims]
-    return b.reshape(variance, shape), b.reshape(mean, shape)
+    return Spread(b.reshape(variance, shape), b.reshape(mean, shape), unit and b.reshape(unit, shape))
 
 
 def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> SSAValue:
@@ -93,7 +125,7 @@ def var(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
     """Σ|x - mean|² / max(0, n - correction)."""
-    return b.convert(_variance(b, self, dim, _given(correction), keepdim)[0], b.out[0][0])
+    return b.convert(_spread(b, self, dim, _given(correction), keepdim).variance(b), b.out[0][0])
 
 
 @rule("aten.std.correction", specialized=("correction",))
@@ -101,7 +133,7 @@ def std(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
     """The square root of `var`."""
-    return b.convert(b.sqrt(_variance(b, self, dim, _given(correction), keepdim)[0]), b.out[0][0])
+    return b.convert(_spread(b, self, dim, _given(correction), keepdim).deviation(b), b.out[0][0])
 
 
 @rule("aten.var_mean.correction", specialized=("correction",))
@@ -109,8 +141,8 @@ def var_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
     """(variance, mean)."""
-    variance, mean = _variance(b, self, dim, _given(correction), keepdim)
-    return b.convert(variance, b.out[0][0]), b.convert(mean, b.out[1][0])
+    spread = _spread(b, self, dim, _given(correction), keepdim)
+    return b.convert(spread.variance(b), b.out[0][0]), b.convert(spread.mean(b), b.out[1][0])
 
 
 @rule("aten.std_mean.correction", specialized=("correction",))
@@ -118,18 +150,18 @@ def std_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
     """(standard deviation, mean)."""
-    variance, mean = _variance(b, self, dim, _given(correction), keepdim)
-    return b.convert(b.sqrt(variance), b.out[0][0]), b.convert(mean, b.out[1][0])
+    spread = _spread(b, self, dim, _given(correction), keepdim)
+    return b.convert(spread.deviation(b), b.out[0][0]), b.convert(spread.mean(b), b.out[1][0])
 
 
 @rule("aten.var.default")
 def var_all(b: Builder, self: SSAValue, unbiased: bool = True) -> SSAValue:
-    return b.convert(_variance(b, self, None, _given(unbiased), False)[0], b.out[0][0])
+    return b.convert(_spread(b, self, None, _given(unbiased), False).variance(b), b.out[0][0])
 
 
 @rule("aten.var.dim")
 def var_dim(b: Builder, self: SSAValue, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> SSAValue:
-    return b.convert(_variance(b, self, dim, _given(unbiased), keepdim)[0], b.out[0][0])
+    return b.convert(_spread(b, self, dim, _given(unbiased), keepdim).variance(b), b.out[0][0])
 
 
 def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSAValue:

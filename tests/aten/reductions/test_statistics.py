@@ -101,3 +101,26 @@ def test_sums_of_the_variance_are_wide(dtype: torch.dtype) -> None:
     torch.testing.assert_close(variance.double(), exact[0], rtol=3e-7, atol=0)
     torch.testing.assert_close(mean.to(exact[1].dtype), exact[1], rtol=4e-7, atol=0)
     assert variance[0] == 0 and mean[0] == x[0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-30, 1e-15, 1.0, 1e15, 1e19, 1e30, 2e38])
+def test_spread_of_numbers_whose_squares_leave_the_range(dtype: torch.dtype, size: float) -> None:
+    """The CPU squares in float64. Where float32 holds the deviation or the variance, they are right."""
+    torch.manual_seed(0)
+    x = (torch.rand(5, 40) * size).to(dtype)
+    least = torch.finfo(torch.float32).tiny  # smaller numbers are flushed
+    for op in (torch.var, torch.std, torch.var_mean, torch.std_mean):
+        pair = [op(x, 1), op(x.to("tpu"), 1)]
+        expected, results = (result if isinstance(result, tuple) else (result,) for result in pair)
+        for right, result in zip(expected, results, strict=True):
+            rtol = 1e-2 if dtype is torch.bfloat16 else 2e-6
+            torch.testing.assert_close(result.cpu(), right, atol=least, rtol=rtol)
+
+
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, 0.0])
+def test_spread_of_special_values(special: float) -> None:
+    x = torch.tensor([[special, 1e30], [special, special], [1.0, 3.0]])
+    for op in (torch.var_mean, torch.std_mean):
+        for expected, result in zip(op(x, 1), op(x.to("tpu"), 1), strict=True):
+            torch.testing.assert_close(result.cpu(), expected, equal_nan=True)
