@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lazytpu.aten.linalg.checks import check_info
 from lazytpu.aten.linalg.factorizations import factor_lu, first_zero, permutation_matrix, permutation_of
 from lazytpu.aten.linalg.matrices import adjoint, batch_of, identity, product, transposed
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -73,9 +74,10 @@ def cholesky_solve(b: Builder, self: SSAValue, A: SSAValue, upper: bool) -> SSAV
 
 @rule("aten.cholesky_inverse.default")
 def cholesky_inverse(b: Builder, self: SSAValue, upper: bool = False) -> SSAValue:
-    """The inverse of L Lᴴ."""
+    """The inverse of L Lᴴ, exactly Hermitian as the CPU's."""
     check_info(b, first_zero(b, self), "cholesky_inverse")
-    return cholesky_solve(b, identity(b, self), self, upper)
+    half = b.mul(inverse := cholesky_solve(b, identity(b, self), self, upper), full(b, 0.5, inverse))
+    return b.add(half, adjoint(b, half))
 
 
 @rule("aten.linalg_lu_solve.default")

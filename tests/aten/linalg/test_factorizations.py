@@ -175,3 +175,14 @@ def test_matrices_with_a_number_that_is_not_finite_are_not_singular(dtype: torch
     assert int(torch.linalg.inv_ex(x.to("tpu")).info) == 0
     x[2] = 0
     assert int(torch.linalg.inv_ex(x.to("tpu")).info) == int(torch.linalg.inv_ex(x).info) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_inverse_of_a_factor_is_exactly_hermitian(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(10, 10, dtype=dtype)
+    factor = torch.linalg.cholesky(matrix @ matrix.mH + 10 * torch.eye(10, dtype=dtype))
+    for upper, x in ((False, factor), (True, factor.mH.contiguous())):
+        inverse = torch.cholesky_inverse(x.to("tpu"), upper=upper).cpu()
+        assert torch.equal(inverse, inverse.mH)
+        torch.testing.assert_close(inverse, torch.cholesky_inverse(x, upper=upper))
