@@ -25,6 +25,7 @@ from lazytpu.frontend.ops import (
     logsumexp_attention,
     metadata,
     packing,
+    pooling,
     quantization,
     recurrent,
     redirects,
@@ -94,7 +95,7 @@ def register_kernels() -> None:
     for key in ("Conjugate", "Negative"):
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     # composed of ops that autograd sees
-    modules = (attention, ctc, linear, packing, recurrent, splitting)
+    modules = (attention, ctc, linear, packing, pooling, recurrent, splitting)
     composites = {name: function for module in modules for name, function in module.COMPOSITES.items()}
     for name, function in composites.items():
         aten.impl(name, function, "PrivateUse1")

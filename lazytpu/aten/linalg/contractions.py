@@ -29,9 +29,12 @@ def contract(
     over: tuple[Sequence[int], Sequence[int]],
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> SSAValue:
-    """Σ x·y over the dims `over` of x and y, at the precision in effect; in f32 for f16, bf16 and 8-bit floats."""
+    """Σ x·y over the dims `over` of x and y, at the precision in effect; in f32 for f16, bf16 and 8-bit floats.
+    Empty products may be of bool, and are then of ui8."""
     if dtype_of(x) in FLOATS8:
         x, y = b.convert(x, "f32"), b.convert(y, "f32")
+    if dtype_of(x) == "i1":
+        x, y = b.convert(x, "ui8"), b.convert(y, "ui8")
     dtype = dtype_of(x)
     exact = dtype in ("f64", "c128") or is_integer(dtype)
     precision = "default" if dtype in ACCUMULATOR else "highest" if exact else b.precision

@@ -38,6 +38,7 @@ _REFUSALS = re.compile(
 _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
 # Accelerators also compute in these dtypes where the CPU has no kernel: rejected only if float32 is rejected, too.
 _HALVES = (torch.float16, torch.bfloat16)
+_WIDER = {**dict.fromkeys(_HALVES, torch.float32), torch.float32: torch.float64}
 # Dtypes in which a factory cannot draw or count.
 _STORED = (
     torch.float8_e4m3fn,
@@ -163,7 +164,8 @@ def cut(value: Any, size: int) -> Any:
 
 
 def _wider(value: Any) -> Any:
+    """Return an argument with half precision as float32, and float32 as float64: dtypes that differ stay different."""
     if isinstance(value, torch.Tensor):
-        dtype = torch.float32 if value.dtype in _HALVES else value.dtype
+        dtype = _WIDER.get(value.dtype, value.dtype)
         return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device="meta")
     return [_wider(v) for v in value] if isinstance(value, list | tuple) else value

@@ -101,9 +101,7 @@ for _op in CHOLESKY:
     refuse(_op, "self", "cholesky_cpu", LAPACK.__contains__)
 
 for _op, _argument, _kernel in (
-    (aten.addmm.default, "self", "addmm_impl_cpu_"),
     (aten.linalg_cross.default, "self", "cross"),
-    (aten.mm.default, "self", "addmm_impl_cpu_"),
     (aten.trace.default, "self", "trace"),
 ):
     refuse(_op, _argument, _kernel, lambda dtype: dtype != torch.bool)

@@ -34,3 +34,40 @@ def test_the_cpu_is_not_called_where_it_would_crash() -> None:
     bags = torch.nn.functional.embedding_bag(torch.arange(4, device="tpu"), table, offsets, mode="sum")
     bags.sum().backward()
     assert bags.shape == (0, 3) and table.grad is not None and table.grad.sum().item() == 0
+
+
+@pytest.mark.parametrize("rows", [(3,), (2, 3), (0,), ()], ids=str)
+@pytest.mark.parametrize("of_bias", [torch.float32, torch.bfloat16])
+def test_a_bias_of_another_precision_is_refused(rows: tuple[int, ...], of_bias: torch.dtype) -> None:
+    """The CPU has kernels of bfloat16, and none of two dtypes."""
+    other = torch.float32 if of_bias is torch.bfloat16 else torch.bfloat16
+    for device in ("cpu", "tpu"):
+        x, weight = torch.ones(*rows, 4, dtype=other, device=device), torch.ones(5, 4, dtype=other, device=device)
+        with pytest.raises(RuntimeError, match="must have the same dtype"):
+            torch.nn.functional.linear(x, weight, torch.ones(5, dtype=of_bias, device=device))
+
+
+@pytest.mark.parametrize("shapes", [((0, 4), (5, 4)), ((3, 0), (5, 0)), ((3, 4), (0, 4)), ((2, 3, 0), (5, 0))], ids=str)
+def test_empty_products_of_bool(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    x, weight = (torch.ones(shape, dtype=torch.bool) for shape in shapes)
+    expected = torch.nn.functional.linear(x, weight)
+    result = torch.nn.functional.linear(x.to("tpu"), weight.to("tpu"))
+    assert result.dtype == torch.bool and torch.equal(result.cpu(), expected)
+
+
+def test_products_of_bool_are_refused() -> None:
+    for size in (3, 200):
+        x = torch.ones(size, size, dtype=torch.bool, device="tpu")
+        with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+            torch.mm(x, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_max_pool1d_of_integers_is_refused(dtype: torch.dtype) -> None:
+    """The CPU refuses them, though its pools of two and three dimensions take integers."""
+    for device in ("cpu", "tpu"):
+        x = torch.ones(1, 2, 12, dtype=dtype, device=device)
+        with pytest.raises(NotImplementedError, match="not implemented for"):
+            torch.nn.functional.max_pool1d(x, 2)
+        with pytest.raises(RuntimeError, match=r"kernel|stride|dilation"):
+            torch.nn.functional.max_pool1d(x, 0)
