@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+
+from lazytpu.inspection.highlight import console
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def finish(name: str, rows: Sequence[Row], args: argparse.Namespace, *, wide: bo
     """Show the rows, and write them to `args.json`. The exit status: 1 when a target is missed, unless quick.
 
     `wide` is for measures of the form "thing: column": on a page they get a table of their own, with these columns."""
-    Console().print(table([(name, row) for row in rows]))
+    console().print(table([(name, row) for row in rows]))
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         found = {"benchmark": name, "quick": args.quick, "machine": machine(), "rows": [asdict(row) for row in rows]}

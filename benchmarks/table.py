@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from common import Row, figure, table, target
-from rich.console import Console
+
+from lazytpu.inspection.highlight import console
 
 BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
 ORDER = (
@@ -88,7 +89,7 @@ def main() -> int:
     args = parser.parse_args()
     results = load(args.folder)
     rows = [(result["benchmark"], Row(**row)) for result in results for row in result["rows"]]
-    Console().print(table(rows))
+    console().print(table(rows))
     missing = [name for name in ORDER if name not in {name for name, _ in rows}]
     if missing:
         print(f"no figures of {', '.join(missing)}")

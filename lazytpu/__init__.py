@@ -81,6 +81,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*__all__, "__version__"])
+
+
 def mark_step() -> None:
     """End the step: run the ops that this thread recorded, asynchronously, as one program.
 

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from functools import cache
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from lazytpu.aten import dispatch, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.frontend.activation import activate
 from lazytpu.frontend.torch_private import has_kernel, op_names
+from lazytpu.inspection.highlight import console
 
 
 @cache
@@ -71,9 +71,9 @@ def main() -> None:
         if not asked.missing or kind == "missing":
             rule = registry.load().get(str(op))
             table.add_row(str(op), kind, rule.function.__module__ if rule else "")
-    console = Console()
-    console.print(table)
-    console.print(", ".join(f"{count:,} {kind}" for kind, count in counts.most_common()))
+    out = console()
+    out.print(table)
+    out.print(", ".join(f"{count:,} {kind}" for kind, count in counts.most_common()))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from rich.console import Console
 from rich.table import Table
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from lazytpu.inspection.highlight import console
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.text import context
 from lazytpu.ir.types import tensor_type
@@ -97,14 +97,14 @@ def main() -> None:
     for name, xdsl in rows:
         best = min(cpu_ms(module.clone(), name, xdsl) for _ in range(asked.repeat))
         table.add_row(f"xDSL's {name}" if xdsl else name, f"{best:.1f}", f"{1e3 * best / count:.1f}")
-    console = Console()
-    console.print(table)
+    out = console()
+    out.print(table)
     start = time.process_time()
     records = run_pipeline(module, verify=False)
     elapsed = 1e3 * (time.process_time() - start)
-    console.print(f"pipeline {for_target(CPU)}: {elapsed:.0f} ms CPU with both verifications")
+    out.print(f"pipeline {for_target(CPU)}: {elapsed:.0f} ms CPU with both verifications")
     for record in records:
-        console.print(f"  {record!r}", highlight=False)
+        out.print(f"  {record!r}", highlight=False)
 
 
 if __name__ == "__main__":

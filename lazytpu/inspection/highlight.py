@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from rich.console import Console
@@ -20,6 +21,10 @@ THEME = Theme(
         "mlir.comment": "dim italic",
     }
 )
+
+
+UNLIMITED = 1000
+"""Columns of a console that truncates nothing."""
 
 
 class MlirHighlighter(RegexHighlighter):
@@ -41,8 +46,14 @@ _HIGHLIGHTER = MlirHighlighter()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Create a console with the colour theme. Not cached, since a test or a notebook may replace the streams."""
-    return Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
+    """Create a console with the colour theme. Not cached, since a test or a notebook may replace the streams.
+
+    In a pipe or a file, where rich assumes 80 columns, tables are as wide as their contents, unless COLUMNS is set.
+    """
+    made = Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
+    if not made.is_terminal and not made.is_jupyter and "COLUMNS" not in os.environ:
+        made.width = UNLIMITED
+    return made
 
 
 def mlir(text: str) -> Text:

@@ -8,8 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
+from lazytpu.inspection.highlight import console
 from tools.conformance import __doc__ as SUMMARY
 from tools.conformance.rows import CHIPS, LOWERED
 
@@ -101,7 +100,7 @@ def _sweep(asked: argparse.Namespace) -> int:
         from tools.conformance import large_table
 
         large_table.write(results, asked.page)
-    Console().print(f"{len(jobs):,} entries are in {results}; {failed} of those just run failed")
+    console().print(f"{len(jobs):,} entries are in {results}; {failed} of those just run failed")
     return 0
 
 

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from lazytpu.inspection.highlight import console
 from tools.conformance import column, sizes
 from tools.conformance.gaps import Gap, load, reason
 from tools.conformance.page import page
@@ -92,11 +91,11 @@ def stale(rows: Rows, gaps: tuple[Gap, ...]) -> list[Gap]:
 def write(results: Path, chips: Path, padded: Path, folder: Path) -> int:
     """Write docs/conformance.json and docs/conformance.md; return 1 when there are no results. Entries without new
     results, in `results`, `chips` or `padded`, keep their published values."""
-    rows, gaps, console = latest(results), load(), Console()
+    rows, gaps, out = latest(results), load(), console()
     published = folder / "conformance.json"
     old: dict[str, Any] = json.loads(published.read_text()) if published.exists() else {}
     if not rows and not (old and (chips.is_dir() or padded.exists())):
-        console.print(f"{results} has no results; make conformance writes them")
+        out.print(f"{results} has no results; make conformance writes them")
         return 1
     data = document(rows, gaps, overload_counts()) if rows else copy.deepcopy(old)
     column.add(data, chips, old)
@@ -108,9 +107,9 @@ def write(results: Path, chips: Path, padded: Path, folder: Path) -> int:
     _, begin, upstream = file.read_text().partition(BEGIN) if file.exists() else ("", "", "")
     file.write_text(page(data) + (f"\n{begin}{upstream}" if begin else ""))  # `make upstream` writes that section
     unexplained = sum(not m["whose"] for m in data["missing"])
-    console.print(f"{len(rows):,} entries; {len(data['missing'])} failures, {unexplained} of them without a reason")
+    out.print(f"{len(rows):,} entries; {len(data['missing'])} failures, {unexplained} of them without a reason")
     for gap in stale(rows, gaps) if rows else []:
-        console.print(f"no failure needs the gap of {gap.ops}: {gap.reason}")
+        out.print(f"no failure needs the gap of {gap.ops}: {gap.reason}")
     return 0
 
 
@@ -139,12 +138,12 @@ def overload_counts() -> dict[str, dict[str, int]]:
 
 def show(results: Path) -> int:
     """Print the failures, one line each: op, dtype, check, number of the sample, error, and the known reason."""
-    gaps, rows, console = load(), latest(results), Console(highlight=False)
+    gaps, rows, out = load(), latest(results), console()
     for (op, dtype), row in sorted(rows.items()):
         for f in row["failures"]:
             gap = reason(gaps, op, dtype, f["check"])
             cause = f"  [{gap.whose}: {gap.reason}]" if gap else ""
             line = f"{op} {dtype} {f['check']} {f['sample']} ({f['call']}): {f['error']}: {f['message'][:240]}{cause}"
-            console.print(line, markup=False, soft_wrap=True)
-    console.print(f"{sum(status(r) == 'pass' for r in rows.values()):,} of {len(rows):,} entries pass")
+            out.print(line, markup=False, soft_wrap=True)
+    out.print(f"{sum(status(r) == 'pass' for r in rows.values()):,} of {len(rows):,} entries pass")
     return 0

@@ -13,8 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
+from lazytpu.inspection.highlight import console
 from tools.judge.page import table, write
 
 TOPOLOGY = "v6e:2x2"
@@ -36,7 +35,7 @@ def main() -> int:
         write(asked.write, results)
         return 0
     _run(asked, results)
-    Console().print(table(results), markup=False)
+    console().print(table(results), markup=False)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
 REASON = 120  # characters of the reason, at the end, where a narrow terminal truncates them
 WIDE = 1000  # columns that truncate nothing
+UNKNOWN, ROWS = 80, 24  # columns and rows of a terminal that does not know its size
 ROOM = 30  # columns for the reason that a terminal has to leave; a narrower one gets a shorter line
 
 
@@ -80,11 +82,13 @@ class Progress:
         """Update the line until there is nothing to show."""
         from tqdm import tqdm  # here: most processes never show the line
 
-        form: dict[str, Any] = {"bar_format": "{desc}", "leave": False, "dynamic_ncols": True, "delay": INTERVAL}
+        form: dict[str, Any] = {"bar_format": "{desc}", "leave": False, "delay": INTERVAL}
+        form |= {"ncols": _columns(), "nrows": ROWS}
         with suppress(*UNREAD), tqdm(file=sys.stderr, **form) as line:
             line.delay = 0  # the delay was for the constructor, which would print the line
             while jobs := self._left():
-                line.set_description_str(describe(jobs, line.ncols or WIDE), refresh=False)
+                line.ncols = _columns()
+                line.set_description_str(describe(jobs, line.ncols), refresh=False)
                 with tqdm.get_lock():  # refresh() would keep the lock if writing fails
                     line.refresh(nolock=True)
                 self._stop.wait(INTERVAL)
@@ -98,6 +102,14 @@ class Progress:
             if not jobs:
                 self._thread = None
             return jobs
+
+
+def _columns() -> int:
+    """Return the width of the terminal; 80 if that is unknown, as of a pseudo-terminal whose creator set none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or UNKNOWN
+    except UNREAD:
+        return UNKNOWN
 
 
 def describe(jobs: Sequence[Compilation], width: int = WIDE) -> str:

@@ -102,6 +102,11 @@ _initialized = True
 default_generators: tuple[TpuGenerator, ...] = (default_generator,)
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)
+
+
 # The device
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -264,3 +265,22 @@ def test_without_a_terminal_only_debug_prints_one_line_for_each_program(
         shown.show()
         shown.show()
     assert capfd.readouterr().err.count("compiling program 0 train (1,359 recorded ops)") == 1
+
+
+def test_progress_line_is_shown_on_a_terminal_of_unknown_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pseudo-terminal has 0 columns and rows until its creator sets them."""
+    reader, writer = os.openpty()
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    running = jobs(7.0)
+    shown = Progress(lambda: list(running))
+    with open(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert os.get_terminal_size(writer).columns == 0
+        shown.show()
+        text = b""
+        while b"program 0 train" not in text:
+            text += os.read(reader, 1024)
+        assert max(map(len, text.split(b"\r"))) <= progress.UNKNOWN
+        running.clear()
+        shown.close()
+    os.close(reader)
