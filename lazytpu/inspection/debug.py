@@ -26,6 +26,12 @@ def because(number: int, name: str, reason: str) -> None:
         _line(f"program {number} {name} is made because: {reason}")
 
 
+def refused(number: int, name: str, cause: str) -> None:
+    """Level 1: print that program `number`, for many sizes, is not compiled, and why."""
+    if options.debug >= 1:
+        _line(f"program {number} {name} is not made: no program for many sizes: {cause}")
+
+
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: print that XLA compiled program `number` of a trace of `records` ops."""
     if options.debug >= 1:

@@ -147,8 +147,8 @@ class Compiler:
                         return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                     except OneSize as error:  # the sizes are compiled in
                         refused = error
-                making.entry.notes = (f"no program for many sizes: {refused}",)
-                making.entry.source = "refused"
+                making.entry.refuse(str(refused))
+                debug.refused(number, name, str(refused))
         raise refused
 
     def prepare(

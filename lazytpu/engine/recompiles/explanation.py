@@ -54,6 +54,7 @@ class Made:
     optimisation ("quick"), or in "parts", or run "op by op"."""
     estimate: float = 0.0
     """The milliseconds that XLA was expected to take for this strategy; 0 if there was no choice."""
+    _otherwise: str = ""
 
     def explain(self, reason: Reason, recompile: int) -> None:
         """Set the reason."""
@@ -61,6 +62,15 @@ class Made:
         self.text = sentence(reason, self.nearest)
         self.line = place(reason.line)
         self.recompile = recompile
+        self._otherwise = reason.otherwise
+
+    def refuse(self, cause: str) -> None:
+        """Note that there is no program for many sizes, and why: this size, and others, get programs of their own."""
+        self.source = "refused"
+        self.notes = (f"no program for many sizes: {cause}",)
+        text = self.text.removesuffix(f"; fix: {self.fix}")
+        self.fix = self._otherwise or "none known: each size gets a program of its own"
+        self.text = f"{text}; fix: {self.fix}"
 
     def __str__(self) -> str:
         how = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from lazytpu.engine.recompiles import wording
 from lazytpu.engine.recompiles.compare import SWITCHES, ArgumentChange
+from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Number, Record
 
 
@@ -46,6 +48,11 @@ CHANGING_NUMBER = Hint(
 )
 FLAG = Hint("", "", "keep it fixed: each value is a program")
 TRAIN_EVAL = Hint("train-eval", "(model.train() and model.eval())", _NONE_NEEDED, expected=True)
+CALLED_AGAIN = Hint(
+    "called-again",
+    "(the model is called another number of times)",
+    "none needed if these numbers are few: each is compiled once",
+)
 EVALUATION = Hint("evaluation", "(without a backward pass)", _NONE_NEEDED, expected=True)
 INDEX = Hint(
     "changing-index",
@@ -140,7 +147,16 @@ def _of_shape(change: ArgumentChange, goes_on: bool) -> Hint:
             f"(dimension {dims[0]} grows by {step} from program to program)",
             "allocate it at its full size once and write into it under a mask (a static cache), or pad to a few sizes",
         )
-    return LAST_BATCH if dims == [0] and now[0] < was[0] and isinstance(change.now, wording.TensorArgument) else VARYING
+    is_smaller = dims == [0] and now[0] < was[0]
+    return LAST_BATCH if is_smaller and _ends_its_data(change.now) else VARYING
+
+
+def _ends_its_data(argument: object) -> bool:
+    """Return whether a tensor is whole, or a slice that ends where the tensor ends of which it is a view."""
+    if not isinstance(argument, wording.TensorArgument):
+        return False
+    last = argument.offset + sum((n - 1) * stride for n, stride in zip(argument.shape, argument.stride, strict=True))
+    return last + 1 == prod(argument.base)
 
 
 def _of_static(change: ArgumentChange, record: Record) -> Hint:
@@ -166,7 +182,12 @@ def of_path(
         return STATES if nearest_is_first and takes_state else OPTIMIZER_BRANCH
     if nearest_is_first and gone and _creates(gone[0]) and not (come and _creates(come[0])):
         return FIRST_TIME
-    if _trains(gone) != _trains(come):
+    if gone and come and _switches(gone, come):
+        return TRAIN_EVAL
+    same_before = new[: len(new) - same_after - len(come)]
+    if _repeated(gone, same_before) != _repeated(come, same_before):
+        return CALLED_AGAIN
+    if not (gone and come) and (_trains(gone[:1]) or _trains(come[:1])):
         return TRAIN_EVAL
     if any(r.in_backward for r in gone) and not any(r.in_backward for r in new):
         return EVALUATION
@@ -178,6 +199,26 @@ def of_path(
 def of_kept(names: Sequence[str]) -> Hint:
     """Return the hint for results that are still alive, by their names ("" if unnamed)."""
     return GRADIENTS if any(name.endswith(".grad") for name in names) else KEPT
+
+
+def _switches(gone: Sequence[Record], come: Sequence[Record]) -> bool:
+    """Return whether one of two sequences begins with ops of training, and goes on as the other one begins."""
+    more, fewer = (gone, come) if _trains(gone[:1]) else (come, gone)
+    if not _trains(more[:1]) or _trains(fewer[:1]):
+        return False
+    following = next((record for record in more if not _trains([record])), None)
+    return following is not None and following.op == fewer[0].op
+
+
+def _repeated(records: Sequence[Record], before: Sequence[Record]) -> int:
+    """Return how many of these records repeat an op of the records `before` on an input that this op was the first to
+    use, such as a weight."""
+    used = {(record.op, slot) for record in before for slot, *_ in record.admitted if not record.in_backward}
+    return sum(
+        any((record.op, operand.slot) in used for value in record.arguments.values() for operand in operands(value))
+        for record in records
+        if not record.in_backward
+    )
 
 
 def _trains(records: Sequence[Record]) -> bool:

@@ -103,6 +103,8 @@ class Reason:
     only: str = ""
     """The place of the difference, if the nearest program differs only there."""
     expected: bool = False
+    otherwise: str = ""
+    """The fix where the program for many sizes that this is the reason of is refused."""
 
 
 def first(new: New, other_mode: str | None) -> Reason:
@@ -142,7 +144,7 @@ def for_many_sizes(reason: Reason, several: bool) -> Reason:
         return reason
     if several and reason.hint == hints.LAST_BATCH.name:
         reason = replace(reason, hint=hints.VARYING.name, note=hints.VARYING.note)
-    return replace(reason, fix="none needed: it serves all sizes of its bucket")
+    return replace(reason, fix="none needed: it serves all sizes of its bucket", otherwise=reason.fix)
 
 
 def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:
@@ -285,8 +287,8 @@ def _same_records(old: Old, new: New) -> Reason:
         what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
         return Reason("mode", what, _EACH_MODE, expected=True)
     if old.refused:
-        what = "one for this trace, as for many sizes, was refused"
-        return Reason("refused", what, "none needed: what is said of that one has the cause", expected=True)
+        what = f"program #{old.number} of this trace, as for many sizes, was refused"
+        return Reason("refused", what, f"see the note of #{old.number}, which has the cause", expected=True)
     if not old.same_state:
         hint = hints.ELSEWHERE
         what = f"the ops of program #{old.number} were recorded another way"

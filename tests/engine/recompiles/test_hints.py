@@ -137,6 +137,39 @@ def test_train_eval_and_step_without_backward() -> None:
     assert explanation.recompile == 0, "both steps are compiled once"
 
 
+@pytest.mark.parametrize("dropout_first", [False, True])
+def test_further_forward_pass_in_a_step_is_no_train_eval(dropout_first: bool) -> None:
+    linear, dropout = torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)
+    layers = (dropout, linear) if dropout_first else (linear, dropout)
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(3, 3)).to("tpu")
+    x = on_tpu(7, 3)
+
+    def step(calls: int, train: bool) -> torch.Tensor:
+        loss = model(x).square().mean()
+        for _ in range(calls - 1):
+            loss = loss + model(x).square().mean()
+        if train:
+            loss.backward()
+            model.zero_grad()
+        return loss
+
+    for train in (False, True):
+        explanation_of(step, 4, train)
+        assert explanation_of(step, 3, train).hint == "called-again"
+    assert explanation_of(step, 5, False).hint == "called-again"
+
+
+@pytest.mark.parametrize(("rows", "hint"), [(slice(0, 2), "varying-size"), (slice(24, 32), "last-batch")])
+def test_slice_within_the_data_is_no_last_batch(rows: slice, hint: str) -> None:
+    data = on_tpu(32, 5 + rows.start)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.expm1().sum()
+
+    explanation_of(step, data[:12])
+    assert explanation_of(step, data[rows]).hint == hint
+
+
 def test_first_step_of_an_optimizer() -> None:
     weight = torch.nn.Parameter(on_tpu(4, 3))
     optimizer = torch.optim.SGD([weight], momentum=0.9, dampening=0.5)  # its first momentum is a copy of the gradient

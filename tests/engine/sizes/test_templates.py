@@ -149,6 +149,8 @@ def test_unsupported_op_has_a_program_for_each_size() -> None:
     assert refused
     assert "no program for many sizes" in str(refused[-1])
     assert "test_templates.py" in str(refused[-1])
+    assert not any("it serves all sizes" in str(program) for program in refused)
+    assert all(program.text.endswith(f"; fix: {program.fix}") for program in refused)
 
 
 def test_off_compiles_a_program_for_each_size() -> None:
