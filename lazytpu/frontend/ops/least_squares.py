@@ -94,11 +94,20 @@ def _by_qr(a: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
 
 
 def _by_svd(a: torch.Tensor, rhs: torch.Tensor, rcond: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (the minimum-norm least-squares solution, ranks, singular values)."""
+    """Return (the minimum-norm least-squares solution, ranks, singular values).
+
+    XLA's singular vectors are less accurate than LAPACK's factors: a step of refinement makes up for it.
+    """
     u, values, vh = torch.linalg.svd(a, full_matrices=False)
     above = values > (values[..., :1] * rcond).clamp(min=torch.finfo(values.dtype).tiny)
     inverse = torch.where(above, values, 1).reciprocal() * above
-    solution = vh.mH @ (inverse.unsqueeze(-1) * (u.mH @ rhs))
+
+    def solved(right: torch.Tensor) -> torch.Tensor:
+        return vh.mH @ (inverse.unsqueeze(-1) * (u.mH @ right))
+
+    solution = solved(rhs)
+    correction = solved(rhs - a @ solution)
+    solution = torch.where(correction.isfinite(), solution + correction, solution)
     return solution, above.sum(-1), values
 
 

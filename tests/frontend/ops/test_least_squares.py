@@ -80,3 +80,18 @@ def test_a_rank_that_gels_needs() -> None:
     result = lstsq(torch.zeros(3, 2, device="tpu"), torch.ones(3, 1, device="tpu"), driver="gels")
     with pytest.raises(LinAlgError, match="full rank"):
         result.solution.cpu()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(20, 10), (10, 20), (100, 50), (30, 30)])
+@pytest.mark.parametrize("driver", ["gels", "gelsy"])
+def test_errors_are_at_most_twice_those_of_the_cpu(rows: int, columns: int, driver: str) -> None:
+    """Summed over matrices of some seeds, since single errors vary."""
+    sums = [0.0, 0.0]
+    for seed in range(8):
+        torch.manual_seed(seed)
+        a, right = torch.randn(rows, columns), torch.randn(rows, 3)
+        exact = torch.linalg.lstsq(a.double(), right.double()).solution
+        for i, device in enumerate(("cpu", "tpu")):
+            solution = torch.linalg.lstsq(a.to(device), right.to(device), driver=driver).solution
+            sums[i] += (solution.cpu() - exact).abs().max().item()
+    assert sums[1] <= 2 * sums[0]
