@@ -113,3 +113,18 @@ def test_expectations_of_other_devices_are_incomparable() -> None:
 def test_failure_caused_by_a_refusal_counts_as_refused() -> None:
     row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTypes.test_types_tpu"}
     assert table.verdict({**row, "reason": "AssertionError: none raised <- TypeError: complex32\n..."}) == "refused"
+
+
+def test_runs_with_forced_programs_have_a_row_beside_the_section(tmp_path: Path) -> None:
+    done = {"file": "a.py", "stage": "done", "reason": "", "control": "passed", "status": "passed"}
+    page = tmp_path / "conformance.md"
+    page.write_text("before\n\nafter\n")
+    for seed, forced, commit in ((3, False, "1234abcd"), (11, True, "old"), (12, True, "5678abcd")):
+        rows = [{"file": "a.py", "seed": seed, "stage": "listed", "number": -1, "tests": 2}]
+        rows += [{**done, "seed": seed, "number": 0}, {**done, "seed": seed, "number": 1, "status": "failed"}]
+        table.write(rows, seed, page, forced=forced, commit=commit)
+    text = page.read_text()
+    assert text.startswith("before\n\nafter\n") and text.count("## PyTorch's own tests") == text.count("### Runs") == 1
+    runs = [line for line in text.splitlines() if line.startswith(("| small", "| programs"))]
+    assert [[cell.strip() for cell in line.split("|")][2:4] for line in runs] == [["3", "1234abcd"], ["12", "5678abcd"]]
+    assert all("| 2 | 0 | 2 | 1 | 50 % | 50 % | 1 failed |" in line for line in runs)

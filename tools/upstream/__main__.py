@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from lazytpu import options
 from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
 from tools.children import answers
 from tools.upstream import __doc__ as SUMMARY
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
     parser.add_argument("--docs", type=Path, help="write the table to this folder's conformance.md")
     parser.add_argument("--note", default="", help="a sentence for the table, for example on limits and commits")
+    parser.add_argument("--commit", default=commit(), help="the commit that ran, for the table (the checked out one)")
     asked = parser.parse_args()
     asked.folder = asked.folder.resolve()
     files = asked.files.split(",") if asked.files else [*WHOLE, *SAMPLED]
@@ -68,8 +70,16 @@ def main() -> int:
     rows = table.read(asked.results)
     print(table.text(rows, asked.seed, asked.note))
     if asked.docs:
-        table.write(rows, asked.seed, asked.docs / "conformance.md", asked.note)
+        page = asked.docs / "conformance.md"
+        table.write(rows, asked.seed, page, asked.note, forced=not options.on_host, commit=asked.commit)
     return 0
+
+
+def commit() -> str:
+    """The commit of this checkout; empty outside of one."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return found.stdout.strip()
 
 
 def run(asked: argparse.Namespace, files: Sequence[str]) -> None:

@@ -33,6 +33,9 @@ OF_OTHERS = {
 """Patterns of a test's name, its exception and the traceback, and the features that such tests require and only the
 CPU or CUDA have."""
 BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
+RUNS_BEGIN, RUNS_END = "<!-- runs of upstream -->", "<!-- end of runs of upstream -->"
+ON_HOST, FORCED = "small traces on the host", "programs for all traces (`LAZYTPU_ON_HOST=0`)"
+RUNS_HEAD = "| run | seed | commit | date | tests | skipped | comparable | passed | all | without refusals | others |"
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -120,6 +123,30 @@ def text(rows: list[dict[str, Any]], seed: int, note: str = "") -> str:
     return "\n".join([*lines, "Skipped by the tests themselves: " + (listing(skips) or "none") + "."])
 
 
+def run_row(rows: list[dict[str, Any]], seed: int, forced: bool, commit: str) -> str:
+    """One run as a row of the table of runs: `forced` says that no trace ran on the host."""
+    of = Counter(verdict(row) for row in rows if row["seed"] == seed and row["stage"] != "listed")
+    comparable = sum(of[kind] for kind in ORDER) - of["incomparable"]
+    passed = of["passed"]
+    others = ", ".join(f"{of[kind]:,} {kind}" for kind in ("refused", "failed", "timed out", "crashed") if of[kind])
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    cells = [FORCED if forced else ON_HOST, str(seed), commit or "unknown", date, f"{sum(of.values()):,}"]
+    cells += [f"{of['skipped']:,}", f"{comparable:,}", f"{passed:,}", percent(passed, comparable)]
+    return f"| {' | '.join([*cells, percent(passed, comparable - of['refused']), others or 'all passed'])} |"
+
+
+def with_run(page: str, row: str) -> str:
+    """The page with this row in its table of runs, in place of an earlier one of the same kind."""
+    before, _, remaining = page.partition(RUNS_BEGIN)
+    runs, _, after = remaining.partition(RUNS_END)
+    kind = row.split(" | ")[0]
+    kept = [line for line in runs.splitlines() if line.startswith(("| small", "| programs")) and kind not in line]
+    head = [RUNS_HEAD, "|" + "---|" * (RUNS_HEAD.count("|") - 1)]
+    lines = [RUNS_BEGIN, "### Runs\n", *head, *sorted([*kept, row], reverse=True), RUNS_END]
+    following = [after.strip()] if after.strip() else []
+    return "\n\n".join([before.rstrip(), "\n".join(lines), *following]) + "\n"
+
+
 def reason_of_skip(reason: str) -> str:
     """The reason without the parts that differ from test to test."""
     reason = " ".join(reason.split())
@@ -137,8 +164,14 @@ def percent(part: int, whole: int) -> str:
     return f"{int(1000 * part / whole) / 10:g} %" if whole else "none"
 
 
-def write(rows: list[dict[str, Any]], seed: int, page: Path, note: str = "") -> None:
-    """Put the section into the page, between its two marks."""
-    before, _, remaining = page.read_text().partition(BEGIN)
-    after = remaining.partition(END)[2]
-    page.write_text(f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed, note)}\n{END}\n{after.lstrip()}")
+def write(
+    rows: list[dict[str, Any]], seed: int, page: Path, note: str = "", *, forced: bool = False, commit: str = ""
+) -> None:
+    """Put the section into the page, between its two marks, and the run into the table of runs. A run with `forced`
+    programs only gets its row there."""
+    written = page.read_text()
+    if not forced:
+        before, _, remaining = written.partition(BEGIN)
+        after = remaining.partition(END)[2]
+        written = f"{before.rstrip()}\n\n{BEGIN}\n{text(rows, seed, note)}\n{END}\n{after.lstrip()}"
+    page.write_text(with_run(written, run_row(rows, seed, forced, commit)))
