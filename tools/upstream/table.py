@@ -35,6 +35,11 @@ CPU or CUDA have."""
 BEGIN, END = "<!-- upstream -->", "<!-- end of upstream -->"
 RUNS_BEGIN, RUNS_END = "<!-- runs of upstream -->", "<!-- end of runs of upstream -->"
 ON_HOST, FORCED = "small traces on the host", "programs for all traces (`LAZYTPU_ON_HOST=0`)"
+RUNS_TEXT = """### Runs
+
+By default, small traces run on the host as beside a model. With `LAZYTPU_ON_HOST=0` each trace gets a program, so the
+values are those of XLA's code, and a test that loops over elements in Python may reach its limit by compile time.
+"""
 RUNS_HEAD = "| run | seed | commit | date | tests | skipped | comparable | passed | all | without refusals | others |"
 
 
@@ -142,7 +147,7 @@ def with_run(page: str, row: str) -> str:
     kind = row.split(" | ")[0]
     kept = [line for line in runs.splitlines() if line.startswith(("| small", "| programs")) and kind not in line]
     head = [RUNS_HEAD, "|" + "---|" * (RUNS_HEAD.count("|") - 1)]
-    lines = [RUNS_BEGIN, "### Runs\n", *head, *sorted([*kept, row], reverse=True), RUNS_END]
+    lines = [RUNS_BEGIN, RUNS_TEXT, *head, *sorted([*kept, row], reverse=True), RUNS_END]
     following = [after.strip()] if after.strip() else []
     return "\n\n".join([before.rstrip(), "\n".join(lines), *following]) + "\n"
 
