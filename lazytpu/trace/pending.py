@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,8 @@ from lazytpu.trace.value import Value
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A trace taken from the recorder by a cut: its last state, its input buffers, numbers and values, and its mode. If
-    a read took it and left other records pending, `read` is the slot of the value that was read."""
+    a read took it and left other records pending, `read` is the slot of the value that was read. `origin` is for a part
+    of a trace whose sizes may vary: the epoch of the whole, and the part's slots by those of the whole."""
 
     state: State
     epoch: int
@@ -23,6 +24,7 @@ class Trace:
     begun: float
     mode: str = "lazy"
     read: int | None = None
+    origin: tuple[int, Mapping[int, int]] | None = None
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -122,14 +122,21 @@ class Compiler:
         """Return the bucket and sizes of a trace, or None if it can only have an exact program."""
         if not buckets.active() or trace.mode not in ("fused", "lazy"):
             return None
-        if not trace.epoch or trace.state.traits.collective:
+        if not (trace.epoch or trace.origin) or trace.state.traits.collective:
             return None
 
         def marked() -> Marked | None:
             return Marked.of(trace.buffers, trace.state.records())
 
         with self._preparing, looking_for("a template"):
-            return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)
+            return self.templates.find(trace.state, lambda: self._parameters(trace), marked)
+
+    def _parameters(self, trace: Trace) -> Collection[int]:
+        """Return the slots of parameters and buffers of modules."""
+        if trace.origin is None:
+            return self.parameter_slots(trace.epoch)
+        epoch, slots = trace.origin
+        return [slots[slot] for slot in self.parameter_slots(epoch) if slot in slots]
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """Prepare the program of a trace's bucket, as `prepare` does. Raise OneSize if it is refused."""

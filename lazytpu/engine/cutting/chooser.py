@@ -152,7 +152,10 @@ class Chooser:
         """Return the strategy of one piece of the trace `whole`, or None if there is nothing to run."""
         state, live, dead = piece.part.state, piece.live, piece.dead
         plan = self.traces.ended(state)
-        trace = Trace(state, NAMELESS, [], [], [], whole.begun, whole.mode)
+        origin = whole.epoch, piece.part.slots
+        trace = Trace(state, NAMELESS, [], [], [], whole.begun, whole.mode, origin=origin)
+        if plan.sized is not None:
+            self.for_sizes.look_at(plan, trace, live, dead)
         program, hit = plan.programs.get((live, dead)), True
         if program is None and piece.idle:
             return None
