@@ -291,8 +291,8 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
 
 
 def begin_sequence(backend: Any) -> None:
-    """Number a backend's collectives from a number that its ranks share; from torch 2.15 on all begin at 0."""
-    if VERSION < (2, 15):
+    """Number a backend's collectives from a number that its ranks share; from torch 2.14 on all begin at 0."""
+    if VERSION < (2, 14):
         backend._set_sequence_number_for_group()
 
 
