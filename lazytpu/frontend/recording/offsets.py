@@ -8,8 +8,9 @@ do so, too. Checked on misses only: an op that reads a box is recorded as two, a
 An op that writes a view, as in `x[i] += 1`, writes a copy of it instead, which then replaces the box of the tensor's
 memory (`lazytpu.with_box`). torch's checks for overlapping memory see the views, not the copies.
 
-A source line where an offset was seen to vary uses copies at once in other traces. A short trace after other states is
-compared, too, with the last one of the same ops: a read leaves records of its own state pending.
+A source line where an offset was seen to vary uses copies at once in other traces, if views have the same sizes. A
+short trace after other states is compared, too, with the last one of the same ops and sizes: a read leaves records of
+its own state pending. Where sizes vary as well, the offsets belong to one program for many sizes (`engine.sizes`).
 
 Boxes are the views that integers and slices without a step produce from a contiguous tensor. Other views stay part of
 the program. So do the offsets of `out=`, which may be resized, and of ops that write several tensors.
@@ -43,8 +44,8 @@ Key = tuple[Any, ...]
 
 MAX_DEPTH = 32  # records before an op that is compared with earlier traces
 
-_varied: set[Any] = set()  # ops and source lines with an offset that varied: bounded by the program's source
-_last: dict[Any, tuple[Key, tuple[Any, ...]]] = {}  # (op, source line, depth) -> the last key there, the ops before it
+_varied: set[Any] = set()  # source lines, with keys without the offsets that varied there
+_last: dict[Any, tuple[Key, tuple[Any, ...]]] = {}  # (op, source line, depth) -> the last key there, and `_before` it
 
 
 class Varies:
@@ -168,16 +169,29 @@ def _varies_at_line(parent: State, views: Sequence[VaryingView], key: Key) -> bo
     line = user_line()
     if line is None or not 0 < parent.depth <= MAX_DEPTH:
         return False
-    if (key[0], line) in _varied:
-        return True
-    before = tuple([record.op for record in parent.records()])
-    last, ops = _last.get(place := (key[0], line, parent.depth), ((), ()))
-    _last[place] = key, before
     places = [view.token for view in views]
-    if last == key or ops != before or len(last) != len(key) or _general(key, places) != _general(last, places):
+    general = _general(key, places)
+    if (line, general) in _varied:
+        return True
+    before = _before(parent)
+    last, records = _last.get(place := (key[0], line, parent.depth), ((), ()))
+    _last[place] = key, before
+    if last == key or records != before or len(last) != len(key) or general != _general(last, places):
         return False
-    _varied.add((key[0], line))
+    _varied.add((line, general))
     return True
+
+
+def _before(state: State | None) -> tuple[Any, ...]:
+    """Return what led to a state, except for the offsets of views: equal only if all sizes are equal."""
+    steps: list[Any] = []
+    while state is not None and state.recorded:
+        if state.key is None:
+            steps.append([(record.op, record.outs) for record in state.recorded])
+        else:
+            steps.append(_general(state.key, [place for place, token in enumerate(state.key) if _is_view(token)]))
+        state = state.parent
+    return tuple(steps)
 
 
 def _views(
