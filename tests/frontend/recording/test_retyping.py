@@ -1,4 +1,4 @@
-"""Byte memory that is written as numbers changes its dtype, invisibly to the user."""
+"""Bytes that are written as numbers, and bools that are written as bytes, change their dtype, invisibly to the user."""
 
 from __future__ import annotations
 
@@ -75,3 +75,27 @@ def test_a_step_that_writes_rows_moves_no_more_of_a_large_cache(count: int) -> N
         lazytpu.sync()
     assert torch.tpu.max_memory_allocated() - before < 0.5 * (4 << 20)
     assert rows[:count].sum().item() == 64 * count
+
+
+def bytes_of_bools(device: str) -> list[object]:
+    """Write bytes other than 0 and 1 to bools: to all, to some, in another order of memory, to one, with `out=`."""
+    flags = torch.tensor([True, False, True], device=device)
+    flags.view(torch.uint8).add_(3)
+    turned = torch.zeros(2, 3, 4, dtype=torch.bool, device=device).permute(2, 0, 1)
+    turned.view(torch.uint8)[1].fill_(9)
+    some = torch.ones(4, dtype=torch.bool, device=device)
+    some[1:3].view(torch.int8).sub_(2)
+    one = torch.tensor(True, device=device)
+    one.view(torch.int8).mul_(7)
+    unwritten = torch.empty(3, dtype=torch.bool, device=device)
+    torch.add(torch.tensor([1, 255, 4], dtype=torch.uint8, device=device), 1, out=unwritten.view(torch.uint8))
+    written = (flags, turned, some, one, unwritten)
+    assert turned.stride() == (1, 12, 4)
+    return [value for x in written for value in (x.tolist(), x.view(torch.uint8).tolist(), x.logical_not().tolist())]
+
+
+@pytest.mark.parametrize("mode", ["fused", "strict", "debug", "lazy"])
+def test_bools_that_are_written_as_bytes(mode: str) -> None:
+    with lazytpu.mode(mode):
+        got = bytes_of_bools("tpu")
+    assert got == bytes_of_bools("cpu")
