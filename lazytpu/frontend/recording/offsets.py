@@ -43,6 +43,7 @@ LIBRARY.define("with_box(Tensor self, Tensor box, int[] dims, int[] starts) -> T
 Key = tuple[Any, ...]
 
 MAX_DEPTH = 32  # records before an op that is compared with earlier traces
+MAX_VARIED = 10_000  # lines and sizes with offsets that varied: forgetting them costs a program each
 
 _varied: set[Any] = set()  # source lines, with keys without the offsets that varied there
 _last: dict[Any, tuple[Key, tuple[Any, ...]]] = {}  # (op, source line, depth) -> the last key there, and `_before` it
@@ -178,6 +179,8 @@ def _varies_at_line(parent: State, views: Sequence[VaryingView], key: Key) -> bo
     _last[place] = key, before
     if last == key or records != before or len(last) != len(key) or general != _general(last, places):
         return False
+    if len(_varied) >= MAX_VARIED:
+        _varied.clear()
     _varied.add((line, general))
     return True
 
