@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import warnings
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ _REFUSALS = re.compile(
     r"|is not supported|are not supported|only supports?|indices must be|input types?|[Cc]omplex|[Bb]oolean|[Bb]ool "
     r"|floating|integral|(expected|Expected|must be|be of) .*\b(Float|Double|Long|Int|int|Byte|Bool|real)"
 )
+_OVERFLOWS = "cannot be converted to type"
 # Messages that are not about dtypes: an op that the CPU lacks, and the values with which it is called.
 _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
 # Accelerators also compute in these dtypes where the CPU has no kernel: rejected only if float32 is rejected, too.
@@ -50,6 +53,12 @@ _STORED = (
 # The CPU has no kernels for our own ops. transformers counts the tokens of experts by histc of integers on every device
 # but the CPU, whose kernel rejects them. The CPU's backward of embedding bags crashes if there are indices and no bag.
 UNASKED = re.compile(r"aten\.(histc|_embedding_bag_\w*backward)\.|lazytpu")
+
+_BITS = (8, 16, 32, 64)
+_FLOATS = tuple([torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16, torch.float32)])
+_GREATEST = (int(_FLOATS[0]), *(end for n in _BITS for end in ((1 << n - 1) - 1, 1 << n - 1, (1 << n) - 1)))
+_INTS = sorted([*(-n for n in _GREATEST), *(n + 1 for n in _GREATEST)])
+"""Where ranges of integers begin that a dtype holds, or holds negated, as in `sub`; and the greatest floats."""
 
 _accepted: set[tuple[Any, ...]] = set()
 
@@ -69,7 +78,8 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     has_dtype = next(tensors_of(bound.values()), None) is not None or dtype in _STORED or drawn
     if pointwise or (has_dtype and not UNASKED.match(str(op))):
         error = _refusal(op, bound, results)
-        if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
+        lenient = error is not None and not pointwise and _OVERFLOWS not in str(error)
+        if lenient and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
             wider = {name: _wider(value) for name, value in bound.items()}
             error = error if _refusal(op, wider, results) is not None else None
         if error is not None:
@@ -122,8 +132,9 @@ def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) ->
 
 
 def about_dtypes(error: Exception) -> bool:
-    """Return whether the CPU's error is about dtypes, and so independent of sizes and values."""
-    return _REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None
+    """Return whether the CPU's error is about dtypes, and so independent of sizes and values, other than a number that
+    a dtype cannot hold."""
+    return _OVERFLOWS in str(error) or (_REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None)
 
 
 def _key(value: Any) -> Any:
@@ -131,7 +142,23 @@ def _key(value: Any) -> Any:
         return value.dtype, value.dim() == 0, value.numel() == 0
     if isinstance(value, list | tuple):
         return tuple(_key(v) for v in value)
-    return value if isinstance(value, torch.dtype) else type(value)
+    return value if isinstance(value, torch.dtype) else number_type(value)
+
+
+def number_type(value: Any) -> Any:
+    """Return a run-time number's part of the key: its type and, if a dtype cannot hold it, its range among `_INTS` or
+    `_FLOATS`.
+
+    The CPU's kernels refuse an `alpha`, `beta` or `value` that overflows the dtype of their tensors, and do so for all
+    numbers of such a range. To unsigned dtypes a negative number is converted if its absolute value fits (`overflows`
+    in c10/util/overflows.h). Infinity and NaN overflow nothing.
+    """
+    kind: Any = type(value)
+    if kind is int and not -127 <= value <= 127:
+        return "number", kind, bisect_right(_INTS, value)
+    if kind is float and _FLOATS[0] < abs(value) < inf:
+        return "number", kind, bisect_left(_FLOATS, abs(value))
+    return kind
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:

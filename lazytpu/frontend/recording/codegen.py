@@ -85,6 +85,8 @@ _TOKENS = {
             else:
                 _r.numbers.append({a})
                 {k} = type({a})
+                if ({k} is not float and {k} is not int) or not -127 <= {a} <= 127:
+                    {k} = number_type({a})
 """,
     "numbers": """\
             if {a} is None:

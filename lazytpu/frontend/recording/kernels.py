@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 from lazytpu.frontend import activation, unwritten
 from lazytpu.frontend.device.generators import draw, undraw
 from lazytpu.frontend.inference.argument_checks import checked
+from lazytpu.frontend.inference.dtype_support import number_type
 from lazytpu.frontend.recording import codegen
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.factories import factory, factory_kernel
@@ -101,6 +102,7 @@ _NAMESPACE: dict[str, Any] = {
     "failed": failed,
     "foreign": foreign,
     "miss": miss,
+    "number_type": number_type,
     "operands": operands,
     "overwrite": overwrite,
     "produce_all": produce_all,

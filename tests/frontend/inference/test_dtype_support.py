@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from typing import Any
 
 import pytest
 import torch
@@ -71,3 +73,33 @@ def test_max_pool1d_of_integers_is_refused(dtype: torch.dtype) -> None:
             torch.nn.functional.max_pool1d(x, 2)
         with pytest.raises(RuntimeError, match=r"kernel|stride|dilation"):
             torch.nn.functional.max_pool1d(x, 0)
+
+
+OVERFLOWING: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "sub": lambda x, n: torch.sub(x, x, alpha=n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "addmm": lambda x, n: torch.addmm(x, x, x, beta=n),
+    "_foreach_add": lambda x, n: torch._foreach_add([x], [x], alpha=n)[0],
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_numbers_that_a_dtype_cannot_hold(name: str) -> None:
+    """Also where an earlier call with a smaller number was recorded; `sub` converts the negated number."""
+    numbers = (1, 127, -127, 128, -128, 129, 255, -256, 32767, 32768, -32769, 70000, 2**31, 1e5, 3.39e38, 1e39, inf)
+    for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.float16, torch.float32):
+        for number in numbers:
+            if isinstance(number, float) and not dtype.is_floating_point:
+                continue
+            x = torch.full((2, 2), 2, dtype=dtype)
+            expected, got = (outcome(OVERFLOWING[name], each, number) for each in (x, x.to("tpu")))
+            assert got == expected, (dtype, number)
+
+
+def outcome(run: Callable[[torch.Tensor, Any], torch.Tensor], x: torch.Tensor, number: float) -> Any:
+    """The values, or the text of the error."""
+    try:
+        return run(x, number).tolist()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
