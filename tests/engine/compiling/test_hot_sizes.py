@@ -18,6 +18,7 @@ from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.frontend.tensors import recorder, value_of
 from lazytpu.runtime.buffers.padded import PaddedBuffer
 from lazytpu.runtime.errors import CompileError, OutOfMemory
+from lazytpu.trace.pending import Trace
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
@@ -207,7 +208,9 @@ def test_waste_of_padding_is_small_beside_large_weights() -> None:
         cache = torch.ones(length, 512).to("tpu")
         lazytpu.mark_step()
         _keys = torch.cat([cache, torch.ones(1, 512).to("tpu") @ weight])
-        sized = wiring.start().compiler.sized(recorder())
+        pending = recorder()
+        trace = Trace(pending.state, pending.epoch, pending.buffers, [], [], 0.0, pending.mode)
+        sized = wiring.start().compiler.sized(trace)
         lazytpu.mark_step()
         return 0.0 if sized is None else sized.waste
 
