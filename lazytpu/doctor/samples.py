@@ -127,6 +127,10 @@ def _segments(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return torch.segment_reduce(x, "max", lengths=lengths, axis=0, unsafe=True)
 
 
+def _grouped(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return torch._grouped_mm(x, w, offs=ends.int())
+
+
 def _convolution(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.conv2d(x, w, groups=4, padding=1, stride=2)
 
@@ -145,6 +149,8 @@ BY_PLATFORM: Mapping[str, Sample] = {
     "eig": _eig,
     "eigh": _eigh,
     "geqrf": _geqrf,
+    "grouped_rows": lambda of: _grouped(of.normal(8, 8), of.normal(3, 8, 8), of.table(2, 2, 8)),
+    "grouped_sums": lambda of: _grouped(of.normal(8, 8), of.normal(8, 8), of.table(2, 2, 8)),
     "householder_product": lambda of: linalg.householder_product(of.normal(5, 3), of.positive(3)),
     "lu": _lu,
     "max_pool": lambda of: _pooled(of.normal(2, 3, 9, 9)),
