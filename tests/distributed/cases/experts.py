@@ -71,7 +71,7 @@ def steps_of_other_routing_share_programs() -> None:
         compiled.append(lazytpu.metrics()["compiles"])
     dist.barrier()
     later = [after - before for before, after in pairwise(compiled[5:])]
-    assert sum(later) <= 8, f"programs compiled by each of the last steps: {later}"
+    assert sum(later) <= 12, f"programs compiled by each of the last steps: {later}"
 
 
 def _expected_gradient(step: int, weights: torch.Tensor) -> torch.Tensor:
