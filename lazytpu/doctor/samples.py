@@ -128,7 +128,7 @@ def _segments(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _grouped(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    return torch._grouped_mm(x, w, offs=ends.int())
+    return aten._grouped_mm(x, w, offs=ends.int())
 
 
 def _convolution(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
