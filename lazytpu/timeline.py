@@ -5,6 +5,7 @@ The engine notes them, and the frontend gives them to the profilers of torch. Ti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -32,9 +33,10 @@ class Compilation:
 
 @dataclass(slots=True)
 class Collected:
-    """Everything that a profiler has collected. `memory` has the bytes of live device memory by time, after each
-    launch."""
+    """Everything that a profiler has collected since it `began`. `memory` has the bytes of live device memory by time,
+    after each launch."""
 
+    began: float = field(default_factory=time.perf_counter)
     runs: list[Run] = field(default_factory=list[Run])
     compilations: list[Compilation] = field(default_factory=list[Compilation])
     memory: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
@@ -51,8 +53,8 @@ class Timeline:
         self.host_range: Callable[[str], AbstractContextManager[Any]] = nullcontext
 
     def ran(self, run: Run) -> None:
-        """Note a run, once its end is known."""
-        if (collecting := self.collecting) is not None:
+        """Note a run, once its end is known, unless it was launched before the profiler began."""
+        if (collecting := self.collecting) is not None and run.launched >= collecting.began:
             collecting.runs.append(run)
 
     def compiled(self, compilation: Compilation) -> None:

@@ -17,7 +17,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import lazytpu
-from lazytpu.timeline import TIMELINE
+from lazytpu.timeline import TIMELINE, Run
 from tests.timing import measured
 
 CPU, TPU = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
@@ -66,6 +66,14 @@ def test_runs_are_events_of_the_device_and_kernels_of_their_launches() -> None:
     assert average.count == 4
     assert average.self_device_time_total == pytest.approx(sum(run.device_time_total for run in runs))
     assert "Self TPU" in profiler.key_averages().table(sort_by="self_device_time_total")
+
+
+def test_run_that_was_launched_before_is_no_event() -> None:
+    """Also if its end becomes known only now."""
+    with profile(activities=[CPU, TPU]) as profiler:
+        TIMELINE.ran(Run("earlier", time.perf_counter() - 1, time.perf_counter() - 1, time.perf_counter()))
+        training()()
+    assert "earlier" not in [event.name for event in profiler.events()]
 
 
 def test_ranges_have_the_device_time_of_the_launches_in_them() -> None:
