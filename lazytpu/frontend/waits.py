@@ -168,6 +168,7 @@ class Waiting:
         key = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
         wait = _waits.get(key) or _begun(key, frame, self.value)
         with _lock:
+            _waits[key] = wait  # another thread may have dropped it since
             _waits.move_to_end(key)
             wait.note(activation.engine().waited() - self.before, self.cut)
 

@@ -96,6 +96,20 @@ def test_wait_takes_the_time_of_the_device() -> None:
     measured(measure)
 
 
+def test_waits_are_forgotten_while_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by another thread that resets the metrics: the read returns its value, and its wait counts."""
+    begun = waits_module._begun
+
+    def begun_and_forgotten(*args: Any) -> Wait:
+        wait = begun(*args)
+        waits_module.forget()
+        return wait
+
+    monkeypatch.setattr(waits_module, "_begun", begun_and_forgotten)
+    assert data().sum().item() == 15
+    assert only().count == 1
+
+
 def test_read_of_numbers_known_to_the_host_is_no_wait() -> None:
     x = torch.tensor(2.0).to("tpu")
     assert (x.item(), (x + 1).item(), torch.arange(3, device="tpu").tolist()) == (2.0, 3.0, [0, 1, 2])
