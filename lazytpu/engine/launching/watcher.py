@@ -31,9 +31,13 @@ class Watcher:
     def __init__(self) -> None:
         self._watched: queue.SimpleQueue[Watched | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def watch(self, watched: Watched) -> None:
-        """Measure runs on the thread."""
+        """Measure runs on the thread, or on this one once that is closed."""
+        if self._closed:
+            _measure(watched)
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="lazytpu device timer", daemon=True)
             self._thread.start()
@@ -41,23 +45,28 @@ class Watcher:
 
     def _run(self) -> None:
         while (watched := self._watched.get()) is not None:
-            start = max(_ready(watched.before), watched.at) if watched.before else watched.at
-            watched.done(start, max(_ready(watched.after), start))
+            _measure(watched)
 
     def drain(self) -> None:
         """Wait until all runs so far are measured."""
-        if self._thread is not None:
+        if self._thread is not None and not self._closed:
             drained = threading.Event()
             self._watched.put(Watched((), 0.0, (), lambda start, end: drained.set()))
             drained.wait()
 
     def close(self, end: float) -> bool:
         """End the thread by `end` (time.monotonic()). Return whether it has ended."""
+        self._closed = True
         if self._thread is None:
             return True
         self._watched.put(None)
         self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
         return not self._thread.is_alive()
+
+
+def _measure(watched: Watched) -> None:
+    start = max(_ready(watched.before), watched.at) if watched.before else watched.at
+    watched.done(start, max(_ready(watched.after), start))
 
 
 def _ready(arrays: Sequence[Any]) -> float:
