@@ -102,27 +102,24 @@ class ProgramGraph:
         self._made()
         return self._read(self._stablehlo)
 
-    def save_html(self, path: str | os.PathLike[str], generation: str = "v6e") -> None:
+    def save_html(self, path: str | os.PathLike[str], generation: str = "v6e", *, by_model: bool = False) -> None:
         """Write the program as one HTML file for a browser: source lines by time, timeline, memory, graph, ops
         (docs/inspecting.md).
 
-        Times come from a model of a TPU of this generation. The file shows the changes by each pass if their texts were
-        kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` shows them for any dump.
+        It shows the program after the passes for a TPU of this generation, with the times of `lazytpu.tpu_report`: by
+        the TPU's compiler where it is installed, which takes minutes for a large step, once; otherwise, or `by_model`,
+        by a model of the chip.
 
         Raises LookupError once the text is dropped, and ValueError for an unknown generation.
         """
         from lazytpu.inspection.html.page import UNKNOWN, page  # imported here, because it imports xDSL
-        from lazytpu.inspection.step.history import of_records
-        from lazytpu.inspection.step.model import Model
-        from lazytpu.inspection.step.reading import read
+        from lazytpu.inspection.step.costs import costed
         from lazytpu.passes.generations import GENERATIONS
 
         if generation not in GENERATIONS:
             raise ValueError(f"there is no generation {generation!r}; generations are {', '.join(GENERATIONS)}")
-        model = Model(read(self.text(), self.name), GENERATIONS[generation])
-        complete = all(record.text is not None for record in self.passes)
-        html = page(model, of_records(list(self.passes)) if complete else (), about=self.about or UNKNOWN)
-        Path(path).write_text(html, encoding="utf-8")
+        step = costed(self.text(), self.name, generation, by_model=by_model)
+        Path(path).write_text(page(step, about=self.about or UNKNOWN), encoding="utf-8")
 
     def _read(self, compressed: bytes | None) -> str:
         if compressed is None:

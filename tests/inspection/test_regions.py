@@ -6,6 +6,7 @@ import pytest
 
 from lazytpu.inspection.diff import diff
 from lazytpu.inspection.html.data import page_data
+from lazytpu.inspection.step.costs import seconds_of
 from lazytpu.inspection.step.graphs import grouped
 from lazytpu.inspection.step.model import Model
 from lazytpu.inspection.step.reading import StepProgram, read
@@ -15,6 +16,7 @@ from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering import emit, stablehlo_text
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.pipeline import run_pipeline
+from tests.inspection.step.samples import costed
 
 V6E = GENERATIONS["v6e"]
 M, C = "tensor<1024x1024xf32>", "tensor<i32>"
@@ -83,20 +85,22 @@ def test_time_of_branches_and_loops(known: StepProgram) -> None:
     assert loop.seconds == pytest.approx(6 * once.seconds)
     assert once.bound == f"{loop.bound}, one iteration of an unknown number"
     assert branch.seconds - branch.waited == pytest.approx(model.inside[branch.root.number][0].seconds)
-    assert next(iter(model.by_line)) == "model.py:5"
+    lines = {place: seconds_of(ops) for place, ops in costed(KNOWN).by_place.items()}
+    assert next(iter(lines)) == "model.py:5"
     assert not any(kernel.waited for inner in model.inside.values() for m in inner for kernel in m.kernels)
-    assert model.by_line["model.py:5"] > 5 * model.by_line["model.py:8"]
-    assert sum(model.by_line.values()) == pytest.approx(sum(kernel.seconds for kernel in model.kernels))
+    assert lines["model.py:5"] > 5 * lines["model.py:8"]
+    assert sum(lines.values()) == pytest.approx(sum(kernel.seconds for kernel in model.kernels))
     assert max(model.memory) >= 4 * 3 * 1024**2
 
 
-def test_the_page_and_the_graph_have_them(known: StepProgram) -> None:
-    model = Model(known, V6E)
-    data = page_data(model)
+def test_the_page_and_the_graph_have_them() -> None:
+    step = costed(KNOWN)
+    data = page_data(step)
     lines = {data["places"][place]: (us, ops) for place, us, ops, _ in data["lines"]}
     assert lines["model.py:5"][0] > 0
-    assert lines["model.py:5"][1] == lines["model.py:10"][1] == 1
-    assert grouped(model, "op").number_of_nodes() == 5
+    assert lines["model.py:5"][1] == lines["model.py:8"][1] == 1
+    assert sum(step.op_seconds) == pytest.approx(sum(map(seconds_of, step.by_place.values())), rel=0.05)
+    assert grouped(step, "op").number_of_nodes() == 5
 
 
 def test_counts_of_ops() -> None:

@@ -9,81 +9,65 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lazytpu.inspection.html.cost import LARGEST, by_compiler
+from lazytpu.inspection.step.costs import CostedStep, place_of, seconds_of
 from lazytpu.inspection.step.graphs import OpGroup, grouped
 from lazytpu.inspection.step.history import PassChange
-from lazytpu.inspection.step.model import Model
-from lazytpu.inspection.step.reading import StepOp
 
 DIFF_LINES = 4_000
 "Maximum number of lines that the page shows of one pass's diff."
+LARGEST = 12
+"Maximum number of values listed at the peak of memory."
 
 
-def page_data(
-    model: Model, changes: Sequence[PassChange] = (), *, why: str | None = None, cost: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return all data of a step. `changes` are the changes by its passes. With `cost`, a program of the TPU compiler's
-    report, times and memory are the compiler's."""
-    step = model.step
-    places = _Numbering()
+def page_data(costed: CostedStep, *, why: str | None = None) -> dict[str, Any]:
+    """Return all data of a step.
+
+    - `ops`: [kind, type, place, time, bytes, cluster, text, operands].
+    - `timeline`: [lane, start, end, label, place, kind].
+    - `lines`: [place, time, ops, kind of the most expensive op], most expensive first.
+    - `memory`: [time, bytes in use from then on]. `alive`, at the peak: [label, bytes].
+    - `advice`: [finding, fix, source line].
+    """
+    step, cost, places = costed.step, costed.cost, _Numbering()
     ops = [
-        [op.kind, op.type, places[op.place], _us(model.op_seconds[op.number]), op.bytes, model.kernel_of[op.number],
-         op.cluster, op.text, list(op.operands)]
-        for op in step.ops
-    ]  # fmt: skip
-    figures = by_model(model, places) if cost is None else by_compiler(cost, places)
-    return figures | {
+        [op.kind, op.type, places[op.place], _us(seconds), op.bytes, op.cluster, op.text, list(op.operands)]
+        for op, seconds in zip(step.ops, costed.op_seconds, strict=True)
+    ]
+    memory, by_name = cost["memory"], {op["name"]: op for op in cost["ops"]}
+    return {
         "name": step.name,
-        "summary": figures["summary"] | {"path_us": _us(sum(kernel.seconds for kernel in model.critical_path))},
+        "summary": {
+            "complete": cost["complete"],
+            "seconds_us": _us(cost["seconds"]),
+            "exposed_us": _us(cost["exposed_seconds"]),
+            "path_us": _us(sum(entry["seconds"] for entry in cost["path"])),
+            "peak": memory["peak"],
+            "capacity": memory["capacity"],
+            "utilisation": cost["matrix_unit"]["utilisation"],
+            "generation": cost["topology"],
+            "kernels": len(cost["ops"]),
+            "source": costed.source,
+        },
         "why": why,
         "arguments": [
             [a.name, a.type, a.bytes, a.update if a.update is None else step.results[a.update]] for a in step.arguments
         ],
         "ops": ops,
+        "timeline": [_box(span, by_name.get(span["op"]), places) for span in cost["timeline"]],
+        "lines": [
+            [places[place], _us(seconds_of(ops)), costed.count_of[place], _kind(ops[0]) if ops else ""]
+            for place, ops in costed.by_place.items()
+        ],
+        "memory": _memory(cost),
+        "alive": [
+            [f"{value['array']} {place_of(value['line'])}".strip(), value["bytes"]]
+            for value in memory["largest"][:LARGEST]
+        ],
+        "advice": [[entry["text"], entry["fix"], place_of(entry["line"])] for entry in cost["advice"]],
+        "graph": _graph(costed),
         "places": places.names,
         "sources": [_source(name) for name in places.names],
-        "graph": _graph(model, figures["lines"], places if cost is not None else {}),
-        "passes": [_change(change) for change in changes],
-    }
-
-
-def by_model(model: Model, places: dict[str, int]) -> dict[str, Any]:
-    """Return the times and memory of the model.
-
-    - `timeline`: [lane, start, end, label, place, op, kind].
-    - `lines`: [place, time, ops, kind of the most expensive op], most expensive first.
-    - `memory`: [time, bytes alive from then on].
-    - `alive`, at the peak: [label, bytes, op].
-    - `advice`: [finding, fix, source line].
-
-    An op is -1 if unknown.
-    """
-    memory = model.memory or [sum(argument.bytes for argument in model.step.arguments)]
-    alive = model.alive(memory.index(max(memory)))
-    return {
-        "summary": {
-            "complete": True,
-            "seconds_us": _us(model.seconds),
-            "exposed_us": _us(model.exposed),
-            "peak": max(memory),
-            "capacity": model.facts.device_hbm_bytes,
-            "generation": model.facts.name,
-            "kernels": len(model.kernels),
-            "by": "model",
-            "source": "a model of the chip (lazytpu-show cost --json asks the compiler)",
-        },
-        "timeline": [
-            [k.lane, _us(k.start), _us(k.end), k.title, places[k.main.place], k.main.number, k.main.kind]
-            for k in model.kernels
-        ],
-        "lines": _lines(model, places),
-        "memory": [[_us(kernel.start), used] for kernel, used in zip(model.kernels, memory)],
-        "alive": [
-            [f"{op.kind} {op.place}", op.bytes, op.number]
-            for op in sorted(alive, key=lambda op: -op.bytes)[:LARGEST]
-            if op.bytes
-        ],
-        "advice": [],
+        "passes": [_change(change) for change in costed.changes],
     }
 
 
@@ -109,42 +93,46 @@ def _us(seconds: float) -> float:
     return round(1e6 * seconds, 3)
 
 
-def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
-    by_place: dict[str, list[StepOp]] = {"": []} if "" in model.by_line else {}
-    for op in model.step.all_ops:
-        by_place.setdefault(op.place, []).append(op)
-    outermost = set(map(id, model.step.ops))
+def _box(span: Mapping[str, Any], op: Mapping[str, Any] | None, places: dict[str, int]) -> list[Any]:
+    label, place, kind = span["op"], "", span["op"]
+    if op is not None:
+        label, place, kind = f"{op['opcode']} {op['name']}, bound by {op['bound']}", place_of(op["line"]), _kind(op)
+    lane = "transfers" if span["lane"] == "dma" else span["lane"]
+    return [lane, _us(span["start"]), _us(span["end"]), label, places[place], kind]
+
+
+def _memory(cost: Mapping[str, Any]) -> list[list[Any]]:
+    """Return (time, bytes) points. An op without a time takes the time of the previous one."""
+    starts = {span["op"]: _us(span["start"]) for span in reversed(cost["timeline"])}
     rows: list[list[Any]] = []
-    for place, ops in by_place.items():
-        timed = [op for op in ops if id(op) in outermost]
-        costliest = max(timed, key=lambda op: model.op_seconds[op.number], default=ops[0] if ops else None)
-        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest.kind if costliest else ""])
-    return sorted(rows, key=lambda row: -row[1])
+    now = 0.0
+    for point in cost["memory"]["over_time"]:
+        now = max(now, starts.get(point["op"], now))
+        rows.append([now, point["bytes"]])
+    return rows
 
 
-def _graph(model: Model, lines: list[list[Any]], places: dict[str, int]) -> dict[str, Any]:
-    """Return nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes].
+def _kind(op: Mapping[str, Any]) -> str:
+    """Return the kind by which the page colours an op; a fusion's name lists its contents ("reduce_fusion.3")."""
+    return "dot" if op["bound"] == "matrix unit" else op["name"]
 
-    Time and kind come from `lines` for lines among `places`, else from the model.
-    """
-    by = "cluster" if model.step.clusters else "line"
-    times = {place: (us, kind) for place, us, _, kind in lines}
-    graph: Any = grouped(model, by)
 
-    def work(group: OpGroup) -> tuple[float, str]:
-        kind = model.step.ops[group.costliest].kind
-        return times.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
-
+def _graph(costed: CostedStep) -> dict[str, Any]:
+    """Return nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes]."""
+    by = "cluster" if costed.step.clusters else "line"
+    graph: Any = grouped(costed, by)
     groups: list[OpGroup] = [graph.nodes[node]["group"] for node in graph]
     return {
         "by": by,
-        "nodes": [[group.name, group.ops, *work(group)] for group in groups],
+        "nodes": [
+            [group.name, group.ops, _us(group.seconds), costed.step.ops[group.costliest].kind] for group in groups
+        ],
         "edges": [[a, b, data["bytes"]] for a, b, data in graph.edges(data=True)],
     }
 
 
 def _change(change: PassChange) -> dict[str, Any]:
-    shown = change.lines[:DIFF_LINES]
+    shown: Sequence[Any] = change.lines[:DIFF_LINES]
     return {
         "name": change.name,
         "ms": round(1e3 * change.seconds, 1),

@@ -1,8 +1,7 @@
 // All ops, or those that match the search. Only visible rows are created.
 {
   const view = byId("table"), rows = byId("rows"), H = 22;
-  const time = data.summary.by === "model" ? "time" : "by the model";
-  view.prepend(element("div", { className: "row head" }, ...["", "op", "result", "source line", time, "bytes"].map(name => element("span", {}, name))));
+  view.prepend(element("div", { className: "row head" }, ...["", "op", "result", "source line", "time", "bytes"].map(name => element("span", {}, name))));
   let list = [];
   const draw = () => {
     const first = Math.max(0, Math.floor(view.scrollTop / H) - 10), last = Math.min(list.length, first + Math.ceil(view.clientHeight / H) + 20);

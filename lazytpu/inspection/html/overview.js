@@ -1,18 +1,18 @@
 // The figures at the head, advice, and the source lines by time.
 {
-  const s = data.summary, byModel = s.by === "model" ? "" : ", by the model";
+  const s = data.summary;
   const card = (value, what) => byId("cards").append(element("div", { className: "card" }, element("b", {}, value), element("span", {}, what)));
   card((s.complete ? "" : "at least ") + micros(s.seconds_us), `per step on a ${s.generation}, estimated`);
-  card(count(data.ops.length), `ops, ${s.by === "model" ? "fused" : "compiled"} to ${count(s.kernels)}`);
+  card(count(data.ops.length), `ops, compiled to ${count(s.kernels)}`);
   card(size(s.peak), `peak memory, of ${size(s.capacity)}`);
   card(count(data.arguments.length), `arguments, ${count(data.arguments.filter(a => a[3] !== null).length)} overwritten in place`);
-  card(micros(s.path_us), `longest chain of ops${byModel}`);
-  if (s.complete && s.utilisation !== undefined) card((100 * s.utilisation).toFixed(0) + " %", "of the matrix unit's peak");
+  card(micros(s.path_us), "longest chain of ops");
+  if (s.complete) card((100 * s.utilisation).toFixed(0) + " %", "of the matrix unit's peak");
   if (s.exposed_us > 0) card(micros(s.exposed_us), "waiting for other chips");
   data.advice.forEach(([text, fix, where]) => byId("advice").append(
     element("div", { className: "hint" }, text + " ", element("b", {}, fix), " ", element("code", {}, where))));
 
-  const kinds = new Set([...data.lines.map(line => line[3]), ...data.timeline.map(span => span[6]), ...data.ops.map(op => op[KIND])].map(familyOf));
+  const kinds = new Set([...data.lines.map(line => line[3]), ...data.timeline.map(span => span[5]), ...data.ops.map(op => op[KIND])].map(familyOf));
   byId("legend").append(...Object.keys(FAMILIES).filter(name => kinds.has(name)).map(name =>
     element("span", {}, element("i", { style: `background:var(${FAMILIES[name][0]})` }), name)));
 
@@ -22,7 +22,7 @@
     const rows = lines.slice(0, shown).map(([i, time, ops, kind]) => pressable(element("div", { className: "bar" + (state.hitPlaces?.has(i) ? " hit" : "") },
       element("code", { title: place(i) + "\n" + source(i) }, place(i), element("small", {}, " " + source(i))),
       element("i", { style: `width:${100 * time / (lines[0][1] || 1)}%;background:${colour(kind)}` }),
-      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${count(ops)} ops`)), () => searchFor(place(i))));
+      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${ops ? count(ops) + " ops" : ""}`)), () => searchFor(place(i))));
     const focused = [...byId("by-line").children].indexOf(document.activeElement);
     byId("by-line").replaceChildren(...rows);
     if (lines.length > shown) byId("by-line").append(element("button", { onclick: () => { shown = lines.length; draw(); } }, `all ${count(lines.length)} lines`));

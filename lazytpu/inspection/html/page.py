@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -12,8 +11,7 @@ from markupsafe import Markup
 
 from lazytpu.inspection.about import About
 from lazytpu.inspection.html.data import page_data
-from lazytpu.inspection.step.history import PassChange
-from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.costs import CostedStep
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.target import NAMES
 
@@ -22,23 +20,13 @@ SCRIPTS = ("common", "search", "overview", "timeline", "graph", "passes", "ops")
 UNKNOWN = About("", (), "", {})
 
 
-def page(
-    model: Model,
-    changes: Sequence[PassChange] = (),
-    *,
-    why: str | None = None,
-    cost: Mapping[str, Any] | None = None,
-    about: About = UNKNOWN,
-    pipeline: str | None = None,
-) -> str:
+def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) -> str:
     """Return the HTML of a step. It refers to no other file or server, and runs only its own scripts.
 
-    - `changes`: the changes by each pass. `why`: the reason for compiling the program.
-    - `cost`: a program of the TPU compiler's report, whose figures replace the model's.
-    - `about`: the origin of the program.
-    - `pipeline`: the passes that were run for this page; None if the step is shown as its process compiled it.
+    `why` is the reason for compiling the program, and `about` its origin.
     """
-    data = page_data(model, changes, why=why, cost=cost)
+    data = page_data(costed, why=why)
+    changes, pipeline = costed.changes, costed.pipeline or about.target
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     sections = [("overview", "overview"), ("lines", "lines"), ("time", "timeline"), ("graph", "graph"), ("ops", "ops")]
     if changes:
@@ -48,12 +36,12 @@ def page(
         name=data["name"],
         versions=", ".join(f"{name} {version}" for name, version in about.versions.items()) or "versions unknown",
         sections=sections,
-        lead=_lead(model, data["summary"]["source"], about, pipeline),
+        lead=_lead(costed, pipeline),
         timeline_note=_timeline_note(data["summary"]),
         graph_note=_graph_note(data["graph"]["by"]),
         why=why,
         passes=len(changes),
-        pipeline=_passes_for(pipeline or about.target),
+        pipeline=_passes_for(pipeline),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),
         data=Markup(_embedded(data)),
@@ -80,29 +68,27 @@ def _passes_for(pipeline: str) -> str:
     return f"the pipeline for {pipeline}" if pipeline in NAMES else f"the pipeline {pipeline}"
 
 
-def _lead(model: Model, source: str, about: About, pipeline: str | None) -> str:
-    step = model.step
+def _lead(costed: CostedStep, pipeline: str) -> str:
+    step = costed.step
     products = sum(op.passes > 0 for op in step.ops)
     backward = sum(op.backward for op in step.ops)
     counts = f"{len(step.ops):,} ops, {products:,} of them matrix products or convolutions"
     counts += f", {backward:,} recorded by the backward pass" if backward else ""
-    shown = f"{_passes_for(pipeline or about.target)} left it"
-    if (pipeline or about.target) not in ("tpu", *GENERATIONS):
+    shown = f"{_passes_for(pipeline)} left it"
+    if pipeline not in ("tpu", *GENERATIONS):
         shown += ", not as a TPU's would"
     clusters = len(step.clusters)
     called = f" It calls {clusters:,} clusters." if clusters else ""
     return (
-        f"One program with {counts}, as {shown}.{called} Times and memory are estimates of a TPU {model.facts.name} "
-        f"by {source}."
+        f"One program with {counts}, as {shown}.{called} Times and memory are estimates of a TPU {costed.generation} "
+        f"by {costed.source}."
     )
 
 
 def _timeline_note(summary: dict[str, Any]) -> str:
-    if summary["by"] == "model":
-        return "Each box is a kernel, ops that run as one according to the model; memory is what is alive meanwhile."
     return (
-        "Each box is an op of the compiled program, as the compiler scheduled it. Below are the temporaries in HBM; "
-        f"with arguments, results and code they take {summary['peak'] / 1e6:,.1f} MB."
+        "Each box is a kernel, ops that run as one; below is the memory that is in use beside the arguments. With "
+        f"these it takes {summary['peak'] / 1e6:,.1f} MB."
     )
 
 

@@ -54,13 +54,12 @@ function select(number) {
     const link = o => o < 0 ? searching(data.arguments[~o][0]) : pressable(element("a", {}, `${o} ${data.ops[o][KIND]}`), () => select(o));
     const list = (name, items) => element("div", {}, name + ": ", ...items.slice(0, 40).flatMap((item, i) => i ? [", ", link(item)] : [link(item)]),
       items.length > 40 ? ` and ${count(items.length - 40)} more` : items.length ? "" : "nothing");
-    const inKernel = op[KERNEL] < 0 ? [] : data.ops.map((_, i) => i).filter(i => data.ops[i][KERNEL] === op[KERNEL] && i !== number);
     panel.replaceChildren(
       element("button", { onclick: () => select(-1) }, "close"),
       element("b", {}, `${number} ${op[KIND]}`), " ", searching(place(op[PLACE])),
       element("pre", {}, (source(op[PLACE]) ? source(op[PLACE]) + "\n" : "") + op[TEXT]),
-      element("div", {}, `${micros(op[TIME])} by the model, ${size(op[BYTES])}`, ...(op[CLUSTER] ? [", in ", searching(op[CLUSTER])] : [])),
-      list("reads", op[OPERANDS]), list("read by", users[number]), list("fused with", inKernel));
+      element("div", {}, `${micros(op[TIME])}, its share of its line; ${size(op[BYTES])}`, ...(op[CLUSTER] ? [", in ", searching(op[CLUSTER])] : [])),
+      list("reads", op[OPERANDS]), list("read by", users[number]));
   }
   changed();
 }

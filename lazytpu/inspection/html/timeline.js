@@ -28,11 +28,9 @@
       pen.fillText(micros(tick), Math.min(at + 3, width - 52), y - 3);
     }
   };
-  const hit = span => !state.hits || (span[5] >= 0 ? kernelHits.has(data.ops[span[5]][KERNEL]) : state.hitPlaces.has(span[4]) || state.matches(span[3].toLowerCase()));
-  let kernelHits = new Set();
+  const hit = span => !state.hits || state.hitPlaces.has(span[4]) || state.matches(span[3].toLowerCase());
   const draw = () => {
-    kernelHits = new Set((state.hits || []).map(i => data.ops[i][KERNEL]));
-    const chosen = state.selected >= 0 ? data.ops[state.selected][KERNEL] : -2;
+    const chosen = state.selected >= 0 ? data.ops[state.selected][PLACE] : -1;
     const inks = new Map(Object.values(FAMILIES).map(([name]) => [name, style(name)])), text = style("--text"), inside = style("--inside");
     paint(canvas, (pen, width, height) => {
       lanes.forEach((lane, row) => {
@@ -42,12 +40,12 @@
         for (const span of perLane.get(lane)) {
           if (span[2] < from || span[1] > to) continue;
           const left = Math.max(x(span[1], width), LEFT), right = Math.min(x(span[2], width), width);
-          const fill = inks.get(colourName(span[6])), faded = !hit(span);
+          const fill = inks.get(colourName(span[5])), faded = !hit(span);
           if (right - left < 0.4 && right < last && fill === lastColour && !state.hits) continue;
           pen.globalAlpha = faded ? 0.12 : 1;
           pen.fillStyle = fill;
           pen.fillRect(left, y, Math.max(right - left - (right - left > 3 ? 0.6 : 0), 0.5), 34);
-          if (span[5] >= 0 && data.ops[span[5]][KERNEL] === chosen) { pen.fillStyle = text; pen.fillRect(left - 1, y - 3, Math.max(right - left, 2), 3); }
+          if (span[4] === chosen) { pen.fillStyle = text; pen.fillRect(left - 1, y - 3, Math.max(right - left, 2), 3); }
           if (right - left > 60) { pen.save(); pen.beginPath(); pen.rect(left, y, right - left - 4, 34); pen.clip(); pen.fillStyle = inside; pen.fillText(span[3].split(/[ ,]/)[0], left + 4, y + 15); pen.fillText(place(span[4]).split("/").pop(), left + 4, y + 29); pen.restore(); }
           last = right; lastColour = fill;
         }
@@ -57,7 +55,7 @@
     });
     paint(below, (pen, width, height) => {
       const top = Math.max(...data.memory.map(m => m[1]), 1), y = bytes => height - 8 - bytes / top * (height - 26);
-      pen.fillStyle = style("--soft"); pen.fillText(data.summary.by === "model" ? "memory" : "temporaries", 4, 30); pen.fillText(size(top), 4, 46);
+      pen.fillStyle = style("--soft"); pen.fillText("memory", 4, 30); pen.fillText(size(top), 4, 46);
       pen.beginPath(); pen.moveTo(LEFT, height - 8);
       let before = null;
       for (const [time, bytes] of data.memory) {
@@ -119,12 +117,11 @@
   });
   addEventListener("mouseup", event => {
     const span = pressed && !pressed.moved && event.target === canvas ? find(event) : null;
-    if (span) span[5] >= 0 ? select(span[5]) : searchFor(place(span[4]));
+    if (span) searchFor(place(span[4]));
     pressed = null;
   });
   addEventListener("resize", draw);
   const alike = new Map();
-  for (const [what, bytes, op] of data.alive) { const key = `${what} ${size(bytes)}`; alike.set(key, [...(alike.get(key) || []), op]); }
-  if (alike.size) byId("alive").append("Largest at the peak: ", ...[...alike].flatMap(([what, [op, ...more]], i) =>
-    [i ? ", " : "", more.length ? `${more.length + 1} × ` : "", op < 0 ? what : pressable(element("a", {}, what), () => select(op))]));
+  for (const [what, bytes] of data.alive) { const key = `${what} ${size(bytes)}`; alike.set(key, (alike.get(key) || 0) + 1); }
+  byId("alive").textContent = alike.size ? "Largest at the peak: " + [...alike].map(([what, n]) => n > 1 ? `${n} × ${what}` : what).join(", ") : "";
 }

@@ -18,7 +18,7 @@ from lazytpu.options import options
 from lazytpu.passes.generations import GENERATIONS
 
 if TYPE_CHECKING:
-    from lazytpu.inspection.step.model import Model
+    from lazytpu.inspection.step.costs import CostedStep
     from lazytpu.inspection.step.reading import StepOp
 
 GENERATION = "v6e"
@@ -27,14 +27,11 @@ SHOWN = 30
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to a parser."""
-    lines = _add(commands, "lines", _lines, "the source lines of a step, most expensive first")
-    add_model(lines)
+    _add(commands, "lines", _lines, "the source lines of a step, most expensive first")
     _add(commands, "path", _path, "the chain of ops that takes longest, regardless of what runs in parallel")
-    _add(commands, "clusters", _clusters, "the functions that a step calls, most expensive first")
-    graph = _add(commands, "graph", _graph, "the graph of a step, by source line, cluster, kernel or op")
-    graph.add_argument(
-        "--by", default=None, help="line, cluster, kernel or op; by default cluster if there are any, else line"
-    )
+    _add(commands, "clusters", _clusters, "the functions that a step calls, most expensive first", COMPILED)
+    graph = _add(commands, "graph", _graph, "the graph of a step, by source line, cluster or op")
+    graph.add_argument("--by", default=None, help="line, cluster or op; by default cluster if there are any, else line")
     graph.add_argument("--dot", action="store_true", help="for GraphViz: | dot -Tsvg -o step.svg")
     passes = commands.add_parser("passes", help="what each pass of a pipeline does to a module")
     passes.add_argument("file", type=Path, metavar="FILE|DIR", help="NNN-name.imported.mlir of LAZYTPU_DUMP")
@@ -42,7 +39,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     passes.add_argument(
         "--diff", metavar="PASS", action="append", help='print the changes of PASS; "all" for every pass'
     )
-    passes.set_defaults(run=lambda args: _passes(_with_module(args, IMPORTED)))
+    passes.set_defaults(run=_passes)
     why = commands.add_parser("why", help="why programs were compiled")
     why.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     why.set_defaults(run=_why)
@@ -51,27 +48,41 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
-    run: Callable[[argparse.Namespace], int],
+    run: Callable[[argparse.Namespace, CostedStep], int],
     summary: str,
+    kind: str = IMPORTED,
 ) -> argparse.ArgumentParser:
-    times = "Times come from a model of the chip; lazytpu-show cost asks the TPU's compiler."
-    if name == "lines":
-        times = "Times come from the TPU's compiler if it is installed, else from a model of the chip."
+    times = "Times come from the TPU's compiler if it is installed, else from a model of the chip."
     parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {times}")
     parser.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; for DIR its largest")
     add_generation(parser)
+    add_model(parser)
     if name != "graph":
         parser.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"rows, {SHOWN} by default; 0 for all")
-    # `lines` invokes the compiler, which runs passes of its own.
-    kind = IMPORTED if name == "lines" else COMPILED
-    parser.set_defaults(run=lambda args: run(_with_module(args, kind)))
+    parser.set_defaults(run=lambda args: run(args, costed_of(args, kind)))
     return parser
 
 
-def _with_module(args: argparse.Namespace, kind: str) -> argparse.Namespace:
-    """Return `args` with the module that its path stands for."""
-    args.file = largest(args.file, kind)
-    return args
+def costed_of(args: argparse.Namespace, kind: str, cost: Path | None = None) -> CostedStep:
+    """Return the step of the command's file, whose path it sets, with its cost.
+
+    An `.imported.mlir` goes through `--passes`, else the generation's; any other module is taken as it was compiled,
+    unless there are `--passes`.
+    """
+    from lazytpu.inspection.step.costs import costed, program_of  # imported here, because it imports xDSL and jax
+
+    file = args.file = largest(args.file, kind)
+    passes: str | None = getattr(args, "passes", None)
+    if passes is None and not file.name.endswith(IMPORTED):
+        passes = ""
+    stem = file.name.partition(".")[0]
+    known = None if cost is None else program_of(cost.read_text(), stem.partition("-")[2] or stem)
+    return costed(file.read_text(), stem, args.generation, passes=passes, by_model=args.model, cost=known)
+
+
+def _head(args: argparse.Namespace, step: CostedStep) -> str:
+    least = "" if step.cost["complete"] else "at least "
+    return f"{args.file.name}: {least}{1e6 * step.cost['seconds']:,.1f} us on a {args.generation}, by {step.source}"
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
@@ -101,13 +112,6 @@ def load_passes(args: argparse.Namespace) -> None:
             load(source)
 
 
-def _model(args: argparse.Namespace) -> Model:
-    from lazytpu.inspection.step.model import Model  # imported here, because it imports xDSL
-    from lazytpu.inspection.step.reading import read
-
-    return Model(read(args.file.read_text(), args.file.name), GENERATIONS[args.generation])
-
-
 def _table(*columns: str) -> Table:
     table = Table(*columns, box=None, pad_edge=False)
     for column in table.columns[1:]:
@@ -115,76 +119,56 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _lines(args: argparse.Namespace) -> int:
-    model = _model(args)
-    counts: dict[str, int] = defaultdict(int)
+def _lines(args: argparse.Namespace, step: CostedStep) -> int:
+    from lazytpu.inspection.step.costs import seconds_of
+
     sizes: dict[str, int] = defaultdict(int)
-    for op in model.step.all_ops:
-        counts[op.place] += 1
+    for op in step.step.all_ops:
         sizes[op.place] += op.bytes
-    total, seconds, by = _times(args, model)
+    total = step.cost["seconds"] if step.cost["complete"] else None
     table = _table("line", "us", "%", "ops", "bytes of results")
-    costliest = sorted({**dict.fromkeys(counts, 0.0), **seconds}, key=lambda place: -seconds.get(place, 0.0))
-    for place in costliest[: args.n or None]:
-        taken = seconds.get(place, 0.0)
+    for place, ops in list(step.by_place.items())[: args.n or None]:
+        taken = seconds_of(ops)
         share = f"{100 * taken / total:.0f}" if total else ""
-        table.add_row(
-            place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{sizes[place]:,}"
-        )
+        figures = f"{1e6 * taken:,.1f}", share, f"{step.count_of[place]:,}", f"{sizes[place]:,}"
+        table.add_row(place or "no source line", *figures)
     out = console()
-    out.print(f"{args.file.name}: {by}", markup=False)
+    out.print(_head(args, step), markup=False)
     out.print(table)
     return 0
 
 
-def _times(args: argparse.Namespace, model: Model) -> tuple[float | None, dict[str, float], str]:
-    """Return (total seconds, None if incomplete; seconds by line; a sentence with the total and its source)."""
-    from lazytpu.inspection.tpu.compiling import ask  # imported here, because it imports jax
+def _path(args: argparse.Namespace, step: CostedStep) -> int:
+    from lazytpu.inspection.step.costs import place_of
 
-    name, generation = args.file.name, args.generation
-    report = None if args.model else ask(args.file.read_text(), generation, name=name)
-    if report is None:
-        return model.seconds, model.by_line, f"{1e6 * model.seconds:,.1f} us on a {generation}, by the model"
-    (program,) = report.programs
-    lines = {str(line or ""): sum(cost.seconds for cost in costs) for line, costs in program.by_line.items()}
-    least = "" if report.complete else "at least "
-    by = f"{least}{1e6 * report.seconds:,.1f} us on a {generation}, by the TPU's compiler"
-    return report.seconds if report.complete else None, lines, by
-
-
-def _path(args: argparse.Namespace) -> int:
-    model = _model(args)
-    path = model.critical_path
-    length = sum(kernel.seconds for kernel in path)
+    path = step.cost["path"]
+    length = sum(entry["seconds"] for entry in path)
     out = console()
     out.print(
-        f"{args.file.name}: {1e6 * model.seconds:,.1f} us in order on a {args.generation}, by the model; the longest "
-        f"chain takes {1e6 * length:,.1f} us in {len(path):,} kernels",
-        markup=False,
+        f"{_head(args, step)}; the longest chain takes {1e6 * length:,.1f} us in {len(path):,} kernels", markup=False
     )
-    table = _table("kernel", "us", "bound by", "ops", "line")
-    shown = {kernel.number for kernel in sorted(path, key=lambda kernel: -kernel.seconds)[: args.n or None]}
-    for kernel in path:
-        if kernel.number in shown:
-            row = (f"{1e6 * kernel.seconds:,.2f}", kernel.bound, f"{len(kernel.ops):,}", kernel.main.place)
-            table.add_row(f"{kernel.number} {kernel.main.kind}", *row)
+    by_name = {op["name"]: op for op in step.cost["ops"]}
+    table = _table("kernel", "us", "bound by", "line")
+    shown = sorted(range(len(path)), key=lambda at: -path[at]["seconds"])[: args.n or None]
+    for at in sorted(shown):
+        op = by_name.get(path[at]["op"], {"bound": "", "line": None})
+        table.add_row(path[at]["op"], f"{1e6 * path[at]['seconds']:,.2f}", op["bound"], place_of(op["line"]))
     out.print(table)
     if len(shown) < len(path):
         out.print(f"{len(path) - len(shown):,} cheaper ones are left out (-n 0 shows all)", markup=False)
     return 0
 
 
-def _clusters(args: argparse.Namespace) -> int:
-    model = _model(args)
+def _clusters(args: argparse.Namespace, step: CostedStep) -> int:
     calls: dict[str, list[str]] = {}
-    for label in model.step.clusters:
+    for label in step.step.clusters:
         calls.setdefault(label.partition(" ")[0], []).append(label)
     if not calls:
         raise ValueError(f"{args.file} calls no function; `lazytpu-opt -p cluster-fusion {args.file}` makes clusters")
     inside: dict[str, list[StepOp]] = defaultdict(list)
-    for op in model.step.ops:
+    for op in step.step.ops:
         inside[op.cluster].append(op)
-    seconds = {label: sum(model.op_seconds[op.number] for op in ops) for label, ops in inside.items()}
+    seconds = {label: sum(step.op_seconds[op.number] for op in ops) for label, ops in inside.items()}
     table = _table("function", "calls", "ops", "us per call", "us", "lines")
     table.columns[-1].justify = "left"
     costliest = sorted(calls, key=lambda name: -sum(seconds[label] for label in calls[name]))
@@ -198,17 +182,17 @@ def _clusters(args: argparse.Namespace) -> int:
         )  # fmt: skip
     out = console()
     count = sum(map(len, calls.values()))
-    outside = max(0.0, 1e6 * (model.seconds - sum(seconds[label] for label in model.step.clusters)))
+    outside = max(0.0, 1e6 * (step.cost["seconds"] - sum(seconds[label] for label in step.step.clusters)))
+    out.print(_head(args, step), markup=False)
     out.print(f"{count:,} calls of {len(calls):,} functions; {outside:,.1f} us are outside them", markup=False)
     out.print(table)
     return 0
 
 
-def _graph(args: argparse.Namespace) -> int:
+def _graph(args: argparse.Namespace, step: CostedStep) -> int:
     from lazytpu.inspection.step.graphs import as_dot, as_text, grouped
 
-    model = _model(args)
-    graph = grouped(model, args.by or ("cluster" if model.step.clusters else "line"))
+    graph = grouped(step, args.by or ("cluster" if step.step.clusters else "line"))
     if args.dot:
         print(as_dot(graph, args.file.name), end="")
         return 0
@@ -222,6 +206,7 @@ def _passes(args: argparse.Namespace) -> int:
     from lazytpu.passes.errors import PassError
 
     load_passes(args)
+    args.file = largest(args.file, IMPORTED)
     try:
         changes, _ = history(args.file.read_text(), args.passes or options.target or "cpu", args.file.name)
     except PassError as error:

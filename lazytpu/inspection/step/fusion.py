@@ -49,10 +49,9 @@ class FusedKernel:
         return next((op for op in self.ops if op.passes), self.root)
 
     @property
-    def title(self) -> str:
-        """Its computation and its bound: "dot_general and 2 more, bound by HBM"."""
-        fused = f" and {len(self.ops) - 1} more" if len(self.ops) > 1 else ""
-        return f"{self.main.kind}{fused}, bound by {self.bound}"
+    def name(self) -> str:
+        """Its number and the kind of its main op."""
+        return f"{self.main.kind}.{self.number}"
 
     @property
     def written(self) -> int:
@@ -64,12 +63,9 @@ PARTS = frozenset(("slice", "gather", "dynamic_slice"))
 "Ops that read at most as many bytes of an operand as they produce."
 
 
-def fuse(step: StepProgram) -> tuple[list[FusedKernel], list[int]]:
-    """Return the kernels in a valid order, and the kernel number of each op.
-
-    The number is -1 for an op that no kernel needs, or that each using kernel recomputes, such as a constant or
-    broadcast.
-    """
+def fuse(step: StepProgram) -> list[FusedKernel]:
+    """Return the kernels in a valid order. An op that no kernel needs, or that each using kernel recomputes, such as a
+    constant or broadcast, is in none."""
     groups = _merged(step, _joined(step))
     kernels = [
         FusedKernel(at, step.ops[max(group)], [step.ops[number] for number in group]) for at, group in enumerate(groups)
@@ -87,7 +83,7 @@ def fuse(step: StepProgram) -> tuple[list[FusedKernel], list[int]]:
         kernel.outputs = [
             op for op in kernel.ops if op.number in read or op.number in step.returned or op is kernel.root
         ]
-    return kernels, [home.get(op.number, -1) for op in step.ops]
+    return kernels
 
 
 def _sources(step: StepProgram, home: dict[int, int], op: StepOp, inside: set[int]) -> list[int]:

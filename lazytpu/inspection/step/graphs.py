@@ -1,4 +1,4 @@
-"""Graphs of a step, as text and as DOT: ops are grouped by source line, cluster or kernel, or not at all."""
+"""Graphs of a step, as text and as DOT: ops are grouped by source line or cluster, or not at all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import networkx as nx
 
-from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.costs import CostedStep
 from lazytpu.inspection.step.reading import StepOp
 
-BY = ("line", "cluster", "kernel", "op")
 UNKNOWN = "no source line"
 
 
@@ -28,15 +27,15 @@ class OpGroup:
     costliest: int = -1
 
 
-def grouped(model: Model, by: str) -> nx.DiGraph:
+def grouped(costed: CostedStep, by: str) -> nx.DiGraph:
     """Return the graph of groups: nodes are numbers in order of appearance, each with its `group`. An edge has the
-    `bytes` that its target reads from its source. Raises ValueError if `by` is not in `BY`."""
-    key = _keys(model).get(by)
+    `bytes` that its target reads from its source. Raises ValueError if `by` is not in `KEYS`."""
+    key, step = KEYS.get(by), costed.step
     if key is None:
-        raise ValueError(f"ops are grouped by {', '.join(BY)}, not by {by!r}")
+        raise ValueError(f"ops are grouped by {', '.join(KEYS)}, not by {by!r}")
     graph: Any = nx.DiGraph()
     numbers: dict[str, int] = {}
-    shown = [op for op in model.step.ops if op.operands or op.users]
+    shown = [op for op in step.ops if op.operands or op.users]
     for op in shown:
         name = key(op)
         if name not in numbers:
@@ -44,28 +43,23 @@ def grouped(model: Model, by: str) -> nx.DiGraph:
             graph.add_node(numbers[name], group=OpGroup(name, op.number, backward=op.backward))
         group: OpGroup = graph.nodes[numbers[name]]["group"]
         group.ops += 1
-        group.seconds += model.op_seconds[op.number]
-        if group.costliest < 0 or model.op_seconds[op.number] > model.op_seconds[group.costliest]:
+        group.seconds += costed.op_seconds[op.number]
+        if group.costliest < 0 or costed.op_seconds[op.number] > costed.op_seconds[group.costliest]:
             group.costliest = op.number
     for op in shown:
         for user in op.users:
-            a, b = numbers[key(op)], numbers[key(model.step.ops[user])]
+            a, b = numbers[key(op)], numbers[key(step.ops[user])]
             if a != b:
                 graph.add_edge(a, b, bytes=op.bytes + (graph.edges[a, b]["bytes"] if graph.has_edge(a, b) else 0))
     return graph
 
 
-def _keys(model: Model) -> dict[str, Callable[[StepOp], str]]:
-    def kernel(op: StepOp) -> str:
-        number = model.kernel_of[op.number]
-        return f"{op.kind} {op.number}" if number < 0 else f"kernel {number}: {model.kernels[number].main.kind}"
-
-    return {
-        "line": lambda op: op.place or UNKNOWN,
-        "cluster": lambda op: op.cluster or op.place or UNKNOWN,
-        "kernel": kernel,
-        "op": lambda op: f"{op.number} {op.kind}",
-    }
+KEYS: dict[str, Callable[[StepOp], str]] = {
+    "line": lambda op: op.place or UNKNOWN,
+    "cluster": lambda op: op.cluster or op.place or UNKNOWN,
+    "op": lambda op: f"{op.number} {op.kind}",
+}
+"Criterion of grouping -> the name of an op's group."
 
 
 def as_text(graph: nx.DiGraph) -> Iterable[str]:

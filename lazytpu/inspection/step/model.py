@@ -1,7 +1,7 @@
 """A cost model of a step on a chip, for machines without the TPU's compiler: fusion, times, and memory.
 
-`lazytpu-show cost` invokes the TPU's compiler; trust that where they differ. This model needs no libtpu, takes a second
-for thousands of ops, and shows the expensive lines and the dependencies.
+It takes a second for thousands of ops. `as_dict` gives its figures as a cost report does, so that every view shows
+either these or libtpu's.
 
 `fusion` groups ops into kernels. The time of a kernel is the maximum of
 
@@ -23,8 +23,11 @@ HBM, instead of 3.6, 2.6, 3.4, 13.6 and 0; libtpu reports 0.5, 1.7, 1.3, 16.3 an
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
+from lazytpu.inspection.chains import longest_chain
 from lazytpu.inspection.step.fusion import FusedKernel, fuse
 from lazytpu.inspection.step.reading import StepOp, StepProgram
 from lazytpu.inspection.tpu.collectives import seconds as collective_seconds
@@ -42,6 +45,13 @@ VECTOR = 4
 "Operations per lane and cycle, by four units (https://jax-ml.github.io/scaling-book/tpus)."
 
 
+def computing(op: StepOp, facts: Generation) -> float:
+    """Return the seconds of an op's arithmetic."""
+    if not op.passes:
+        return op.flops / (VECTOR * facts.lane_rate)
+    return op.flops * op.passes / (CONVOLUTIONS if op.kind == "convolution" else PRODUCTS) / facts.device_flops
+
+
 class Model:
     """The cost model of a step on a TPU generation. With `inside` it is a region: its small arguments and results stay
     in vector memory between iterations."""
@@ -49,7 +59,7 @@ class Model:
     def __init__(self, step: StepProgram, facts: Generation, *, inside: bool = False):
         self.step, self.facts, self.is_region = step, facts, inside
         self.vmem_limit = facts.vmem_bytes // 4
-        self.kernels, self.kernel_of = fuse(step)
+        self.kernels = fuse(step)
         self.inside: dict[int, list[Model]] = {}
         "The models of the regions of each branch and loop, by the number of the op."
         for kernel in self.kernels:
@@ -77,17 +87,11 @@ class Model:
         if estimate is not None:
             kernel.seconds, kernel.bound = max(estimate.seconds(streamed, facts), least)
             return
-        products = sum(self._computing(op) for op in kernel.ops if op.passes)
-        other_ops = sum(self._computing(op) for op in kernel.ops if not op.passes)
+        products = sum(computing(op, facts) for op in kernel.ops if op.passes)
+        other_ops = sum(computing(op, facts) for op in kernel.ops if not op.passes)
         unit = "matrix unit" if products >= other_ops else "vector unit"
         moving = streamed / facts.device_hbm_bandwidth
         kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else other_ops), unit), (moving, "HBM"))
-
-    def _computing(self, op: StepOp) -> float:
-        """Return the seconds of an op's arithmetic."""
-        if not op.passes:
-            return op.flops / (VECTOR * self.facts.lane_rate)
-        return op.flops * op.passes / (CONVOLUTIONS if op.kind == "convolution" else PRODUCTS) / self.facts.device_flops
 
     def _cost_regions(self, kernel: FusedKernel) -> None:
         """Set the time of a branch or loop.
@@ -146,54 +150,65 @@ class Model:
             last.seconds, last.end, last.bound = last.seconds + free["HBM"] - end, free["HBM"], "HBM"
         return max(free["HBM"], end)
 
-    @cached_property
-    def op_seconds(self) -> list[float]:
-        """Seconds of each op: its share of its kernel, in proportion to the op's time alone."""
-        seconds_of = [0.0] * len(self.step.ops)
-        for kernel in self.kernels:
-            weights = [self._computing(op) for op in kernel.ops]
-            total = sum(weights)
-            for op, weight in zip(kernel.ops, weights, strict=True):
-                share = weight / total if total else float(op is kernel.root)
-                seconds_of[op.number] = share * kernel.seconds
-        return seconds_of
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as the JSON of a program in a cost report (docs/tpu-report.md), without the fields that
+        only a compiler knows."""
+        facts, arguments = self.facts, sum(argument.bytes for argument in self.step.arguments)
+        ops = sorted(self._ops(), key=lambda op: -op["seconds"])
+        flops, moved = sum(op["flops"] for op in ops), sum(op["bytes"] for op in ops)
+        peak_rate, bandwidth, seconds = facts.device_flops, facts.device_hbm_bandwidth, max(self.seconds, 1e-12)
+        alive = self._alive(max(range(len(self.memory)), key=self.memory.__getitem__, default=-1))
+        chain = longest_chain([kernel.seconds for kernel in self.kernels], [kernel.needs for kernel in self.kernels])
+        return {
+            "name": self.step.name,
+            "topology": facts.name,
+            "generation": facts.name,
+            "compiler": None,
+            "seconds": self.seconds,
+            "complete": True,
+            "exposed_seconds": self.exposed,
+            "matrix_unit": {"flops": flops, "peak": peak_rate, "utilisation": flops / seconds / peak_rate},
+            "traffic": {"bytes": moved, "bandwidth": bandwidth},
+            "roofline": {"flops_seconds": flops / peak_rate, "bytes_seconds": moved / bandwidth},
+            "ops": ops,
+            "timeline": [
+                {"lane": kernel.lane, "start": kernel.start, "end": kernel.end, "op": kernel.name}
+                for kernel in self.kernels
+            ],
+            "path": [{"op": self.kernels[at].name, "seconds": self.kernels[at].seconds} for at in chain],
+            "memory": {
+                "peak": max(self.memory, default=arguments),
+                "capacity": facts.device_hbm_bytes,
+                "over_time": [
+                    {"op": kernel.name, "bytes": used - arguments} for kernel, used in zip(self.kernels, self.memory)
+                ],
+                "largest": [
+                    {"op": op.kind, "array": op.type, "bytes": op.bytes, "line": line_of(op)}
+                    for op in sorted(alive, key=lambda op: -op.bytes)
+                    if op.bytes
+                ],
+            },
+            "advice": [],
+        }
 
-    @cached_property
-    def by_line(self) -> dict[str, float]:
-        """Seconds of each line, most expensive first.
-
-        As in the cost report, a kernel counts for the line of its product, else of its root. Waiting for memory counts
-        for no line, "".
-        """
-        lines: dict[str, float] = {}
+    def _ops(self, runs: int = 1) -> Iterator[dict[str, Any]]:
+        """Yield the JSON of the kernels, and of the kernels inside branches and loops. As in the cost report, a kernel
+        counts for the line of its product, else of its root, and waiting for memory for no line."""
         for kernel in self.kernels:
-            for model in self.inside.get(kernel.root.number, ()):
-                for place, seconds in model.by_line.items():
-                    lines[place] = lines.get(place, 0.0) + (kernel.root.trips or 1) * seconds
-            if kernel.root.number in self.inside:
-                if kernel.waited:
-                    lines[""] = lines.get("", 0.0) + kernel.waited
-                continue
-            for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):
-                if seconds:
-                    lines[place] = lines.get(place, 0.0) + seconds
-        return dict(sorted(lines.items(), key=lambda item: -item[1]))
-
-    @cached_property
-    def critical_path(self) -> list[FusedKernel]:
-        """The longest chain of dependent kernels, a lower bound for every schedule."""
-        longest = [0.0] * len(self.kernels)
-        before: list[int | None] = [None] * len(self.kernels)
-        for kernel in self.kernels:
-            last = max(kernel.needs, key=longest.__getitem__, default=None)
-            before[kernel.number] = last
-            longest[kernel.number] = kernel.seconds + (longest[last] if last is not None else 0.0)
-        at = max(range(len(longest)), key=longest.__getitem__, default=None)
-        path: list[FusedKernel] = []
-        while at is not None:
-            path.append(self.kernels[at])
-            at = before[at]
-        return path[::-1]
+            inside = self.inside.get(kernel.root.number, ())
+            for model in inside:
+                yield from model._ops(runs * (kernel.root.trips or 1))
+            fields = {"name": kernel.name, "kind": "compute" if kernel.lane == "core" else "collective", "runs": runs}
+            fields |= {"opcode": kernel.main.kind, "result": kernel.main.type, "bound": kernel.bound}
+            if kernel.waited:
+                waiting = {"opcode": "transfer", "kind": "transfer", "line": None, "flops": 0.0, "bytes": 0}
+                yield fields | waiting | {"seconds": runs * kernel.waited, "waited_seconds": runs * kernel.waited}
+            if not inside:
+                products = sum(op.flops for op in kernel.ops if op.passes)
+                yield fields | {
+                    "seconds": runs * (kernel.seconds - kernel.waited), "waited_seconds": 0.0, "flops": runs * products,
+                    "bytes": runs * kernel.bytes, "line": line_of(kernel.main),
+                }  # fmt: skip
 
     @cached_property
     def _ends(self) -> dict[int, int]:
@@ -205,7 +220,7 @@ class Model:
                     ends[value] = max(ends[value], kernel.number + 1)
         return ends | {value: len(self.kernels) for value in self.step.returned if value in ends}
 
-    def alive(self, at: int) -> list[StepOp]:
+    def _alive(self, at: int) -> list[StepOp]:
         """Return the results that have memory of their own while kernel `at` runs."""
         results = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
         return [op for op in results if self._ends[op.number] > at and op.number not in self._reused]
@@ -249,3 +264,9 @@ class Model:
         """Seconds in which the core only waits for collectives."""
         busy = sum(kernel.seconds for kernel in self.kernels if kernel.lane == "core")
         return max(0.0, self.seconds - busy)
+
+
+def line_of(op: StepOp) -> dict[str, Any] | None:
+    """Return the JSON of an op's line, or None."""
+    file, _, line = op.line.rpartition(":")
+    return {"file": file, "line": int(line), "backward": op.backward} if line.isdigit() else None

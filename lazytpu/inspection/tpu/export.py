@@ -8,6 +8,7 @@ from lazytpu.inspection.tpu.advice import advise
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
+from lazytpu.runtime.tpu.tpu_compiler import libtpu
 
 
 def program(report: ProgramReport) -> dict[str, Any]:
@@ -19,6 +20,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
         "topology": str(compiled.topology),
         "generation": facts.name,
         "devices": report.devices,
+        "compiler": f"libtpu {libtpu()}",
         "compile_seconds": compiled.seconds,
         "seconds": report.seconds,
         "matrix_unit": {"flops": report.flops, "peak": facts.device_flops, "utilisation": report.utilisation},
@@ -33,6 +35,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
         "timeline": [
             {"lane": span.lane, "start": span.start, "end": span.end, "op": span.op} for span in report.schedule.spans
         ],
+        "path": [{"op": op.name, "seconds": seconds} for op, seconds in report.path],
         "memory": _memory(report),
         "padding": [
             {

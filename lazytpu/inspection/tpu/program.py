@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from lazytpu.inspection.chains import longest_chain
 from lazytpu.inspection.tpu import padding
 from lazytpu.inspection.tpu.agreement import agree
 from lazytpu.inspection.tpu.collectives import collective
@@ -102,6 +103,17 @@ class ProgramReport:
     def collectives(self) -> list[Cost]:
         """The collectives, longest wait first."""
         return sorted((cost for cost in self.costs if cost.collective), key=lambda cost: -cost.waited)
+
+    @cached_property
+    def path(self) -> list[tuple[Op, float]]:
+        """The longest chain of dependent ops with their seconds, waiting included: no order of them takes less."""
+        ops, seconds = self.hlo.entry.ops, dict[str, float]()
+        for span in self.schedule.spans:
+            seconds[span.op] = max(span.end - span.start, seconds.get(span.op, 0.0))
+        number = {op.name: at for at, op in enumerate(ops)}
+        times = [seconds.get(op.name, 0.0) for op in ops]
+        chain = longest_chain(times, [[number[name] for name in op.operands] for op in ops])
+        return [(ops[at], times[at]) for at in chain if times[at]]
 
     @property
     def exposed(self) -> float:

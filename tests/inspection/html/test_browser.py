@@ -13,12 +13,8 @@ from typing import Any
 import pytest
 
 from lazytpu.inspection.html.page import page
-from lazytpu.inspection.step.history import history
-from lazytpu.inspection.step.model import Model
-from lazytpu.inspection.step.reading import read
-from lazytpu.passes.generations import GENERATIONS
 from tests.inspection.html.conftest import CHROMIUM
-from tests.inspection.step.samples import CLUSTERS, STEP
+from tests.inspection.step.samples import CLUSTERS, STEP, costed
 
 # A user's actions, and the state of the page after them: run in the page after its own scripts.
 ACTIONS = """
@@ -115,16 +111,11 @@ def in_chromium(page_html: str, folder: Path, actions: str = ACTIONS, width: int
     return json.loads(html.unescape(shown[1]))
 
 
-def model(text: str) -> Model:
-    return Model(read(text, "step"), GENERATIONS["v6e"])
-
-
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The page of the sample, with a pass that removes an op and a pass that changes nothing."""
     before = STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return")
-    changes, text = history(before, "cse,dce,cse")
-    return in_chromium(page(model(text), changes), tmp_path_factory.mktemp("browser"))
+    return in_chromium(page(costed(before, "cse,dce,cse")), tmp_path_factory.mktemp("browser"))
 
 
 def test_everything_is_drawn(report: dict[str, Any]) -> None:
@@ -151,7 +142,7 @@ def test_a_click_on_an_op_shows_it(report: dict[str, Any]) -> None:
 
 
 def test_clusters(tmp_path: Path) -> None:
-    report = in_chromium(page(model(CLUSTERS)), tmp_path)
+    report = in_chromium(page(costed(CLUSTERS)), tmp_path)
     assert (report["nodes"], report["arcs"], report["drawn"]) == (3, 2, [True, True])
 
 
@@ -203,7 +194,7 @@ QUERIES = {
 
 def test_searches(tmp_path: Path) -> None:
     actions = SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))
-    report = in_chromium(page(model(SEARCHED)), tmp_path, actions)
+    report = in_chromium(page(costed(SEARCHED)), tmp_path, actions)
     assert report["typed"] == QUERIES
     # A click on a line shows only its ops, and marks only that line.
     assert len(report["clicked"]) == 7 and all(set(shown) == {name} for name, shown in report["clicked"].items())
@@ -211,15 +202,15 @@ def test_searches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("passes", [1, 2, 15, 40])
 def test_every_stop_of_the_slider_is_above_its_name(passes: int, tmp_path: Path) -> None:
-    changes, text = history(STEP, ",".join(["overlap-collectives", *["constant-folding"] * (passes - 1)]))
-    report = in_chromium(page(model(text), changes), tmp_path, STOPS)
+    step = costed(STEP, ",".join(["overlap-collectives", *["constant-folding"] * (passes - 1)]))
+    report = in_chromium(page(step), tmp_path, STOPS)
     assert len(report["stops"]) == 4 * passes and max(report["stops"]) < 1 and max(report["overflows"]) <= 0
 
 
 def test_a_program_without_ops(tmp_path: Path) -> None:
     text = "func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {\nfunc.return %x : tensor<8xf32>\n}"
     actions = 'told.ready = document.body.dataset.ready; told.text = $("rows").textContent + $("arcs").textContent;'
-    assert in_chromium(page(model(text)), tmp_path, actions) == {
+    assert in_chromium(page(costed(text)), tmp_path, actions) == {
         "ready": "yes", "text": 2 * "There is no op in this program.",
     }  # fmt: skip
 
@@ -231,5 +222,5 @@ def test_rows_are_created_when_they_become_visible(tmp_path: Path) -> None:
     text = f"func.func @main(%x: {kind}) -> {kind} {{\n{text}func.return %999 : {kind}\n}}"
     actions = 'told.rows = document.querySelectorAll("#rows .row").length;'
     actions += "told.wide = document.documentElement.scrollWidth;"
-    report = in_chromium(page(model(text)), tmp_path, actions)
+    report = in_chromium(page(costed(text)), tmp_path, actions)
     assert 20 < report["rows"] < 100 and report["wide"] <= 800

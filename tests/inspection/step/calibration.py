@@ -14,9 +14,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import lazytpu
-from lazytpu.inspection.step.model import Model
-from lazytpu.inspection.step.reading import read
-from lazytpu.passes.generations import GENERATIONS
+from lazytpu.inspection.step.costs import costed, seconds_of
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import rehearse
 from lazytpu.rehearsal.tpu_report import translated
@@ -39,8 +37,9 @@ def by_model(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
     """Return the model's microseconds of a step, and of its lines."""
     (rehearsed,) = rehearse(step)
     program = translated(rehearsed, Target.parse(GENERATION))
-    model = Model(read(program.text), GENERATIONS[GENERATION])
-    return round(1e6 * model.seconds, 2), _written({place: us for place, us in model.by_line.items() if place})
+    step = costed(program.text, "step", GENERATION, passes="", by_model=True)
+    lines = {place: seconds_of(ops) for place, ops in step.by_place.items() if place}
+    return round(1e6 * step.cost["seconds"], 2), _written(lines)
 
 
 def _written(lines: dict[str, float]) -> dict[str, float]:

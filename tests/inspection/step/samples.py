@@ -1,4 +1,16 @@
-"""A small training step, and a step of clusters."""
+"""A small training step, and a step of clusters, with their cost by the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.inspection.step.costs import CostedStep
+from lazytpu.inspection.step.costs import costed as _costed
+
+
+def costed(text: str, passes: str = "", cost: dict[str, Any] | None = None) -> CostedStep:
+    return _costed(text, "step", "v6e", passes=passes, by_model=True, cost=cost)
+
 
 STEP = """\
 builtin.module {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from lazytpu.inspection.graphs import ProgramGraph, Texts
 from lazytpu.inspection.show import main
 from lazytpu.inspection.tpu import compiling
 from lazytpu.inspection.tpu.report import TpuReport
@@ -36,7 +38,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[st
 
 def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head, columns, *rows = shown(capsys, "lines", step)
-    assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
+    assert head.startswith("004-step.imported.mlir: ") and " us on a v6e, by a model of the chip" in head
     assert columns.split() == ["line", "us", "%", "ops", "bytes", "of", "results"]
     lines = [row.split("  ")[0] for row in rows]
     # Waiting for memory belongs to no line. The update belongs to the line of its gradient's product, with which it is
@@ -59,10 +61,29 @@ def test_lines_use_the_compiler_where_it_is_installed(
     monkeypatch.setattr(compiling, "installed", lambda: True)
     monkeypatch.setattr(compiling, "report_text", report_text)
     head, _, *rows = shown(capsys, "lines", step, "--generation", "v5p")
-    assert asked == [("v5p:2x2x1", "004-step.imported.mlir")]
-    assert head == "004-step.imported.mlir: 6.6 us on a v5p, by the TPU's compiler"
+    assert asked == [("v5p:2x2x1", "004-step")]
+    assert head == f"004-step.imported.mlir: 6.6 us on a v5p, by libtpu {metadata.version('libtpu')}"
     assert rows[0].split()[:3] == ["train.py:10", "2.2", "33"]
-    assert "by the model" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
+    assert "by a model of the chip" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
+
+
+def test_every_view_has_the_same_time(
+    step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the compiler where it is installed, else by the model of the module after the TPU's passes."""
+    for installed in (False, True):
+        monkeypatch.setattr(compiling, "installed", lambda installed=installed: installed)
+        monkeypatch.setattr(compiling, "report_text", lambda *_, **__: TpuReport("v6e:2x2", (report("step"),)))
+        heads = [shown(capsys, command, step)[0].split(";")[0] for command in ("lines", "path")]
+        assert main(["html", str(step), "-o", str(step.with_name("a.html"))]) == 0
+        graph = ProgramGraph(0, "step", 9, Texts(STEP, "", ()))
+        graph.save_html(step.with_name("b.html"))
+        pages = [step.with_name(name).read_text() for name in ("a.html", "b.html")]
+        (us,) = {re.search(r'"seconds_us":([0-9.]+)', page)[1] for page in pages}  # type: ignore[index]
+        (head,) = set(heads)
+        assert f" {float(us):,.1f} us on a v6e, by {'libtpu' if installed else 'a model'}" in head
+        assert (f"{report('step').seconds * 1e6:.3f}" == f"{float(us):.3f}") == installed
+        capsys.readouterr()
 
 
 def test_a_refusal_of_the_compiler_is_reported(
@@ -91,13 +112,12 @@ def test_graph_of_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     rows = shown(capsys, "graph", path)
     assert [row.split("  (")[0].split(None, 1)[1] for row in rows] == ["cluster_0 #0", "cluster_0 #1", "model.py:6"]
     assert len(shown(capsys, "graph", path, "--by", "op")) == 5
-    assert len(shown(capsys, "graph", path, "--by", "kernel")) == 3
 
 
 def test_clusters(tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "clusters.mlir"
     path.write_text(CLUSTERS)
-    head, _, row = shown(capsys, "clusters", path)
+    _, head, _, row = shown(capsys, "clusters", path)
     assert head.startswith("2 calls of 1 functions; ")
     assert row.split()[:3] == ["cluster_0", "2", "2"] and row.split()[5:] == ["model.py:2,", "model.py:3"]
     assert main(["clusters", str(step)]) == 2
@@ -114,7 +134,7 @@ def test_dot(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_path(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head, _, *rows = shown(capsys, "path", step)
     assert "in 2 kernels" in head
-    assert [row.split()[:2] for row in rows] == [["0", "dot_general"], ["2", "dot_general"]]
+    assert [row.split()[0] for row in rows] == ["dot_general.0", "dot_general.2"]
     assert shown(capsys, "path", step, "-n", "1")[-1] == "1 cheaper ones are left out (-n 0 shows all)"
 
 
@@ -146,7 +166,7 @@ def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["graph", "--by", "colour"], "line, cluster, kernel, op, not by 'colour'"),
+        (["graph", "--by", "colour"], "line, cluster, op, not by 'colour'"),
         (["passes", "-p", "dce", "--diff", "cse"], "no pass named cse ran; those that did are dce"),
         (["passes", "-p", "fuse"], "no pass named 'fuse'"),
     ],
@@ -161,7 +181,7 @@ def test_a_folder_stands_for_its_largest_module(
     command: str, tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "005-step.imported.mlir").write_text("builtin.module {}")
-    kind = "imported" if command in ("lines", "passes") else "lazytpu"
+    kind = "lazytpu" if command == "clusters" else "imported"
     assert kind == "imported" or main([command, str(tmp_path)]) == 2, "the module as it was compiled"
     file = step if kind == "imported" else tmp_path / "006-step.lazytpu.mlir"
     file.write_text(STEP if kind == "imported" else CLUSTERS)
