@@ -24,6 +24,7 @@ Groups = Sequence[Sequence[int]]
 class CommunicatingOp(TensorOp):
     """An op in which all devices of a group participate."""
 
+    LOCAL: ClassVar[bool] = False
     SHARED: ClassVar[bool] = False
     "Whether all devices of a group get the same results."
 

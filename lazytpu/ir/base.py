@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
+from typing import ClassVar
 
 from xdsl.dialects.builtin import (
     AnyTensorType,
@@ -48,6 +49,8 @@ class TensorOp(AssembledOp):
     """An op of the `lazytpu` dialect."""
 
     traits = traits_def(Pure())
+    LOCAL: ClassVar[bool] = True
+    "Whether its validity follows from its types, properties and annotation, whatever ops are around it."
 
     def infer(self) -> Sequence[AnyTensorType]:
         """The result types, inferred from operands and properties. Raises ValueError when these are inconsistent."""

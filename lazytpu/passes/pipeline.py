@@ -15,6 +15,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 
 from lazytpu.ir.dominance import misplaced
 from lazytpu.ir.text import context, print_module
+from lazytpu.ir.validity import verify
 from lazytpu.passes.errors import PassError, Unsupported, describe, op_notes, without_notes
 from lazytpu.passes.registry import for_target
 from lazytpu.passes.registry import passes as known_passes
@@ -170,7 +171,7 @@ def check(module: ModuleOp, what: str, by: str | None = None) -> None:
     """Verify a module after the pass `by`. Raises PassError with the first invalid op and its source line."""
     check_order(module, what, by)
     try:
-        module.verify()
+        verify(module)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  (verifiers expect ops whose attributes are there)
