@@ -179,6 +179,8 @@ with_random_state = rng_prims.run_with_rng_state  # (state, op, *args) -> result
 HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
 no_torch_function = torch._C._disabled_torch_function_impl  # a subclass with it behaves like a plain tensor
+# (function, types, args, kwargs): calls it, and emits the C++ warnings of that call before it returns
+call_with_warnings = torch._C._disabled_torch_function_impl
 no_torch_dispatch: Any = vars(torch.Tensor)["__torch_dispatch__"]  # a subclass with it has none of its own
 CheckpointFrame = checkpoint._CheckpointFrame  # of non-reentrant checkpoints
 # None outside torch.func

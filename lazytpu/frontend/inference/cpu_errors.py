@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.torch_private import runs_on
+from lazytpu.frontend.torch_private import call_with_warnings, runs_on
 
 # Above LARGE elements, the CPU is called with tensors whose elements share one memory location. Above LARGEST it is not
 # called: if it accepts the arguments, it computes.
@@ -28,6 +29,17 @@ def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[s
         raise refusal
     with torch.random.fork_rng(devices=[]):
         return call({name: on_cpu(value, count > LARGE) for name, value in bound.items()})
+
+
+def call_quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `function`, which asks the CPU's kernel for an error, without its warnings and random numbers.
+
+    The op that is checked warns itself. A torch function keeps the C++ warnings of all calls inside it until it
+    returns, where `warnings.catch_warnings` no longer applies; so this call emits its own before.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call_with_warnings(function, (), args, kwargs)
 
 
 def elements(values: Any) -> int:

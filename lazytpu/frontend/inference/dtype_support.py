@@ -8,7 +8,6 @@ ones.
 from __future__ import annotations
 
 import re
-import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from math import inf
@@ -18,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.argument_checks import with_plain_ends
-from lazytpu.frontend.inference.cpu_errors import on_cpu
+from lazytpu.frontend.inference.cpu_errors import call_quietly, on_cpu
 from lazytpu.frontend.inference.infer import is_pointwise
 
 # Sizes, counts and steps above this overflow in meta functions; the CPU's kernel checks each.
@@ -120,14 +119,12 @@ def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) ->
     parameters = [a for a in schema if not a.kwarg_only]
     positional = [arguments.get(a.name, a.default_value) for a in parameters]
     keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the call itself warns
-        try:
-            op(*positional, **keywords)
-        except Exception as error:
-            if strictly:
-                raise
-            return (error.with_traceback(None), True) if about_dtypes(error) else (None, False)
+    try:
+        call_quietly(op, *positional, **keywords)
+    except Exception as error:
+        if strictly:
+            raise
+        return (error.with_traceback(None), True) if about_dtypes(error) else (None, False)
     return None, True
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from typing import Any
 
-import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.inference.cpu_errors import on_cpu
+from lazytpu.frontend.inference.cpu_errors import call_quietly, on_cpu
 from lazytpu.frontend.inference.dtype_support import FEW, UNASKED, about_dtypes, count, cut, tensors_of
 from lazytpu.frontend.inference.infer import call
 
@@ -57,10 +55,8 @@ def _dims(op: OpOverload) -> tuple[str, ...]:
 
 def _said(op: OpOverload, arguments: dict[str, Any]) -> Exception | None:
     """Return the CPU's error, or None."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the call itself warns
-        try:
-            call(op, arguments)
-        except Exception as error:  # noqa: BLE001 (re-raised by the caller)
-            return error.with_traceback(None)
+    try:
+        call_quietly(call, op, arguments)
+    except Exception as error:  # noqa: BLE001 (re-raised by the caller)
+        return error.with_traceback(None)
     return None

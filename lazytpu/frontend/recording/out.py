@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.cpu_errors import LARGE, call_quietly, elements, on_cpu
 from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import check_shape, is_pointwise
@@ -97,13 +97,11 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
         arguments = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
         check_dtypes(op, {**arguments, **kwargs, **targets}, ())
         return
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the warning about a resized result comes later
-        try:
-            op(*map(on_cpu, args), **{name: on_cpu(value) for name, value in {**kwargs, **targets}.items()})
-        except RuntimeError as error:
-            if not any(kind in f"{type(error).__name__} {error}" for kind in _OF_VALUES):
-                raise
+    try:  # a resized result warns later
+        call_quietly(op, *map(on_cpu, args), **{name: on_cpu(value) for name, value in {**kwargs, **targets}.items()})
+    except RuntimeError as error:
+        if not any(kind in f"{type(error).__name__} {error}" for kind in _OF_VALUES):
+            raise
 
 
 def _is_generated(op: OpOverload) -> bool:

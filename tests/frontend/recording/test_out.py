@@ -101,6 +101,7 @@ RESIZED: dict[str, Any] = {
     "multinomial": lambda x, out: torch.multinomial(x.new_ones(1), 1, out=out),
     "full": lambda x, out: torch.full((2, 3), 2.0, out=out),
     "mm": lambda x, out: torch.mm(x, x, out=out),
+    "sum in another dtype": lambda x, out: torch.sum(x.half(), 0, out=out),
 }
 
 
@@ -119,6 +120,14 @@ def test_an_out_tensor_is_resized_with_the_warning_of_the_cpu(name: str, shape: 
     (*described, values), (*expected, wanted) = reversed(results)
     assert described == expected
     torch.testing.assert_close(values, wanted)
+
+
+def test_checks_of_large_tensors_by_small_ones_do_not_warn() -> None:
+    """The dtypes are checked by the CPU's kernel on cut tensors, whose sizes need not fit."""
+    x = torch.zeros(1200, 1000, device="tpu", dtype=torch.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch._chunk_cat([x, x], 0, 2, out=torch.empty(2, 1200 * 1000, device="tpu"))
 
 
 @pytest.mark.parametrize("how", ["gaps", "transposed"])
