@@ -336,8 +336,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the dtypes in which `torch.autocast("tpu")` may compute."""
-    return [torch.bfloat16, torch.float16]
+    """Return the dtypes in which `torch.autocast("tpu")` may compute: float32 as well, as with CUDA."""
+    return [torch.bfloat16, torch.float16, torch.float32]
 
 
 MODULE = sys.modules[__name__]

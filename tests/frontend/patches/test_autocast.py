@@ -48,6 +48,18 @@ def test_lower_precision_ops() -> None:
     assert F.linear(x, w).dtype == torch.float32
 
 
+def test_float32_regions_widen_the_operands_of_matrix_products() -> None:
+    """As with CUDA: routers of mixtures of experts ask for it amid bfloat16."""
+    x, w = torch.randn(4, 8).to("tpu").bfloat16(), torch.randn(3, 8).to("tpu").bfloat16().requires_grad_()
+    with torch.autocast("tpu", dtype=torch.float32):
+        y = F.linear(x, w)
+        assert (x + x).dtype == torch.bfloat16
+    torch.testing.assert_close(y.detach().cpu(), F.linear(x.cpu().float(), w.detach().cpu().float()))
+    y.sum().backward()
+    assert w.grad is not None
+    assert w.grad.dtype == torch.bfloat16
+
+
 def test_float32_ops() -> None:
     x = torch.randn(4, 8).to("tpu").bfloat16()
     with torch.autocast("tpu"):
