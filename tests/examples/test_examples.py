@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests import zygote
+from tests.compiling import as_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -26,7 +27,7 @@ KEYS = {"steps", "first_loss", "validation_loss", "compiles", "trace_ms", "devic
 
 def run(*command: str, **environment: str) -> str:
     """Standard output of a process, which must end well: of a fresh Python for stock PyTorch."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": as_flags(), **environment}
     if environment == STOCK:
         done = subprocess.run(
             [sys.executable, *command], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600

@@ -16,12 +16,14 @@ import pytest
 
 from lazytpu.settings import SETTINGS
 from tests import zygote
+from tests.compiling import as_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
 WARNINGS = "error,ignore:`torch.jit"  # torch warns about its own code when it imports inductor
+FLAGS = {"XLA_FLAGS": as_flags()}
 LIMIT = 1800  # seconds, after which a hanging command is killed: a command of one minute takes eight on busy cores
 
 # Commands that take minutes get these documented arguments in addition, and `make` gets the environment of the tests.
@@ -105,7 +107,7 @@ def checkout(tmp_path: Path) -> Path:
 def run(command: str, folder: Path) -> str:
     """Return a shell command's standard output. A command that only runs a Python program runs in a fork."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": WARNINGS}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": WARNINGS, **FLAGS}
     simple = re.fullmatch(r"((?:\w+=\w+ )*)(python|lazytpu-\w+) ([^|*;&<>$`]+)", command)
     if simple is not None:
         variables, program, arguments = simple[1].split(), simple[2], shlex.split(simple[3])

@@ -33,7 +33,7 @@ def test_options():
 
 @pytest.mark.parametrize(
     ("room", "arguments", "quick"),
-    [("engine", [], False), ("frontend", [], True), ("frontend", ["--optimized"], False)],
+    [("modes", [], False), ("frontend", [], True), ("frontend", ["--optimized"], False)],
 )
 def test_room_and_command_line_select_the_effort(tmp_path: Path, room: str, arguments: list[str], quick: bool) -> None:
     shutil.copy(TESTS / "conftest.py", tmp_path)
