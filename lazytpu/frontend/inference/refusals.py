@@ -84,6 +84,13 @@ def power(self: torch.Tensor, exponent: Any) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
+@refusal(*(f"aten._foreach_pow{write}.{kind}" for write in ("", "_") for kind in ("Scalar", "ScalarList")))
+def powers(self: list[torch.Tensor], exponent: Any) -> None:
+    exponents = exponent if isinstance(exponent, list | tuple) else [exponent] * len(self)
+    for each, number in zip(self, exponents, strict=False):
+        power(each, number)
+
+
 @refusal("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
 def samples(
     self: torch.Tensor, kernel_size: list[int], output_size: list[int], random_samples: torch.Tensor

@@ -21,6 +21,8 @@ REFUSED: dict[str, Callable[[str], object]] = {
     "std, mean, integers": lambda d: torch.std_mean(torch.ones(5, dtype=torch.int64, device=d)),
     "pow, negative": lambda d: torch.ones(5, dtype=torch.int64, device=d) ** -1,
     "pow, negative, in place": lambda d: torch.ones(5, dtype=torch.int64, device=d).pow_(-1),
+    "pow of lists, negative": lambda d: torch._foreach_pow([torch.ones(5, dtype=torch.int64, device=d)], -1),
+    "pow_ of lists, one negative": lambda d: torch._foreach_pow_([torch.ones(5, device=d).char()] * 2, [2, -1]),
     "labels": lambda d: F.cross_entropy(torch.ones(2, 3, device=d), torch.ones(2, dtype=torch.int32, device=d)),
     "channels": lambda d: F.conv_transpose1d(torch.ones(1, 2, 3, device=d), torch.ones(3, 2, 2, device=d)),
     "complex parts": lambda d: torch.complex(torch.ones(2, device=d), torch.ones(2, dtype=torch.int32, device=d)),
