@@ -50,7 +50,7 @@ class TensorOp(AssembledOp):
 
     traits = traits_def(Pure())
     LOCAL: ClassVar[bool] = True
-    "Whether its validity follows from its types, properties and annotation, whatever ops are around it."
+    "Whether its validity follows from its types, properties and annotation alone, which are small enough to be kept."
 
     def infer(self) -> Sequence[AnyTensorType]:
         """The result types, inferred from operands and properties. Raises ValueError when these are inconsistent."""

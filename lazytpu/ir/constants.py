@@ -71,6 +71,7 @@ class ConstantOp(TensorOp):
 class DenseConstantOp(TensorOp):
     """A small table. `data` is its bytes in hexadecimal, little-endian, row-major, one byte per element for `i1`."""
 
+    LOCAL: ClassVar = False  # tables may be large
     name = "lazytpu.dense_constant"
     data = prop_def(WORD)
     result = result_def(TENSOR)

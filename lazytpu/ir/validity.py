@@ -3,7 +3,8 @@
 Passes keep most ops, and the layers of a model repeat them. An op is skipped if an earlier one was valid whose validity
 depends on the same objects: its class, the types of its operands and results, its properties and its size annotation.
 Types and most properties are interned, so that equal ones are the same object. Ops with regions, terminators, ops of
-other dialects and collectives, whose validity depends on the ops around them, are verified each time.
+other dialects and collectives, whose validity depends on the ops around them, and tables, which may be large, are
+verified each time.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from lazytpu.ir import validity
+from lazytpu.ir.constants import DenseConstantOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.shape import TransposeOp
 from lazytpu.ir.sizes import SIZES
@@ -134,3 +136,9 @@ def test_equal_ops_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     module = parse_module(TEXT)
     verify(module)
     assert len(verified) <= 1  # the first op has the type of the function's argument, an object of the parser
+
+
+def test_tables_are_not_kept() -> None:
+    for sample in SAMPLES["dense_constant"]:
+        verify(sample.module())
+    assert all(key[0] is not DenseConstantOp for key in validity._VALID)
