@@ -74,7 +74,7 @@ help:
 	@echo "make upstream     torch's device-generic tests from FOLDER, with controls on the CPU, and their table in docs/, hours"
 	@echo 'make random-convolutions  thousands of chains of convolutions, pools and other windows, and their gradients, an hour (CONVOLVED=5000)'
 	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 15 minutes (DIVERGENT=200)'
-	@echo 'make test-fronts  Helion and TorchTitan on the device, from packages beside the environment (docs/helion.md, examples/titan), 30 minutes'
+	@echo 'make test-fronts  Helion, TorchTitan and vLLM on the device, from packages beside the environment (docs/helion.md, examples/titan, plugins/vllm), 40 minutes'
 	@echo 'make test-versions  each supported combination of torch, jax and Python in an environment of its own, and the table of the README, hours'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
@@ -156,11 +156,13 @@ random-convolutions: $(TESTED)
 distributed: $(TESTED)
 	OMP_NUM_THREADS=1 DIVERGENT=$(DIVERGENT) $(BIN)/python -m pytest tests/distributed $(ARGS)
 
-# Packages of other projects lie beside the environment, in out/fronts, without their own torch.
+# Packages of other projects lie beside the environment, in out/fronts and out/vllm, without their own torch.
 .PHONY: test-fronts
 test-fronts: $(TESTED)
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target out/fronts -r tools/fronts/requirements.txt
-	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/out/fronts $(BIN)/python -m pytest tools/fronts $(ARGS)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/out/fronts $(BIN)/python -m pytest tools/fronts --ignore tools/fronts/test_vllm.py $(ARGS)
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target out/vllm -r tools/fronts/vllm-requirements.txt ./plugins/vllm
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/out/vllm $(BIN)/python -m pytest tools/fronts/test_vllm.py $(ARGS)
 
 # Each combination of versions in an environment of its own, which lasts hours the first time; ARGS names some.
 .PHONY: test-versions

@@ -20,8 +20,8 @@ MOE = ("--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel")
 SIZES = ("--training.seq_len", "128", "--training.local_batch_size", "2", "--checkpoint.enable")
 TWO = ("--parallelism.spmd_backend", "partial_dtensor")
 TENSOR_PARALLEL = (*TWO, "--parallelism.tensor_parallel_degree", "2")
-EXPERT_PARALLEL = (*TWO, "--parallelism.expert_parallel_degree", "2")
-SECONDS = 900
+EXPERT_PARALLEL = (*TWO, "--parallelism.expert_parallel_degree", "2", "--training.disable_cuda_graphs")
+SECONDS = 1800
 
 
 FOLDER = TemporaryDirectory(prefix="titan")

@@ -1,0 +1,38 @@
+"""vLLM's model runner with the device's streams and events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from lazytpu_vllm import cache
+
+
+def use_streams() -> None:
+    """Give CUDA's names of streams and events, which vLLM calls on every accelerator, the device's ones."""
+    cuda: Any = torch.cuda
+    cuda.Stream, cuda.Event = torch.tpu.Stream, event
+    cuda.current_stream, cuda.default_stream = torch.tpu.current_stream, torch.tpu.default_stream
+    cuda.stream, cuda.set_stream = torch.tpu.stream, torch.tpu.set_stream
+
+
+def event(*args: Any, blocking: bool = False, **kwargs: Any) -> torch.tpu.Event:
+    """Return an event of the device; every wait for one blocks."""
+    return torch.tpu.Event(*args, **kwargs)
+
+
+class TpuModelRunner(GPUModelRunner):
+    def __init__(self, vllm_config: VllmConfig, device: torch.device):
+        use_streams()
+        cache.install()
+        super().__init__(vllm_config, device)
+        self.cascade_attn_enabled = False
+
+    def _init_device_properties(self) -> None:
+        self.num_sms = 1
+
+    def _sync_device(self) -> None:
+        torch.tpu.synchronize()

@@ -1,0 +1,51 @@
+"""vLLM's worker on one device: how it comes up, and how much memory the cache gets."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from vllm.utils.mem_utils import MemorySnapshot
+from vllm.utils.torch_utils import set_random_seed
+from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
+from vllm.v1.worker.utils import request_memory
+from vllm.v1.worker.worker_base import CompilationTimes
+from vllm.v1.worker.workspace import init_workspace_manager
+
+from lazytpu_vllm.runner import TpuModelRunner
+
+
+class TpuWorker(Worker):
+    def init_device(self) -> None:
+        """Choose the device and create the model runner. vLLM's own names CUDA."""
+        self.device = torch.device("tpu", self.local_rank)
+        torch.tpu.set_device(self.device)
+        method = self.distributed_init_method
+        init_worker_distributed_environment(self.vllm_config, self.rank, method, self.local_rank, "gloo")
+        set_random_seed(self.model_config.seed)
+        self.init_snapshot = MemorySnapshot(device=self.device)
+        named = self.cache_config.kv_cache_memory_bytes  # of the cache: else of the device, which has to be free
+        self.requested_memory = named or request_memory(self.init_snapshot, self.cache_config)
+        init_workspace_manager(self.device, 1)
+        self.model_runner = TpuModelRunner(self.vllm_config, self.device)
+
+    def determine_available_memory(self) -> int:
+        """Return the bytes for the cache: those requested, less the weights and as much again as room for a step.
+
+        `LLM(kv_cache_memory_bytes=...)` names them instead.
+        """
+        if self.cache_config.kv_cache_memory_bytes:
+            return self.cache_config.kv_cache_memory_bytes
+        weights = torch.tpu.memory_allocated(self.device)
+        return max(int(self.requested_memory - 2 * weights), 0)
+
+    def compile_or_warm_up_model(self) -> CompilationTimes:
+        set_random_seed(self.model_config.seed)
+        return CompilationTimes(0.0, 0.0)
+
+    def _maybe_get_memory_pool_context(self, tag: str) -> Any:
+        return contextlib.nullcontext()
+
+    def _scoped_allocator_max_split(self, *args: Any, **kwargs: Any) -> Any:
+        return contextlib.nullcontext()

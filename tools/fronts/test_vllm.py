@@ -1,0 +1,134 @@
+"""vLLM's engine on the device, by plugins/vllm: tokens beside transformers', and programs."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import lazytpu
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM and its imports
+NEW = 12  # tokens of each answer
+VOCABULARY = 512
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with random weights, large enough that its logits differ clearly."""
+    path = tmp_path_factory.mktemp("llama")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Any:
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    from vllm import LLM
+
+    return LLM(
+        str(folder),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=256,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        kv_cache_memory_bytes=8 << 20,
+    )
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Any:
+    return transformers.LlamaForCausalLM.from_pretrained(folder).eval()
+
+
+def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
+    numbers = random.Random(seed)
+    return [[numbers.randrange(3, VOCABULARY) for _ in range(length)] for length in lengths]
+
+
+def generate(llm: Any, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(**{"temperature": 0, **settings}, max_tokens=NEW, ignore_eos=True, detokenize=False)
+    answers = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+    return [list(answer.outputs[0].token_ids) for answer in answers]
+
+
+def greedy(model: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """Return transformers' tokens, one prompt at a time on the CPU."""
+    answers = []
+    for prompt in prompts:
+        tokens = torch.tensor([prompt])
+        with torch.no_grad():
+            for _ in range(NEW):
+                tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], 1)
+        answers.append(tokens[0, len(prompt) :].tolist())
+    return answers
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [(4, 7, 1), (100, 130), (3, 60, 5, 8, 17, 33, 2, 40, 11)],
+    ids=["short", "prefilled in chunks", "more than run at once"],
+)
+def test_tokens_are_transformers(llm: Any, reference: Any, lengths: tuple[int, ...]) -> None:
+    requests = prompts(*lengths)
+    assert generate(llm, requests) == greedy(reference, requests)
+    assert lazytpu.metrics()["cpu_fallbacks"] == 0
+
+
+def test_cached_prefixes(llm: Any, reference: Any) -> None:
+    (prefix,) = prompts(50, seed=1)
+    generate(llm, [prefix])
+    requests = [prefix + tail for tail in prompts(5, 9, seed=2)]
+    assert generate(llm, requests) == greedy(reference, requests)
+
+
+def test_repeated_batches_compile_nothing(llm: Any) -> None:
+    batches = [prompts(*lengths, seed=3 + turn) for turn, lengths in enumerate([(5, 9), (20,), (3, 4, 30)])]
+    for _ in range(2):
+        answers = [generate(llm, batch) for batch in batches]
+    before = lazytpu.metrics()["compiles"]
+    assert [generate(llm, batch) for batch in batches] == answers
+    assert lazytpu.metrics()["compiles"] == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"top_k": 5}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.9}, {"min_p": 0.1}, {"repetition_penalty": 1.2}],
+    ids=str,
+)
+def test_sampling_repeats_with_its_seed(llm: Any, settings: dict[str, Any]) -> None:
+    requests = prompts(5, 5, 5, seed=9)
+    answers = generate(llm, requests, temperature=0.8, seed=7, **settings)
+    assert generate(llm, requests, temperature=0.8, seed=7, **settings) == answers
+    assert generate(llm, requests, temperature=0.8, seed=8, **settings) != answers
+
+
+def test_one_candidate_is_the_greedy_one(llm: Any, reference: Any) -> None:
+    requests = prompts(6, 12, seed=10)
+    assert generate(llm, requests, temperature=1.0, top_k=1, seed=1) == greedy(reference, requests)
+
+
+def test_several_devices_are_refused(folder: Path) -> None:
+    from vllm import LLM
+
+    with pytest.raises((NotImplementedError, ValueError), match="one device"):
+        LLM(str(folder), skip_tokenizer_init=True, tensor_parallel_size=2)
