@@ -381,7 +381,7 @@ def location_of(line: Any, folder: str) -> LocationAttr:
     """The location of a record's source line (see `lazytpu.ir.location.ScriptLine`), with a path from `folder`."""
     if line is None:
         return UNKNOWN_LOC
-    return place(_short(line.file, folder), line.line, line.backward)
+    return place(_short(line.file, folder), line.line, line.backward, line.module)
 
 
 @lru_cache(maxsize=4096)

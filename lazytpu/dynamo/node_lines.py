@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import fx
 
 from lazytpu.frontend.lines import SourceLine, is_library
 
+_ROOT = re.compile(r"^[LG]\['[^']*'\]")
+_ITEM = re.compile(r"""\[['"]?([^\]'"]*)['"]?\]""")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
 
 
@@ -20,7 +23,18 @@ def line_of(meta: dict[str, Any], backward: bool) -> SourceLine | None:
     An op of a backward graph has the stack of its forward op.
     """
     stack = meta.get("stack_trace")
-    return None if stack is None else _innermost(stack, backward or meta.get("partitioner_tag") == "is_backward")
+    if stack is None:
+        return None
+    line = _innermost(stack, backward or meta.get("partitioner_tag") == "is_backward")
+    calls = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+    return replace(line, module=_module(*list(calls.values())[-1])) if line is not None and calls else line
+
+
+def _module(expression: str, kind: Any) -> str:
+    """Return the path of a module from Dynamo's expression for it, such as `L['self'].blocks.2.attn`; for the outermost
+    module its class."""
+    path = _ITEM.sub(r".\1", _ROOT.sub("", expression).replace("._modules", "")).replace("._orig_mod", "")
+    return path.lstrip(".") or (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
 
 @lru_cache(maxsize=4096)

@@ -8,12 +8,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import CodeType, FrameType
 
 import torch
 
+from lazytpu.frontend.module_paths import module_path
 from lazytpu.frontend.torch_private import BACKWARD, current_node, sequence_number
 
 _OURS = tuple(
@@ -28,12 +29,17 @@ _FORWARD_LIMIT = 100_000  # lines kept for backward records; the oldest are evic
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A place in the user's program; `backward` if it is the line of the forward op of a backward record."""
+    """A place in the user's program; `backward` if it is the line of the forward op of a backward record.
+
+    `module` is the path of the module that recorded the op there. Lines are equal whatever it is: traces of several
+    modules share their states and programs.
+    """
 
     file: str
     line: int
     function: str
     backward: bool = False
+    module: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (" (backward)" if self.backward else "")
@@ -126,11 +132,27 @@ def user_line() -> SourceLine | None:
     if node is not None:
         line = _forward.get(node._sequence_nr())
         if line is not None:
-            return SourceLine(line.file, line.line, line.function, backward=True)
+            return replace(line, backward=True)
     frame = _user_frame(sys._getframe(1))
     if frame is None:
         return None
     return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def recorded_line() -> SourceLine | None:
+    """Return `user_line()` with the path of the module that runs.
+
+    In backward it is the module of the forward op, unless the backward pass calls a module: a checkpoint recomputes its
+    ops at their own lines.
+    """
+    line = user_line()
+    replayed = _replayed.line is not None
+    if line is None or (line.module and replayed) or not (module := module_path()):
+        return line
+    frame = _user_frame(sys._getframe(1)) if line.backward and not replayed else None
+    if frame is None:
+        return replace(line, module=module)
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, line.backward, module)
 
 
 def backward_line() -> SourceLine | None:

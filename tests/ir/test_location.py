@@ -15,6 +15,7 @@ class Line:
     file: str
     line: int
     backward: bool = False
+    module: str = ""
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,14 @@ def place(line: Any) -> str:
 
 
 def at(record: Record) -> str:
-    """Return an op with its source line, such as `linear` at model.py:41."""
-    where = place(record.line)
+    """Return an op with its source line and module, such as `linear` at model.py:41 in blocks.2.attn."""
+    where = located(record.line)
     return f"`{op_name(record)}`" + (f" at {where}" if where else "")
+
+
+def located(line: Any) -> str:
+    """Return a source line as `place` does, with the module that recorded the op there."""
+    return place(line) + (f" in {line.module}" if line is not None and line.module else "")
 
 
 def layouts(records: Sequence[Record]) -> dict[int, Layout]:
@@ -133,7 +138,7 @@ _UNTOLD = ("layout", "device", "pin_memory", "memory_format")
 
 
 def line_of(record: Record, known: Mapping[int, Layout]) -> str:
-    """Return a record as a line of a diff: `linear(input=%1: f32[17,784], …) -> f32[17,10]  model.py:41`."""
+    """Return a record as a line of a diff: `linear(input=%1: f32[17,784], …) -> f32[17,10]  model.py:41 in head`."""
     defaults = {a.name: a.default_value for a in record.op._schema.arguments if a.has_default_value()}
     shown = [
         f"{name}={text_of(described(value, known))}"
@@ -142,4 +147,4 @@ def line_of(record: Record, known: Mapping[int, Layout]) -> str:
     ]
     outs = [array(o.dtype, o.shape) for o in record.outs if o is not None]
     results = f" -> {', '.join(outs)}" if outs else ""
-    return f"{op_name(record)}({', '.join(shown)}){results}  {place(record.line)}".rstrip()
+    return f"{op_name(record)}({', '.join(shown)}){results}  {located(record.line)}".rstrip()

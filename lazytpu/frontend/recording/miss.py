@@ -23,7 +23,7 @@ from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
-from lazytpu.frontend.lines import call_site, note_forward, user_line
+from lazytpu.frontend.lines import call_site, note_forward, recorded_line
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.codegen import KernelArgument
@@ -186,7 +186,7 @@ def _add(
     out_slots, written, slots = _new_slots(k, bound, flat, r.slots)
     numbers = _NumberCounter(parent.numbers)
     arguments = _record_arguments(k, key, bound, numbers, iter(range(parent.slots, r.slots)))
-    line = user_line()
+    line = recorded_line()
     in_graph = is_differentiated(args)
     if line is not None and in_graph:
         note_forward(line)

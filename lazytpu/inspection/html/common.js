@@ -1,7 +1,7 @@
 // Shared by all parts: the data, numbers as text, colours, and pressable elements.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
-const KIND = 0, TYPE = 1, PLACE = 2, TIME = 3, BYTES = 4, CLUSTER = 5, TEXT = 6, OPERANDS = 7;
+const KIND = 0, TYPE = 1, PLACE = 2, TIME = 3, BYTES = 4, CLUSTER = 5, TEXT = 6, OPERANDS = 7, MODULE = 8;
 const element = (tag, attributes = {}, ...children) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) name in made ? made[name] = value : made.setAttribute(name, value);

@@ -22,15 +22,16 @@ LARGEST = 12
 def page_data(costed: CostedStep, *, why: str | None = None) -> dict[str, Any]:
     """Return all data of a step.
 
-    - `ops`: [kind, type, place, time, bytes, cluster, text, operands].
-    - `timeline`: [lane, start, end, label, place, kind].
+    - `ops`: [kind, type, place, time, bytes, cluster, text, operands, module].
+    - `timeline`: [lane, start, end, label, place, kind, module].
+    - `modules`: [path, time of the forward pass, of the backward pass], each module before its parts.
     - `lines`: [place, time, ops, kind of the most expensive op], most expensive first.
     - `memory`: [time, bytes in use from then on]. `alive`, at the peak: [label, bytes].
     - `advice`: [finding, fix, source line].
     """
     step, cost, places = costed.step, costed.cost, _Numbering()
     ops = [
-        [op.kind, op.type, places[op.place], _us(seconds), op.bytes, op.cluster, op.text, list(op.operands)]
+        [op.kind, op.type, places[op.place], _us(seconds), op.bytes, op.cluster, op.text, list(op.operands), op.module]
         for op, seconds in zip(step.ops, costed.op_seconds, strict=True)
     ]
     memory, by_name = cost["memory"], {op["name"]: op for op in cost["ops"]}
@@ -58,6 +59,7 @@ def page_data(costed: CostedStep, *, why: str | None = None) -> dict[str, Any]:
             [places[place], _us(seconds_of(ops)), costed.count_of[place], _kind(ops[0]) if ops else ""]
             for place, ops in costed.by_place.items()
         ],
+        "modules": [[module.path, _us(module.forward), _us(module.backward)] for module in costed.modules],
         "memory": _memory(cost),
         "alive": [
             [f"{value['array']} {place_of(value['line'])}".strip(), value["bytes"]]
@@ -94,11 +96,12 @@ def _us(seconds: float) -> float:
 
 
 def _box(span: Mapping[str, Any], op: Mapping[str, Any] | None, places: dict[str, int]) -> list[Any]:
-    label, place, kind = span["op"], "", span["op"]
+    label, place, kind, module = span["op"], "", span["op"], ""
     if op is not None:
         label, place, kind = f"{op['opcode']} {op['name']}, bound by {op['bound']}", place_of(op["line"]), _kind(op)
+        module = (op["line"] or {}).get("module", "")
     lane = "transfers" if span["lane"] == "dma" else span["lane"]
-    return [lane, _us(span["start"]), _us(span["end"]), label, places[place], kind]
+    return [lane, _us(span["start"]), _us(span["end"]), label, places[place], kind, module]
 
 
 def _memory(cost: Mapping[str, Any]) -> list[list[Any]]:

@@ -30,4 +30,23 @@
     if (focused >= 0) byId("by-line").children[focused]?.focus();
   };
   watchers.push(draw);
+
+  const modules = data.modules, longest = Math.max(...modules.map(([, forward, backward]) => forward + backward), 1e-9);
+  const closed = new Set(modules.length > 40 ? modules.map(([path]) => path).filter(path => path.split(".").length > 1) : []);
+  const tree = () => {
+    const visible = ([path]) => ![...closed].some(parent => path.startsWith(parent + "."));
+    byId("by-module").replaceChildren(...modules.filter(visible).map(([path, forward, backward]) => {
+      const parts = path.split("."), inside = modules.some(([other]) => other.startsWith(path + "."));
+      const toggle = event => { event.stopPropagation(); closed.has(path) ? closed.delete(path) : closed.add(path); tree(); };
+      const row = pressable(element("div", { className: "bar" + (state.module === path ? " hit" : "") },
+        element("code", { title: path, style: `padding-left:${1.2 * (parts.length - 1)}em` },
+          inside ? element("button", { className: "fold", ariaLabel: "fold", onclick: toggle, onkeydown: event => event.stopPropagation() }, closed.has(path) ? "▸" : "▾") : "", parts.at(-1)),
+        element("i", { title: `forward ${micros(forward)}, backward ${micros(backward)}`,
+          style: `width:${100 * (forward + backward) / longest}%;background:linear-gradient(90deg,var(--soft) ${100 * forward / (forward + backward || 1)}%,var(--line) 0)` }),
+        element("span", {}, `${micros(forward + backward)}${s.complete ? `, ${(100 * (forward + backward) / (s.seconds_us || 1)).toFixed(0)} %` : ""}`)),
+        () => searchFor(path));
+      return row;
+    }));
+  };
+  if (modules.length) watchers.push(tree);
 }

@@ -29,8 +29,10 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
     changes, pipeline = costed.changes, costed.pipeline or about.target
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     sections = [("overview", "overview"), ("lines", "lines"), ("time", "timeline"), ("graph", "graph"), ("ops", "ops")]
+    if data["modules"]:
+        sections.insert(2, ("modules", "modules"))
     if changes:
-        sections.insert(4, ("passes", "passes"))
+        sections.insert(-1, ("passes", "passes"))
     return environment.from_string(_read("page.html.jinja")).render(
         title=_title(about) or data["name"],
         name=data["name"],
@@ -41,6 +43,7 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
         graph_note=_graph_note(data["graph"]["by"]),
         why=why,
         passes=len(changes),
+        modules=len(data["modules"]),
         pipeline=_passes_for(pipeline),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),

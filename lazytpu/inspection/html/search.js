@@ -12,13 +12,15 @@ data.arguments.forEach(([, , , update], a) => { if (update !== null && update >=
 // Lines, clusters and arguments by name: the exact name stands for their ops and no others.
 const named = new Map(data.places.map((_, number) => [place(number), { ops: [], place: number }]));
 const add = (name, i) => named.has(name) ? named.get(name).ops.push(i) : named.set(name, { ops: [i] });
+const addModule = (path, i) => { add(path, i); named.get(path).module = path; };
 data.ops.forEach((op, i) => {
   add(place(op[PLACE]), i);
   if (op[CLUSTER]) add(op[CLUSTER], i);
+  op[MODULE].split(".").forEach((_, n, parts) => { if (parts[0]) addModule(parts.slice(0, n + 1).join("."), i); });
   parameters[i].forEach(a => add(data.arguments[a][0], i));
 });
 
-const haystack = data.ops.map((op, i) => [op[KIND], op[TYPE], place(op[PLACE]), source(op[PLACE]), op[CLUSTER], op[TEXT],
+const haystack = data.ops.map((op, i) => [op[KIND], op[TYPE], place(op[PLACE]), source(op[PLACE]), op[CLUSTER], op[MODULE], op[TEXT],
   ...[...parameters[i]].map(a => data.arguments[a][0])].join("\n").toLowerCase());
 // Every word must occur, and numbers as a whole: ":1" is not in ":10", "blocks.1" not in "blocks.12".
 const matcher = text => {
@@ -27,10 +29,11 @@ const matcher = text => {
   return where => words.every(word => word.test(where));
 };
 
-const state = { hits: null, hitPlaces: null, matches: () => true, selected: -1 };
+const state = { hits: null, hitPlaces: null, module: "", matches: () => true, selected: -1 };
 function search(text) {
   const query = text.trim(), exactly = named.get(query);
   const matches = state.matches = exactly ? () => false : matcher(query);
+  state.module = exactly?.module || "";
   state.hits = !query ? null : exactly ? exactly.ops : data.ops.map((_, i) => i).filter(i => matches(haystack[i]));
   state.hitPlaces = state.hits && new Set(exactly?.place !== undefined ? [exactly.place] : state.hits.map(i => data.ops[i][PLACE]));
   byId("found").textContent = state.hits ? `${count(state.hits.length)} of ${count(data.ops.length)} ops` : "";
@@ -58,7 +61,7 @@ function select(number) {
       element("button", { onclick: () => select(-1) }, "close"),
       element("b", {}, `${number} ${op[KIND]}`), " ", searching(place(op[PLACE])),
       element("pre", {}, (source(op[PLACE]) ? source(op[PLACE]) + "\n" : "") + op[TEXT]),
-      element("div", {}, `${micros(op[TIME])}, its share of its line; ${size(op[BYTES])}`, ...(op[CLUSTER] ? [", in ", searching(op[CLUSTER])] : [])),
+      element("div", {}, `${micros(op[TIME])}, its share of its line; ${size(op[BYTES])}`, ...[CLUSTER, MODULE].filter(n => op[n]).flatMap(n => [", in ", searching(op[n])])),
       list("reads", op[OPERANDS]), list("read by", users[number]));
   }
   changed();

@@ -28,7 +28,7 @@
       pen.fillText(micros(tick), Math.min(at + 3, width - 52), y - 3);
     }
   };
-  const hit = span => !state.hits || state.hitPlaces.has(span[4]) || state.matches(span[3].toLowerCase());
+  const hit = span => !state.hits || (state.module ? `${span[6]}.`.startsWith(`${state.module}.`) : state.hitPlaces.has(span[4])) || state.matches(span[3].toLowerCase());
   const draw = () => {
     const chosen = state.selected >= 0 ? data.ops[state.selected][PLACE] : -1;
     const inks = new Map(Object.values(FAMILIES).map(([name]) => [name, style(name)])), text = style("--text"), inside = style("--inside");
@@ -82,7 +82,7 @@
   };
   canvas.addEventListener("mousemove", event => {
     const span = find(event);
-    tip(event, span && `${span[3]}\n${place(span[4])} ${source(span[4])}\n${micros(span[2] - span[1])}, from ${micros(span[1])}`);
+    tip(event, span && `${span[3]}\n${span[6] ? span[6] + " " : ""}${place(span[4])} ${source(span[4])}\n${micros(span[2] - span[1])}, from ${micros(span[1])}`);
   });
   below.addEventListener("mousemove", event => {
     const box = below.getBoundingClientRect(), time = t(event.clientX - box.left, box.width);

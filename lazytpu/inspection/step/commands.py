@@ -27,7 +27,7 @@ SHOWN = 30
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to a parser."""
-    _add(commands, "lines", _lines, "the source lines of a step, most expensive first")
+    _add(commands, "lines", _lines, "the source lines and the modules of a step, most expensive first")
     _add(commands, "path", _path, "the chain of ops that takes longest, regardless of what runs in parallel")
     _add(commands, "clusters", _clusters, "the functions that a step calls, most expensive first", COMPILED)
     graph = _add(commands, "graph", _graph, "the graph of a step, by source line, cluster or op")
@@ -135,6 +135,13 @@ def _lines(args: argparse.Namespace, step: CostedStep) -> int:
     out = console()
     out.print(_head(args, step), markup=False)
     out.print(table)
+    modules = _table("module", "us", "%", "forward", "backward")
+    for module in step.modules[: args.n or None]:
+        share = f"{100 * module.seconds / total:.0f}" if total else ""
+        times = [f"{1e6 * seconds:,.1f}" for seconds in (module.seconds, module.forward, module.backward)]
+        modules.add_row(f"{'  ' * module.depth}{module.path}", times[0], share, *times[1:])
+    if step.modules:
+        out.print("", modules, sep="\n")
     return 0
 
 

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
+from lazytpu.inspection.modules import ModuleTime, module_times
 from lazytpu.inspection.step.history import PassChange, history
 from lazytpu.inspection.step.model import Model, computing
 from lazytpu.inspection.step.reading import StepOp, StepProgram, read
@@ -47,6 +49,13 @@ class CostedStep:
         for op in self.cost["ops"]:  # most expensive first
             ops.setdefault(place_of(op["line"]), []).append(op)
         return dict(sorted(ops.items(), key=lambda item: -seconds_of(item[1])))
+
+    @cached_property
+    def modules(self) -> list[ModuleTime]:
+        """The modules with their times, in the order of their tree."""
+        lines = [(op["line"] or {}, op["seconds"] or 0.0) for op in self.cost["ops"]]
+        times = ((line.get("module", ""), line.get("backward", False), seconds) for line, seconds in lines)
+        return module_times(chain(((op.module, op.backward, 0.0) for op in self.step.all_ops), times))
 
     @cached_property
     def count_of(self) -> Counter[str]:

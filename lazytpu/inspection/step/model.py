@@ -269,4 +269,4 @@ class Model:
 def line_of(op: StepOp) -> dict[str, Any] | None:
     """Return the JSON of an op's line, or None."""
     file, _, line = op.line.rpartition(":")
-    return {"file": file, "line": int(line), "backward": op.backward} if line.isdigit() else None
+    return {"file": file, "line": int(line), "backward": op.backward, "module": op.module} if line.isdigit() else None

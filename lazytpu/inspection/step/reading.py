@@ -15,7 +15,7 @@ from lazytpu.inspection.step.work import estimate_of, flops, members_of, passes_
 from lazytpu.inspection.textual import tensor_bytes, without_locations
 from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.ir.control import RegionOp, WhileOp, YieldOp
-from lazytpu.ir.location import describe, is_backward
+from lazytpu.ir.location import describe, scope_at
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.passes.patterns.trips import trips
 
@@ -40,7 +40,7 @@ class StepOp:
     """An op of the step.
 
     - `operands`: the numbers of the ops that produce them. Argument i is `~i`, which is negative.
-    - `line`: "train.py:41", empty if unknown.
+    - `line`: "train.py:41", empty if unknown. `module`: "blocks.2.attn", empty outside of modules.
     - `cluster`: the call that contains the op, such as "cluster_3 #2"; empty outside calls.
     - `bytes`: the size of its results. `flops`: its arithmetic operations.
     - `passes`: for a product, the number of passes of the matrix unit over its operands; else 0.
@@ -52,6 +52,7 @@ class StepOp:
     type: str
     line: str
     backward: bool
+    module: str
     operands: tuple[int, ...]
     bytes: int
     flops: float
@@ -183,14 +184,15 @@ class _Reader:
         )
 
     def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> None:
-        place = (describe(op.location) or "").removesuffix(" (backward)")
+        place, scope = (describe(op.location) or "").removesuffix(" (backward)"), scope_at(op.location)
         self.ops.append(
             StepOp(
                 number=len(self.ops),
                 kind=op.name.removeprefix("lazytpu."),
                 type=", ".join(str(type_) for type_ in op.result_types),
                 line=place,
-                backward=is_backward(op.location),
+                backward=scope.backward,
+                module=scope.module,
                 operands=operands,
                 bytes=sum(size_of(type_) for type_ in op.result_types),
                 flops=flops(op),

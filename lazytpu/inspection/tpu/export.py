@@ -64,7 +64,9 @@ def program(report: ProgramReport) -> dict[str, Any]:
 
 def line(place: ProgramLine | None) -> dict[str, Any] | None:
     """Return the JSON of a line of the user's program, or None."""
-    return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
+    return None if place is None else {
+        "file": place.file, "line": place.line, "backward": place.backward, "module": place.module,
+    }  # fmt: skip
 
 
 def _op(report: ProgramReport, cost: Cost) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lazytpu.inspection.tpu.arrays import Array, arrays
 from lazytpu.inspection.tpu.wire import Message
+from lazytpu.ir.scope import scope_of
 
 KERNEL = "tpu_custom_call"
 "The call target of kernels written in Pallas."
@@ -24,11 +25,13 @@ KERNEL = "tpu_custom_call"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProgramLine:
-    """A line of the user's program; `backward` if the op computes its gradient."""
+    """A line of the user's program; `backward` if the op computes its gradient. `module` is the path of the module that
+    recorded the op there; lines are equal whatever it is."""
 
     file: str
     line: int
     backward: bool = False
+    module: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}{' (backward)' if self.backward else ''}"
@@ -172,15 +175,13 @@ class Hlo:
     def line(self, op: Op) -> ProgramLine | None:
         """Return the line in an op's metadata."""
         metadata = op.raw.message(7)
-        backward = metadata.text(2).split("/")[0] == "backward"
         file, line, frame = metadata.text(3), metadata.integer(4), metadata.integer(15)
-        if file and line:
-            # For a missing location MLIR uses a line of the module's own text, in the file "-".
-            return None if file == "-" else ProgramLine(file, line, backward)
-        if not 0 < frame <= len(self.frames):
+        if not (file and line) and 0 < frame <= len(self.frames):
+            file, line = self.frames[frame - 1].file, self.frames[frame - 1].line
+        # For a missing location MLIR uses a line of the module's own text, in the file "-".
+        if not (file and line) or file == "-":
             return None
-        frame_line = self.frames[frame - 1]
-        return None if frame_line.file == "-" else ProgramLine(frame_line.file, frame_line.line, backward)
+        return ProgramLine(file, line, *scope_of(metadata.text(2)))
 
     def named(self, op: Op) -> str | None:
         """Return the name in an op's metadata; for a parameter, it is the argument's name."""

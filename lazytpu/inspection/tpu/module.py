@@ -11,6 +11,7 @@ from typing import Any
 from lazytpu.inspection.tpu.collectives import KINDS
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.products import least_flops
+from lazytpu.ir.scope import OUTSIDE, Scope, scope_of
 from lazytpu.runtime.xla.client import mlir_context
 from lazytpu.runtime.xla.mlir import ir, stablehlo
 from lazytpu.runtime.xla.signature import ALIAS, DONOR, main_function
@@ -170,16 +171,17 @@ def _made_at(value: Any) -> ProgramLine | None:
     return None if isinstance(value.owner, ir.Block) else line_of(value.owner.location)
 
 
-def line_of(location: Any, backward: bool = False) -> ProgramLine | None:
+def line_of(location: Any, scope: Scope = OUTSIDE) -> ProgramLine | None:
     """Return the first source line in a location, or None."""
     if isinstance(location, ir.NameLoc):
-        return line_of(location.child_loc, backward or location.name_str == "backward")
+        named = scope_of(location.name_str)
+        return line_of(location.child_loc, named if any(named) else scope)
     if isinstance(location, ir.FileLineColLoc) and location.filename != "-":  # "-" is the module's own text
-        return ProgramLine(location.filename, location.start_line, backward)
+        return ProgramLine(location.filename, location.start_line, *scope)
     if isinstance(location, ir.FusedLoc):
-        return next((line for nested in location.locations if (line := line_of(nested, backward))), None)
+        return next((line for nested in location.locations if (line := line_of(nested, scope))), None)
     if isinstance(location, ir.CallSiteLoc):
-        return line_of(location.callee, backward)
+        return line_of(location.callee, scope)
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lazytpu.inspection.chains import longest_chain
+from lazytpu.inspection.modules import ModuleTime, module_times
 from lazytpu.inspection.tpu import padding
 from lazytpu.inspection.tpu.agreement import agree
 from lazytpu.inspection.tpu.collectives import collective
@@ -67,6 +68,12 @@ class ProgramReport:
         for cost in self.costs:
             costs_of.setdefault(self.line(cost.op), []).append(cost)
         return dict(sorted(costs_of.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
+
+    @cached_property
+    def modules(self) -> list[ModuleTime]:
+        """The modules with the times of the ops that they recorded, in the order of their tree."""
+        lines = [(self.line(cost.op), cost.seconds) for cost in self.costs]
+        return module_times((line.module, line.backward, seconds) for line, seconds in lines if line is not None)
 
     @cached_property
     def kernels(self) -> list[Cost]:

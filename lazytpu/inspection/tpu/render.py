@@ -18,8 +18,8 @@ from lazytpu.inspection.tpu.padding import Padded
 from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
-OPS, LINES = 10, 8
-"The number of ops and lines shown."
+OPS, LINES, MODULES = 10, 8, 12
+"The number of ops, lines and modules shown."
 WIDTH = 120
 
 
@@ -46,6 +46,8 @@ def _program(report: ProgramReport) -> Iterator[Any]:
     yield _summary(report)
     yield _lines(report)
     yield _ops(report)
+    if report.modules:
+        yield _modules(report)
     if report.collectives:
         yield _collectives(report)
     if any(_worth_listing(entry) for entry in report.padded):
@@ -106,6 +108,19 @@ def _lines(report: ProgramReport) -> Table:
         seconds = sum(cost.seconds for cost in costs)
         location = Text("(added by the compiler)", style="dim") if line is None else located(line, longest=70)
         table.add_row(us(seconds), _share(seconds, report), f"{len(costs):,}", location)
+    return table
+
+
+def _modules(report: ProgramReport) -> Table:
+    """Return the most expensive modules with all that they contain, in the order of their tree."""
+    shown = set(map(id, sorted(report.modules, key=lambda module: -module.seconds)[:MODULES]))
+    table = Table("time", "share", "forward", "backward", "module", box=None, pad_edge=False)
+    for column in table.columns[:4]:
+        column.min_width, column.justify = 9, "right"
+    for module in report.modules:
+        if id(module) in shown:
+            times = [us(seconds) for seconds in (module.seconds, module.forward, module.backward)]
+            table.add_row(times[0], _share(module.seconds, report), *times[1:], f"{'  ' * module.depth}{module.path}")
     return table
 
 

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from lazytpu.ir.base import integer
 from lazytpu.ir.constants import NumberOp
+from lazytpu.ir.location import shared
 from lazytpu.passes.clusters.partition import Partition
 from lazytpu.passes.clusters.scalar_arguments import PackIndices, ScalarArguments, index_constant, pack_indices
 from lazytpu.passes.clusters.sorter import RECOMPUTE
@@ -146,15 +147,16 @@ def _function(name: str, equal: Sequence[Cluster], attributes: list[DictionaryAt
     block = Block(arg_types=[value.type for value in cluster.inputs])
     values: dict[SSAValue, SSAValue] = dict(zip(cluster.inputs, block.args, strict=True))
     scalars = ScalarArguments(block, cluster.indices, values, cluster.location) if _indices_differ(equal) else None
-    for op in cluster.ops:
+    for op, *others in zip(*(equal_cluster.ops for equal_cluster in equal), strict=True):
+        location = shared([op.location, *(other.location for other in others)])
         if scalars is not None and isinstance(op, NumberOp):
             read = scalars.number(op)
-            read.location = op.location
+            read.location = location
             block.add_op(read)
             values[op.result] = read.result
             continue
         copy = op.clone(values, clone_name_hints=False)  # the hints name one of the equal layers
-        copy.location = op.location
+        copy.location = location
         block.add_op(copy)
     block.add_op(ReturnOp(*[values[value] for value in cluster.outputs]))
     types = list(block.arg_types), [value.type for value in cluster.outputs]

@@ -24,6 +24,7 @@ import numpy as np
 from xdsl.dialects.builtin import UNKNOWN_LOC
 from xdsl.ir import Block, Operation, SSAValue
 
+from lazytpu.ir.location import same_line
 from lazytpu.ir.types import numel, shape_of
 from lazytpu.passes.clusters.repeats import Numbers, Stretch, stretches
 from lazytpu.passes.clusters.sorter import Sorter, communicates
@@ -65,7 +66,7 @@ def _in_strands(sorter: Sorter, ops: Sequence[Operation]) -> list[Operation]:
 
 
 def _of_one_line(a: Operation, b: Operation) -> bool:
-    return a.location == b.location != UNKNOWN_LOC
+    return a.location != UNKNOWN_LOC and same_line(a.location, b.location)
 
 
 def _by_strand(sorter: Sorter, group: Sequence[Operation]) -> Iterable[Operation]:

@@ -21,6 +21,7 @@ from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp, NumberOp
 from lazytpu.ir.control import WhileOp
 from lazytpu.ir.literals import to_bytes
+from lazytpu.ir.location import shared
 from lazytpu.ir.shape import PadOp, SliceOp
 from lazytpu.ir.types import dtype_of, ints, shape_of, string, tensor_type
 from lazytpu.passes.loops.alignment import Alignment, Carried, Local, Operand, Rebuilt, Rows, Same
@@ -119,7 +120,7 @@ class _Iteration:
         for position, operands in enumerate(aligned.operands):
             ops = tuple(iteration[position] for iteration in aligned.iterations)
             values = [self.operand(operand) for operand in operands]
-            with self.b.at(ops[0].location):
+            with self.b.at(shared([op.location for op in ops])):
                 for number, result in enumerate(self.op(ops, values)):
                     self.results[position, number] = result
 
@@ -138,7 +139,7 @@ class _Iteration:
             return self.b.local(operand.value)
         if isinstance(operand, Rebuilt):
             values = [self.operand(inner) for inner in operand.operands]
-            with self.b.at(operand.ops[0].location):
+            with self.b.at(shared([op.location for op in operand.ops])):
                 return self.op(operand.ops, values)[0]
         stack, places = self.rolling.stack(operand)
         return row_at(self.b, stack, self.index(places))
@@ -152,7 +153,7 @@ class _Iteration:
         assert isinstance(first, TensorOp)
         copy = first.clone(clone_name_hints=False)
         copy.operands = [self.b.local(value) for value in operands]
-        copy.location = first.location
+        copy.location = shared([op.location for op in ops])
         self.b.insert(copy)
         return copy.results
 

@@ -14,7 +14,7 @@ import pytest
 
 from lazytpu.inspection.html.page import page
 from tests.inspection.html.conftest import CHROMIUM
-from tests.inspection.step.samples import CLUSTERS, STEP, costed
+from tests.inspection.step.samples import CLUSTERS, MODULES, STEP, costed
 
 # A user's actions, and the state of the page after them: run in the page after its own scripts.
 ACTIONS = """
@@ -224,3 +224,19 @@ def test_rows_are_created_when_they_become_visible(tmp_path: Path) -> None:
     actions += "told.wide = document.documentElement.scrollWidth;"
     report = in_chromium(page(costed(text)), tmp_path, actions)
     assert 20 < report["rows"] < 100 and report["wide"] <= 800
+
+
+def test_modules(tmp_path: Path) -> None:
+    actions = """
+    const names = () => [...document.querySelectorAll("#by-module .bar code")].map(row => row.title);
+    told.all = names();
+    const rows = [...document.querySelectorAll("#by-module .bar")];
+    rows.find(row => row.querySelector("code").title === "blocks.1").click();
+    told.found = $("found").textContent;
+    document.querySelector("#by-module .fold").click();
+    told.folded = names();
+    told.wide = document.documentElement.scrollWidth;
+    """
+    report = in_chromium(page(costed(MODULES)), tmp_path, actions, width=500)
+    assert len(report["all"]) == 5 and report["found"] == "3 of 6 ops" and report["folded"] == ["blocks"]
+    assert report["wide"] <= 500

@@ -25,7 +25,7 @@ from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.options import options
 from lazytpu.passes.registry import for_target
 from lazytpu.passes.target import Target
-from tests.inspection.step.samples import CLUSTERS, STEP, costed
+from tests.inspection.step.samples import CLUSTERS, MODULES, STEP, costed
 from tests.inspection.tpu.recorded import report as recorded
 
 LINE = {"file": "model.py", "line": 5, "backward": True}
@@ -145,7 +145,7 @@ def test_the_compilers_figures_take_the_place_of_the_models() -> None:
     data = page_data(costed(STEP, cost=program_of(json.dumps(REPORT), "step")))
     assert data["summary"]["source"] == "libtpu 1.0" and data["summary"]["path_us"] == 5.0
     assert data["summary"]["seconds_us"] == pytest.approx(5)
-    assert [span[:4] + span[5:] for span in data["timeline"]] == [
+    assert [span[:4] + span[5:6] for span in data["timeline"]] == [
         ["core", 0.0, 4.0, "fusion fusion.1, bound by matrix unit", "dot"],
         ["links", 4.0, 5.0, "all-reduce all-reduce, bound by links", "all-reduce"],
     ]
@@ -269,3 +269,15 @@ def test_page_uses_the_compiler_where_it_is_installed(tmp_path: Path, monkeypatc
     for arguments, by in (([], "libtpu"), (["--model"], "a model of the chip")):
         assert main(["html", str(path), *arguments]) == 0
         assert embedded((tmp_path / "004-step.html").read_text())["summary"]["source"].startswith(by)
+
+
+def test_modules() -> None:
+    data = page_data(costed(MODULES))
+    paths = [path for path, _, _ in data["modules"]]
+    assert paths[0] == "blocks" and set(paths) == {f"blocks{path}" for path in ("", ".0", ".0.act", ".1", ".1.act")}
+    times = {path: (forward, backward) for path, forward, backward in data["modules"]}
+    assert times["blocks"] == pytest.approx([sum(times[f"blocks.{i}"][n] for i in (0, 1)) for n in (0, 1)], abs=0.01)
+    assert times["blocks.1.act"][1] > 0 and times["blocks.0"][1] == 0
+    assert [op[8] for op in data["ops"]][::3] == ["blocks.0.act", "blocks.1.act"]
+    assert {span[6] for span in data["timeline"]} <= {op[8] for op in data["ops"]}
+    assert 'id="modules"' in page(costed(MODULES)) and 'id="modules"' not in page(costed(STEP))

@@ -27,6 +27,20 @@ builtin.module {
 }
 """  # noqa: E501
 
+MODULES = """\
+builtin.module {
+  func.func @main(%x: tensor<512x512xf32>) -> (tensor<512x512xf32>) {
+    %0 = lazytpu.reduce add %x dims = [0] : (tensor<512x512xf32>) -> tensor<512xf32> loc("forward/blocks.0.act"("model.py":5:0))
+    %1 = lazytpu.broadcast_in_dim %0 dims = [1] : (tensor<512xf32>) -> tensor<512x512xf32> loc("forward/blocks.0"("model.py":6:0))
+    %2 = lazytpu.mul %x, %1 : tensor<512x512xf32> loc("forward/blocks.0"("model.py":6:0))
+    %3 = lazytpu.reduce add %2 dims = [0] : (tensor<512x512xf32>) -> tensor<512xf32> loc("forward/blocks.1.act"("model.py":5:0))
+    %4 = lazytpu.broadcast_in_dim %3 dims = [1] : (tensor<512xf32>) -> tensor<512x512xf32> loc("backward/blocks.1.act"("model.py":5:0))
+    %5 = lazytpu.sub %2, %4 : tensor<512x512xf32> loc("backward/blocks.1.act"("model.py":5:0))
+    func.return %5 : tensor<512x512xf32>
+  }
+}
+"""  # noqa: E501
+
 CLUSTERS = """\
 builtin.module {
   func.func @main(%x: tensor<8xf32>) -> (tensor<8xf32>) {

@@ -14,7 +14,7 @@ from lazytpu.inspection.tpu import compiling
 from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.passes import unregister
 from lazytpu.runtime.errors import CompileError
-from tests.inspection.step.samples import CLUSTERS, STEP
+from tests.inspection.step.samples import CLUSTERS, MODULES, STEP
 from tests.inspection.tpu.recorded import report
 
 
@@ -197,3 +197,18 @@ def _untimed(rows: list[str]) -> list[str]:
 def test_no_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", str(tmp_path)]) == 2
     assert "LAZYTPU_DUMP=DIR writes one" in capsys.readouterr().err
+
+
+def test_modules_that_share_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "step.lazytpu.mlir"
+    path.write_text(MODULES)
+    rows = shown(capsys, "lines", path)
+    tree = rows[next(i for i, row in enumerate(rows) if row.startswith("module")) + 1 :]
+    assert sorted(row.split()[0] for row in tree) == [
+        "blocks", "blocks.0", "blocks.0.act", "blocks.1", "blocks.1.act",
+    ]  # fmt: skip
+    assert tree[0].startswith("blocks  ") and tree[1].startswith("  blocks.")
+    figures = {row.split()[0]: [float(text) for text in row.split()[1:]] for row in tree}
+    assert figures["blocks"][0] == pytest.approx(figures["blocks.0"][0] + figures["blocks.1"][0], abs=0.11)
+    assert figures["blocks.1.act"][3] > 0, "backward"
+    assert figures["blocks.0"][3] == 0

@@ -117,7 +117,7 @@ def test_json_holds_everything():
     assert sum(op["seconds"] for op in program["ops"]) == pytest.approx(program["seconds"])
     reduced = next(op for op in program["ops"] if op["collective"] == "all-reduce")
     assert reduced["payload_bytes"] == 1024 * 512 * 4 and reduced["bound"] == "links"
-    assert reduced["line"] == {"file": "train.py", "line": 4, "backward": False}
+    assert reduced["line"] == {"file": "train.py", "line": 4, "backward": False, "module": ""}
     waited = [op["waited_seconds"] for op in program["ops"] if op["collective"]]
     assert program["exposed_seconds"] == pytest.approx(sum(waited))
     names = {op["name"] for op in program["ops"]} | {"copy-done", "copy-done.1", "collective-permute-done"}
