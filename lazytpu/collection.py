@@ -15,12 +15,14 @@ from io import IOBase
 from types import GeneratorType
 from typing import Any
 
+from lazytpu import full_collections
 from lazytpu.undisturbed import undisturbed
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Disable automatic collection inside the block; explicit calls of gc.collect() still collect."""
+    """Disable automatic collection inside the block; explicit calls of gc.collect() still collect. A full collection
+    follows if the process has grown much."""
     if not gc.isenabled():
         yield
         return
@@ -29,6 +31,7 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+        full_collections.look()
 
 
 @contextmanager

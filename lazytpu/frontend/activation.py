@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from lazytpu import full_collections
 from lazytpu.collection import loading
 from lazytpu.ports import DevicePort, EnginePort
 
@@ -38,6 +39,8 @@ def activate() -> None:
         except BaseException:
             _activated = False
             raise
+        if _engine is not None:
+            full_collections.pace(_engine.device.live_bytes)
 
 
 def install(engine: EnginePort) -> None:

@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "readers": set(),
     "native_stack": set(),
     "undisturbed": set(),
-    "collection": {"undisturbed"},
+    "full_collections": set(),
+    "collection": {"full_collections", "undisturbed"},
     "settings": {"readers"},
     "options": {"settings"},
     "interrupts": {"native_stack"},
@@ -45,8 +46,8 @@ MAY_IMPORT = {
     },
     # `wiring` gives it the engine
     "frontend": {
-        "by_release", "collection", "interrupts", "launcher", "options", "ports", "settings", "timeline", "trace",
-        "versions",
+        "by_release", "collection", "full_collections", "interrupts", "launcher", "options", "ports", "settings",
+        "timeline", "trace", "versions",
     },
     "dynamo": {"frontend", "ir", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
