@@ -35,7 +35,7 @@ class Pacing:
     def __init__(self, device_bytes: Callable[[], int]) -> None:
         self.device_bytes = device_bytes
         self.open = self.threshold = gc.get_threshold()
-        self.held = self._now()
+        self.last = self._now()
         self.left = _BETWEEN
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Pacing:
         if phase != "stop" or not generation or gc.get_threshold() != self.threshold:  # the program has set its own
             return
         if generation == 2:
-            self.held = self._now()
+            self.last = self._now()
             self._set(CLOSED)
         else:
             self.left -= 1
@@ -69,7 +69,7 @@ class Pacing:
     def look(self) -> None:
         """Let the next collection be a full one if the process has grown."""
         if self.threshold[2] == CLOSED and gc.get_threshold() == self.threshold:
-            if any(now > GROWTH * held for now, held in zip(self._now(), self.held, strict=True)):
+            if any(now > GROWTH * last for now, last in zip(self._now(), self.last, strict=True)):
                 self._set(self.open[2])
 
 
