@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import lazytpu
+from lazytpu.frontend import module_paths
 from lazytpu.frontend.tensors import recorder
 
 
@@ -126,3 +128,33 @@ def test_a_hit_finds_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
         lazytpu.mark_step()
     monkeypatch.setattr(lines, "module_path", lambda: pytest.fail("a record that is known has a path already"))
     net(x)
+
+
+class Odd(Net):
+    """Equal to every module, without a hash, and its parts cannot be listed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def named_modules(self, *args: object, **kwargs: object) -> Iterator[tuple[str, nn.Module]]:
+        raise ValueError("nobody calls this")
+
+
+def test_modules_are_told_apart_whatever_their_classes_define() -> None:
+    net, x = Odd(21), torch.ones(2, 21).to("tpu")
+    net._apply(lambda tensor: tensor.to("tpu"))
+    assert paths("addmm", lambda: net(x)) == LINEARS
+    assert paths("aten.mul.", lambda: net(x)) == ["Odd"]
+
+
+def test_paths_end_with_their_modules() -> None:
+    def known_after_a_call() -> bool:
+        net, x = Net(22).to("tpu"), torch.ones(2, 22).to("tpu")
+        paths("addmm", lambda: net(x))
+        return {id(module) for module in net.modules()} <= module_paths._known.keys()
+
+    assert known_after_a_call()
+    gc.collect()
+    assert all(known.module() is not None for known in module_paths._known.values())
