@@ -145,8 +145,9 @@ class Fitting:
     def _form(self, column: Column, kind: int, alone: bool) -> Form | None:
         """Return the simplest expression of the symbols with these values, or None. With `alone`, only a product is
         allowed."""
+        is_size = kind == SIZE or (kind == OTHER and column in self._sizes)  # such as the end of an arange
         for size in _candidates(column, self._columns, self._known, kind):
-            if not ((kind == SIZE and _falls(size)) or (alone and len(size.terms) != 1)):
+            if not ((is_size and _falls(size)) or (alone and len(size.terms) != 1)):
                 return size
         return None
 

@@ -31,13 +31,16 @@ class Guesses(Fitting):
     ) -> None:
         super().__init__(integers[None], kinds, symbols=symbols)
         self._told, self._fixed, self._size_of = told, fixed, dict[int, Form]()
-        for position in sorted(told, key=lambda at: len(str(told[at]))):
+        for position in sorted(told, key=lambda at: -len(str(told[at]))):  # the shortest is the last
             self.learn(position, told[position])
 
     def learn(self, position: int, size: Form) -> None:
-        """Use `size` as the expression of integers equal to the one at `position`."""
+        """Use `size` as the expression of later integers equal to the one at `position`.
+
+        Two varying sizes may be equal in this trace; an argument then has the one of the nearest result before it.
+        """
         if size.number is None:
-            self._size_of.setdefault(int(self.table[0, position]), size)
+            self._size_of[int(self.table[0, position])] = size
 
     def choose(self, position: int) -> Form:
         """Return the known or guessed expression of an op argument's integer: a varying size, a size plus or minus one,

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.engine.sizes.derived import fit_derived
+from lazytpu.engine.sizes.derived import fit_derived, fit_guessed
 from lazytpu.engine.sizes.fitting import Varying, _candidates
+from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.frontend.recording.growing import INFERENCE
+from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import LostSize
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
@@ -40,6 +42,27 @@ def halved(n: int) -> list[Record]:
     chosen = Record(torch.ops.aten.index_select.default, first, (layout(half),), (2,), {}, admitted, None)
     pooled = {"self": Operand(2, ((1, 1, half), (half, half, 1), 0, torch.float32)), "kernel_size": [1], "stride": [2]}
     return [chosen, Record(torch.ops.aten.avg_pool1d.default, pooled, (layout(1, 1, quarter),), (3,), {}, (), None)]
+
+
+def numbered(n: int, m: int) -> list[Record]:
+    """The records of `x * 2` and `torch.arange(m)` for n elements."""
+    first = {"self": Operand(0, None), "other": 2}
+    twice = Record(torch.ops.aten.mul.Tensor, first, (layout(n),), (1,), {}, ((0, layout(n), False),), None)
+    counts = Layout(torch.int64, (m,), (1,))
+    return [twice, Record(torch.ops.aten.arange.default, {"end": m}, (counts,), (2,), {}, (), None)]
+
+
+def joined_behind(length: int, n: int) -> list[Record]:
+    """The records of `y * 2` for a length, and of `torch.cat((x, one))[None] * 2` for n elements."""
+    twice = {"self": Operand(0, None), "other": 2}
+    whole = {"self": Operand(4, ((1, n + 1), (n + 1, 1), 0, torch.float32)), "other": 2}
+    admitted = (2, layout(n), False), (3, layout(1), False)
+    mul, cat = torch.ops.aten.mul.Tensor, torch.ops.aten.cat.default
+    return [
+        Record(mul, twice, (layout(length),), (1,), {}, ((0, layout(length), False),), None),
+        Record(cat, {"tensors": [Operand(2, None), Operand(3, None)]}, (layout(n + 1),), (4,), {}, admitted, None),
+        Record(mul, whole, (layout(1, n + 1),), (5,), {}, (), None),
+    ]
 
 
 def samples(*traces: Sequence[Record]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -86,6 +109,24 @@ def test_quotient_of_a_quotient_is_derived() -> None:
     alone = fit(rows, kinds)
     assert alone is not None and "(n+3)/4" not in map(str, alone.varying)
     assert list(map(str, derived(halved(56), halved(40), halved(27)).varying)) == ["n", "(n+1)/2", "(n+3)/4"]
+
+
+def test_size_that_an_argument_gives_does_not_fall() -> None:
+    traces = [numbered(n, m) for n, m in ((21, 23), (20, 24), (19, 24))]
+    assert list(map(str, derived(*traces).varying)) == ["n", "m"]
+
+
+def test_argument_has_the_expression_of_the_nearest_result() -> None:
+    records = joined_behind(24, 23)
+    trace_apart(records, into := Integers([], []))
+    length, n = (position for position, slot, _ in into.inputs if slot in (0, 2))
+    told = {length: symbol("n"), n: symbol("m")}
+    guesses = Guesses(np.array(into.values), np.array(into.kinds), {"n": length, "m": n}, told, {1})
+    varying = fit_guessed(guesses, records, INFERENCE)
+    assert varying is not None
+    view = into.ends[1] + 1
+    assert str(varying.forms[view]) == str(varying.forms[-1]) == "m+1"
+    assert str(varying.forms[into.ends[0] - 1]) == "n"
 
 
 def test_constant_sizes_have_no_expression() -> None:
