@@ -366,7 +366,7 @@ class Template:
         return None
 
     def _ranges(self, forms: Forms, sizes: Mapping[str, int], spreads: Sequence[int]) -> dict[str, Range] | None:
-        """Return the size ranges of the bucket for these sizes; None if one is too small, or views do not fit."""
+        """Return the size ranges of the bucket for these sizes; None if one is too small."""
         symbols = bucketed(forms.varying, self.kinds, sizes, spreads, self.limits)
         if symbols is None:
             return None
