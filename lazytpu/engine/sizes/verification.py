@@ -15,14 +15,12 @@ imported at its own sizes, without passes and emission, and must agree in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from lazytpu.aten.errors import Check
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.expressions import DIGITS, Expressions, digests
@@ -45,30 +43,6 @@ def served(sized: Sized) -> list[Record]:
     return with_kernels(with_parts(sized.records, sized.bucket.records()))
 
 
-@dataclass(frozen=True)
-class ImportedAt:
-    """A trace imported at its own sizes."""
-
-    sizes: dict[str, int]
-    imported: Imported
-    reading: Reading
-
-    @classmethod
-    def of(
-        cls, sizes: dict[str, int], records: Sequence[Record], live: Sequence[int], checks: bool, decomposed: bool
-    ) -> ImportedAt:
-        """Import a trace as its bucket's program was imported: with bounds `checks`, and with attention `decomposed` or
-        not."""
-        imported = import_trace(records, live, (), bounds_checks=checks, identities=True)
-        if decomposed:
-            decompose(imported.module)
-        return cls(sizes, imported, read(imported.module))
-
-    @property
-    def text(self) -> str:
-        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
-
-
 def decompose(module: ModuleOp) -> None:
     """Replace attention ops by the ops they consist of."""
     DecomposeAttentionPass().apply(Context(), module)
@@ -84,15 +58,14 @@ def expressions_of(reading: Reading, decomposed: bool, bounds_checks: bool) -> E
     )  # fmt: skip
 
 
-def compare(expressions: Expressions, packs: Mapping[str, object], checks: Sequence[Check], trace: ImportedAt) -> None:
-    """Compare a program, with run-time numbers `packs` and value `checks`, with a trace. Raise Refusal
-    if they differ."""
-    reading, at = trace.reading, trace.text
+def compare(binding: Binding, expressions: Expressions, imported: Imported, sizes: Mapping[str, int]) -> None:
+    """Compare a program with a trace that was imported at its own sizes. Raise Refusal if they differ."""
+    reading, at = read(imported.module), ", ".join(f"{name} = {size}" for name, size in sizes.items())
     structure, entries = digests(reading.structure)
     if structure != expressions.structure:
         op = _other(reading, entries, expressions.entries)
         raise Refusal(op, f"at {at} it has another op, or another number that is no size, than at other sizes")
-    integers = expressions.integers(trace.sizes)
+    integers = expressions.integers(sizes)
     for i, (number, expected) in enumerate(zip(reading.integers, integers, strict=True)):
         if number.number != expected:
             op, name = place(reading, i)
@@ -104,11 +77,10 @@ def compare(expressions: Expressions, packs: Mapping[str, object], checks: Seque
         if number != expected:
             op, _ = place(reading, i)
             raise Refusal(op, f"at {at} it is {number!r}, where the program has {expected!r}")
-    if packs != trace.imported.packer.entries:
+    if binding.packer.entries != imported.packer.entries:
         raise Refusal(reading.function, f"at {at} it takes other run-time numbers")
-    trace_checks = trace.imported.checks
-    expected = [(check.record, check.error, respelled(check.message, trace.sizes)) for check in checks]
-    if expected != [(check.record, check.error, check.message) for check in trace_checks]:
+    expected = [(check.record, check.error, respelled(check.message, sizes)) for check in binding.checks]
+    if expected != [(check.record, check.error, check.message) for check in imported.checks]:
         raise Refusal(reading.function, f"at {at} it checks other values")
 
 
@@ -130,9 +102,11 @@ def verify(binding: Binding, sized: Sized) -> None:
     assert binding.padding is not None
     expressions = binding.padding.expressions
     try:
-        checks, decomposed = expressions.bounds_checks, expressions.decomposed
-        trace = ImportedAt.of(sized.sizes, served(sized), binding.live, checks, decomposed)
-        compare(expressions, binding.packer.entries, binding.checks, trace)
+        checks = expressions.bounds_checks
+        imported = import_trace(served(sized), binding.live, (), bounds_checks=checks, identities=True)
+        if expressions.decomposed:
+            decompose(imported.module)
+        compare(binding, expressions, imported, sized.sizes)
     except Refusal as error:
         raise OneSize(str(error)) from error
     except Exception as error:  # any error of an op's import: the exact program raises it for the user

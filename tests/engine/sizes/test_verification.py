@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 import lazytpu
 from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.sizes import padded as making
-from lazytpu.engine.sizes.verification import ImportedAt, compare, expressions_of
+from lazytpu.engine.sizes.verification import compare, expressions_of
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.forms import symbol
 from lazytpu.ir.symbolic import Derivation
@@ -40,10 +40,14 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         lazytpu.sync()
 
 
-def seen(build: Callable[..., SSAValue], sizes: dict[str, int]) -> ImportedAt:
-    module = module_at(build, ["f32[n,4]"], sizes)
-    imported: Any = SimpleNamespace(packer=SimpleNamespace(entries={}), checks=())
-    return ImportedAt(sizes, imported, read(module))
+def program(packs: dict[str, Any], *checks: object) -> Any:
+    return SimpleNamespace(packer=SimpleNamespace(entries=packs), checks=checks)
+
+
+def compare_at(build: Callable[..., SSAValue], size: int, binding: Any) -> None:
+    module = module_at(build, ["f32[n,4]"], {"n": size})
+    imported: Any = SimpleNamespace(module=module, packer=SimpleNamespace(entries={}), checks=[])
+    compare(binding, expressions(build), imported, {"n": size})
 
 
 def expressions(build: Callable[..., SSAValue]) -> Expressions:
@@ -55,7 +59,7 @@ def expressions(build: Callable[..., SSAValue]) -> Expressions:
 def wrong(build: Callable[..., SSAValue], size: int) -> str:
     """Return why the program differs from the import at a size, or "" if they agree."""
     try:
-        compare(expressions(build), {}, (), seen(build, {"n": size}))
+        compare_at(build, size, program({}))
     except Refusal as error:
         return str(error)
     return ""
@@ -107,9 +111,9 @@ def test_different_run_time_numbers_or_checks_are_refused() -> None:
 
     check: Any = SimpleNamespace(record=0, error="IndexError", message="out of range")
     with pytest.raises(Refusal, match="takes other run-time numbers"):
-        compare(expressions(build), {"f32": ((0, "real", "f32"),)}, (), seen(build, {"n": 11}))
+        compare_at(build, 11, program({"f32": ((0, "real", "f32"),)}))
     with pytest.raises(Refusal, match="checks other values"):
-        compare(expressions(build), {}, (check,), seen(build, {"n": 11}))
+        compare_at(build, 11, program({}, check))
 
 
 def test_expressions_round_trip_as_text() -> None:
