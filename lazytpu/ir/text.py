@@ -8,12 +8,13 @@ import re
 from xdsl.context import Context
 from xdsl.dialects.builtin import UNKNOWN_LOC, Builtin, ModuleOp, StringAttr
 from xdsl.dialects.func import Func, FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from lazytpu.ir.dialect import LAZYTPU
 from lazytpu.ir.dominance import verify_order
+from lazytpu.ir.types import text_of
 
 
 def context() -> Context:
@@ -49,7 +50,7 @@ def parse_module(text: str, name: str = "<module>") -> ModuleOp:
 
 
 class _Printer(Printer):
-    """Prints known locations only; xDSL prints all or none."""
+    """Prints known locations only; xDSL prints all or none. The text of a type is made once."""
 
     def print_op(self, op: Operation) -> None:
         outer = self.print_debuginfo
@@ -58,6 +59,13 @@ class _Printer(Printer):
         self.print_debuginfo = arguments or op.location != UNKNOWN_LOC
         super().print_op(op)
         self.print_debuginfo = outer
+
+    def print_attribute(self, attribute: Attribute) -> None:
+        text = text_of(attribute)
+        if text is None:
+            super().print_attribute(attribute)
+        else:
+            self.print_string(text)
 
     def print_string_literal(self, string: str) -> None:
         # xDSL escapes the bytes of "é", but parses such escapes as a bytes literal, which is not valid as a file name.

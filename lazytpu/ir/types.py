@@ -135,6 +135,16 @@ def _symbolic_type(derivation: Derivation, dtype: str, shape: Shape) -> AnyTenso
     return derivation.types[key]
 
 
+def text_of(attribute: Attribute) -> str | None:
+    """The text of a type that `tensor_type` returned for static sizes; None for any other attribute."""
+    return _text(id(attribute)) if id(attribute) in _KNOWN else None
+
+
+@cache
+def _text(key: int) -> str:
+    return str(_KNOWN[key][0])
+
+
 def same_type(x: AnyTensorType, y: AnyTensorType) -> bool:
     """Whether two types are equal, including symbolic sizes."""
     return x is y or _describe(x) == _describe(y)
