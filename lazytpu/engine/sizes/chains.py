@@ -123,13 +123,13 @@ class Chain:
         last = next(copied, len(edges) - 1) + 1  # views that are copied have keys of their own
         for start, end in zip(starts, [*starts[1:], last], strict=True):
             known = {name for name, (number, _) in shown.items() if number <= start}
-            part = edges[start : min(end, last)]
-            if not part or any(form.symbols - known for edge in part for form in edge.forms):
+            of_segment = edges[start : min(end, last)]
+            if not of_segment or any(form.symbols - known for edge in of_segment for form in edge.forms):
                 break
             new = {name: at for name, (number, at) in shown.items() if number == start and at >= 0}
             guards = dict.fromkeys([guard for i in range(start, end) for guard in derived.get(i, ())])
-            asked = [i for i in range(len(part)) if start + i not in derived or options.verify_sizes]
-            self.segments.append(Segment(part, new, tuple(guards), asked))
+            asked = [i for i in range(len(of_segment)) if start + i not in derived or options.verify_sizes]
+            self.segments.append(Segment(of_segment, new, tuple(guards), asked))
 
     @looking_for("states of other sizes behind a read")
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:

@@ -44,9 +44,8 @@ class Relative:
 
     @cached_property
     def integers(self) -> Integers:
-        found = Integers([], [])
-        trace_apart(self.records, found)
-        return found
+        trace_apart(self.records, into := Integers([], []))
+        return into
 
     def at(self, record: int) -> range:
         """Return the positions of the integers of a record."""
