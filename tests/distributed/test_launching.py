@@ -18,6 +18,7 @@ from tests.distributed.ranks import Ranks
         "values_before_a_collective_are_read",
         "an_interrupt_ends_a_wait_for_the_others",
         "compilations_wait_for_no_rank",
+        "collectives_of_two_threads_keep_their_order",
     ],
 )
 def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):

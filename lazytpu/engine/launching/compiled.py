@@ -11,6 +11,7 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.lineage import Lineage, lineage
 from lazytpu.engine.errors.origins import origins
+from lazytpu.engine.launching.collective_order import CollectiveOrder
 from lazytpu.engine.launching.inflight import Inflight, Timing
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.programs.binding import Binding
@@ -26,10 +27,12 @@ from lazytpu.trace.trie import CutPlan, Record
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The shared launch state: the runs in flight, and the packs of numbers already on the device."""
+    """The shared launch state: the runs in flight, the packs of numbers already on the device, and the order of
+    collectives."""
 
     inflight: Inflight
     packs: Packs
+    collectives: CollectiveOrder = field(default_factory=CollectiveOrder)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,8 +82,8 @@ class Compiled:
         return self._launch(self.binding.checks if checks is None else checks, buffers, numbers, alone)[0]
 
     def launch_watched(self, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Buffer], Any]:
-        """Run as `launch`, and also return an array that is ready when the program is done."""
-        return self._launch(self.binding.checks, buffers, numbers, False)
+        """Run a program with collectives as `launch`, and also return an array that is ready when it is done."""
+        return self.queue.collectives.run(lambda: self._launch(self.binding.checks, buffers, numbers, False))
 
     def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
         """Run as `launch`, and wait for the checks. Return None if one fails; this is not reported."""

@@ -118,6 +118,26 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         assert (x.tolist(), y.tolist()) == ([8.0] * 4, [3.0] * 4)
 
 
+def collectives_of_two_threads_keep_their_order() -> None:
+    """A deferred cut is launched by another thread, and one of debug mode by this thread.
+
+    On one rank the operand of the first one takes long, while that of the second one is ready.
+    """
+    rank, weights = dist.get_rank(), (torch.rand(1000, 1000) / 1000).to("tpu")
+    for late in (0, 1, 0, 1):
+        second = torch.full((68,), float(rank + 1)).to("tpu") * 10
+        slow = weights
+        lazytpu.sync()
+        for _ in range(20 if rank == late else 1):
+            slow = slow @ weights
+        first = torch.full((15,), float(rank + 1)).to("tpu") + 0 * slow[0, :15]
+        dist.all_reduce(first)
+        lazytpu.mark_step()
+        with lazytpu.mode("debug"):
+            dist.all_reduce(second)
+        assert (first.tolist(), second.tolist()) == ([3.0] * 15, [30.0] * 68)
+
+
 def _interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
