@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -34,7 +34,7 @@ class FakeServer(Server):
 
     written = whole = 0
 
-    def tell(self, ranks: Iterable[int], message: Any) -> None:
+    def tell(self, ranks: Sequence[int], message: Any) -> None:
         data = json.dumps(message).encode() + b"\n"
         for _ in ranks:
             self.written += len(data)
@@ -86,7 +86,7 @@ def step_of(size: int, groups: Callable[[int], dict[str, Sequence[int]]], steps:
         before = server.written
         start = time.process_time()
         for rank, received in enumerate(messages):
-            server.receive(rank, received)
+            server.receive((rank,), received)
         spent.append(1e3 * (time.process_time() - start))
         assert server.whole == size * (step + 1), "the step is one program on all ranks"
         sent, got = len(messages[0]), (server.written - before) / size

@@ -2,7 +2,7 @@
 
 A rank posts the collectives of a cut in one message. Most ranks post equal bytes, so a message is parsed once
 (`Post.parsed`), and a group compares lists of signatures, not single calls. A post thus costs the same however many
-ranks and collectives a job has, and a step of n ranks costs O(n).
+ranks and collectives a job has, and a step of n ranks costs O(n). Equal posts of ranks behind a relay come at once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lazytpu.distributed.ledger import Call, Group, Ledger, Order, Post, Window, from_ranges
+from lazytpu.distributed.ledger import ENDED, Call, Group, Ledger, Order, Post, Window, from_ranges
 from lazytpu.distributed.wide import Wides
 
 PATIENCE = 0.05  # seconds before a member is notified that others wait for it
 ANSWER = 1.0  # seconds in which a member has to report its state
-CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
 SHOWN = 8  # ranks that an error lists of each kind
@@ -39,7 +38,7 @@ class Arbiter:
     def __init__(
         self,
         size: int,
-        tell: Callable[[Iterable[int], Any], None],
+        tell: Callable[[Sequence[int], Any], None],
         later: Callable[[float, Callable[[], None]], object],
     ):
         self.tell = tell
@@ -53,18 +52,24 @@ class Arbiter:
 
     # -- messages of ranks
 
-    def post(self, rank: int, post: Post) -> None:
-        """Compare collectives that a rank is about to launch."""
+    def post(self, ranks: Sequence[int], post: Post) -> None:
+        """Compare collectives that ranks are about to launch, all of them the same ones."""
         names = list(post.calls)
+        if len(ranks) > 1 and not all(self.groups[name].is_level(ranks) for name in names if name in self.groups):
+            for rank in ranks:
+                self.post((rank,), post)
+            return
         for name in names:
-            self._admit(rank, name, post)
+            self._admit(ranks, name, post)
         working = [name for name in names if self.groups[name].broken is None]
         for name in working:
             group, (signatures, lines) = self.groups[name], post.calls[name]
-            group.calls.write(rank, signatures, lines)
-            self.at[rank] = group.last[rank] = signatures[-1], lines[-1]
+            group.calls.write(ranks, signatures, lines)
+            last = dict.fromkeys(ranks, (signatures[-1], lines[-1]))
+            self.at.update(last)
+            group.last.update(last)
         if post.launches:
-            self._order(rank, post, working)
+            self._order(ranks, post, working)
         self._compare(working)
 
     def give_up(self, rank: int, name: str, seconds: float) -> None:
@@ -136,34 +141,35 @@ class Arbiter:
                 self._without(rank, name, group)
         return group
 
-    def _admit(self, rank: int, name: str, post: Post) -> None:
-        """Create a group that is new, and compare the members that a rank knows."""
+    def _admit(self, ranks: Sequence[int], name: str, post: Post) -> None:
+        """Create a group that is new, and compare the members that ranks know."""
         ranges = post.members.get(name)
         group = self._group(name, ranges, launches=post.launches)
         if group.broken is None and ranges not in (None, group.ranges):
             line = post.calls[name][1][0]
-            listed = f"rank {rank}: {_listed(from_ranges(ranges))} at {line}; others: {_listed(group.members)}"
+            listed = f"rank {ranks[0]}: {_listed(from_ranges(ranges))} at {line}; others: {_listed(group.members)}"
             self._break(name, group, f"the ranks disagree about the members of group {name!r}: {listed}", cut=False)
         if group.broken is not None:
-            self.tell([rank], {"broken": name, "text": group.broken})
+            self.tell(ranks, {"broken": name, "text": group.broken})
 
-    def _order(self, rank: int, post: Post, working: Sequence[str]) -> None:
+    def _order(self, ranks: Sequence[int], post: Post, working: Sequence[str]) -> None:
         """Add the launches of a post to the orders of its groups."""
         orders = {id(order): order for name in working if (order := self.groups[name].order)}
         if len(orders) > 1 and len(working) == len(post.calls):
-            self.wides.add(rank, post)
+            for rank in ranks:
+                self.wides.add(rank, post)
         for order in orders.values():
             names = post.groups
             if len(orders) > 1 or len(working) < len(post.calls):
                 chosen = {name for name in working if self.groups[name].order is order}
                 names = [name for name in names if name in chosen]
             if (post.mark or post.about) and names is post.groups:
-                window = order.windows.setdefault(order.launches.at[rank], Window(names))
+                window = order.windows.setdefault(order.launches.at[ranks[0]], Window(names))
                 if post.mark:
-                    window.marks.setdefault(post.mark, []).append(rank)
+                    window.marks.setdefault(post.mark, []).extend(ranks)
                 if len(window.abouts) < ABOUTS:
-                    window.abouts.setdefault((post.about, bool(post.mark)), rank)
-            order.launches.write(rank, names, names)
+                    window.abouts.setdefault((post.about, bool(post.mark)), ranks[0])
+            order.launches.write(ranks, names, names)
 
     def _is_whole(self, order: Order, window: Window) -> bool:
         """Return whether all members launch a window, whose first collective is agreed, as one program."""
@@ -293,7 +299,7 @@ class Arbiter:
             order.windows.clear()  # none of them is decided
             for rank in order.members:
                 names = [launch for launch in launches.written(rank) if launch != name]
-                order.launches.write(rank, names, names)
+                order.launches.write((rank,), names, names)
             self._free(groups - {name})
 
 

@@ -20,83 +20,62 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import socket
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
-from lazytpu.distributed.comparison import CRASHED, ENDED, Arbiter
-from lazytpu.distributed.ledger import Post
+from lazytpu.distributed.comparison import Arbiter
+from lazytpu.distributed.ledger import CRASHED, ENDED, Post
 from lazytpu.distributed.mail import Mail, Mails
+from lazytpu.distributed.relays import Connections
 
-JOINING = 600.0  # seconds in which the first rank has to connect
-LINE = 1 << 28  # bytes of one message: a cut may have thousands of collectives
-BACKLOG = 4096  # connections that may wait to be accepted: all ranks connect at once
 KEPT = 1 << 14  # posts that are kept parsed: a rank repeats those of its step, and most ranks send the same
-HANDLED = ("give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has", "raised")
+HANDLED = ("gone", "give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has", "raised")
 
 
-class Server:
-    """The server of the control plane of a job of `size` ranks. A connection without the `token` is closed."""
+class Server(Connections):
+    """The server of the control plane of a job of `size` ranks."""
 
     def __init__(self, size: int, token: str):
+        super().__init__(token)
         self.size = size
-        self.token = token
-        self.writers: dict[int, asyncio.StreamWriter] = {}
         self.folders: dict[int, str] = {}
         self.arbiter = Arbiter(size, self.tell, self.later)
         self.mails = Mails(self.tell, self.arbiter.left, self.arbiter.where)
         self.sought: dict[tuple[int, str], set[int]] = {}  # (seeker, program): the ranks yet to answer
         self.last_words: dict[int, str] = {}  # the exceptions of ranks that raised
-        self.empty = asyncio.Event()
+        self.ended: set[int] = set()  # ranks that said goodbye
         self._posts: dict[bytes, Post] = {}  # parsed messages
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until it ends."""
-        rank, ending = None, CRASHED
-        try:
-            hello = json.loads(await reader.readline() or "{}")
-            if hello.get("token") != self.token:
-                return
-            rank = int(hello["hello"])
-            self.writers[rank], self.folders[rank] = writer, hello["folder"]
-            self.tell([rank], {"welcome": self.size})
-            while line := await reader.readline():
-                if self.receive(rank, line):
-                    ending = ENDED
-                    self.leaves(rank, ending)
-        except (ConnectionError, ValueError):
-            pass  # treated like the end of the connection
-        finally:
-            writer.close()
-            if rank is not None:
-                self.gone(rank, ending)
-
-    def receive(self, rank: int, line: bytes) -> bool:
-        """Handle a message of a rank. Return whether it says goodbye."""
+    def receive(self, ranks: Sequence[int], line: bytes) -> None:
+        """Handle a message of ranks."""
         post = self._posts.get(line)
         if post is None:
             message = json.loads(line)
-            for kind, arguments in message.items():
-                if kind in HANDLED:
-                    getattr(self, kind)(rank, **arguments)
             if "post" not in message:
-                return "bye" in message
+                for rank in ranks:
+                    self._handle(rank, message)
+                return
             if len(self._posts) >= KEPT:
                 del self._posts[next(iter(self._posts))]
             post = self._posts[line] = Post.parsed(**message["post"])
-        self.arbiter.post(rank, post)
-        return False
+        self.arbiter.post(ranks, post)
 
-    def tell(self, ranks: Iterable[int], message: Any) -> None:
+    def _handle(self, rank: int, message: Any) -> None:
+        if "hello" in message:
+            self.folders[rank] = message["folder"]
+            self.tell([rank], {"welcome": self.size})
+        for kind, arguments in message.items():
+            if kind in HANDLED:
+                getattr(self, kind)(rank, **arguments)
+        if "bye" in message:
+            self.ended.add(rank)
+            self.leaves(rank, ENDED)
+
+    def tell(self, ranks: Sequence[int], message: Any) -> None:
         """Send a message to ranks, except those that are gone."""
-        data = json.dumps(message).encode() + b"\n"
-        for rank in ranks:
-            writer = self.writers.get(rank)
-            if writer is not None and not writer.is_closing():
-                writer.write(data)
+        self.send(ranks, json.dumps(message).encode() + b"\n")
 
     def later(self, seconds: float, call: Any) -> object:
         """Call a function after some seconds."""
@@ -136,7 +115,7 @@ class Server:
         if of is None:
             candidates.pop(self.folders[rank], None)
         self.sought[rank, name] = set(candidates.values())
-        self.tell(candidates.values(), {"seek": name, "by": rank})
+        self.tell([*candidates.values()], {"seek": name, "by": rank})
         self._answer(rank, name, False)
 
     def has(self, rank: int, name: str, by: int, there: bool) -> None:
@@ -162,14 +141,14 @@ class Server:
 
     def gone(self, rank: int, how: str) -> None:
         """Note that the connection of a rank has ended."""
-        self.writers.pop(rank, None)
+        super().gone(rank, how)
         for by, name in list(self.sought):
             self.has(rank, name, by, False)
-        if how == CRASHED and rank in self.last_words:
+        if rank in self.ended:
+            how = ENDED
+        elif how == CRASHED and rank in self.last_words:
             how = f"raised {self.last_words[rank]}"
         self.leaves(rank, how)
-        if not self.writers:
-            self.empty.set()
 
 
 def start_service(host: str, size: int) -> tuple[Any, str]:
@@ -192,23 +171,12 @@ def start_service(host: str, size: int) -> tuple[Any, str]:
     raise AssertionError
 
 
-def raise_file_limit() -> None:
-    """Allow as many open files as the system permits: each rank has a connection."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems refuse their own limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 async def main(host: str, size: int, token: str) -> None:
     """Serve a job until its last rank has disconnected, or no rank has connected within JOINING."""
     service, address = start_service(host, size)
     server = Server(size, token)
-    raise_file_limit()
-    listening = await asyncio.start_server(server.connected, host, 0, limit=LINE, backlog=BACKLOG)
-    print(json.dumps({"service": address, "control": listening.sockets[0].getsockname()[1]}), flush=True)
-    deadline = asyncio.get_running_loop().call_later(JOINING, lambda: server.writers or server.empty.set())
+    print(json.dumps({"service": address, "control": await server.serve(host)}), flush=True)
     await server.empty.wait()
-    deadline.cancel()
     del service
     os._exit(0)  # without the service's barrier, which would wait for processes that are gone
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+CRASHED, ENDED = "was killed or crashed", "has ended"  # how a rank leaves
 Call = tuple[str, str]
 """The signature of a collective, and the source line of its call."""
 
@@ -27,7 +28,7 @@ def in_ranges(ranks: Sequence[int]) -> str:
     return ",".join(sequences)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1 << 13)
 def from_ranges(text: str) -> tuple[int, ...]:
     """Return the ranks of a text that `in_ranges` wrote."""
     ranks: list[int] = []
@@ -93,32 +94,41 @@ class Ledger:
         self.others: dict[int, dict[int, str]] = {}
         self.own_lines: dict[int, dict[int, str]] = {}
 
-    def write(self, rank: int, texts: list[str], lines: list[str]) -> None:
-        """Let a member write its next entries."""
-        begin = self.at[rank]
+    def is_level(self, ranks: Sequence[int]) -> bool:
+        """Return whether members have written equally many entries."""
+        return len(set(map(self.at.get, ranks))) == 1
+
+    def write(self, ranks: Sequence[int], texts: list[str], lines: list[str]) -> None:
+        """Let members that have written equally many entries write their next ones."""
+        begin = self.at[ranks[0]]
         first, end = begin - self.start, begin + len(texts)
         if (shared := len(self.texts) - first) < len(texts):
             self.texts.extend(texts[shared:])
             self.lines.extend(lines[shared:])
         if self.texts[first : end - self.start] != texts:
-            self._note(self.others, rank, begin, self.texts, texts)
+            self._note(self.others, ranks, begin, self.texts, texts)
         if self.lines[first : end - self.start] != lines:
-            self._note(self.own_lines, rank, begin, self.lines, lines)
-        self.at[rank] = end
+            self._note(self.own_lines, ranks, begin, self.lines, lines)
+        self.at.update(dict.fromkeys(ranks, end))
         arrived = self._arrived
-        arrived[end] += 1
-        arrived[begin] -= 1
+        arrived[end] += len(ranks)
+        arrived[begin] -= len(ranks)
         if not arrived[begin]:
             del arrived[begin]
             if begin == self.low:
                 self.low = min(arrived)
 
     def _note(
-        self, differing: dict[int, dict[int, str]], rank: int, begin: int, known: list[str], written: list[str]
+        self,
+        differing: dict[int, dict[int, str]],
+        ranks: Sequence[int],
+        begin: int,
+        known: list[str],
+        written: list[str],
     ) -> None:
         for i, text in enumerate(written, begin):
             if text != known[i - self.start]:
-                differing.setdefault(i, {})[rank] = text
+                differing.setdefault(i, {}).update(dict.fromkeys(ranks, text))
 
     def is_complete(self) -> bool:
         """Return whether all members have written the first entry."""
@@ -195,6 +205,10 @@ class Group:
     def agreed(self) -> int:
         """The number of agreed collectives."""
         return self.calls.start
+
+    def is_level(self, ranks: Sequence[int]) -> bool:
+        """Return whether members have posted equally many collectives."""
+        return self.calls.is_level(ranks) and self.order.launches.is_level(ranks)
 
     def missing(self) -> list[int]:
         """Return the members that have posted nothing, if another member waits."""

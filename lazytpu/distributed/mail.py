@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Mails:
 
     def __init__(
         self,
-        tell: Callable[[Iterable[int], Any], None],
+        tell: Callable[[Sequence[int], Any], None],
         left: Mapping[int, str],
         where: Callable[[int | None], str],
     ):

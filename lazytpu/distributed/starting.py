@@ -16,9 +16,12 @@ import importlib, sys, types
 for name, folder in (("lazytpu", sys.argv[1]), ("lazytpu.distributed", f"{sys.argv[1]}/distributed")):
     package = sys.modules[name] = types.ModuleType(name)
     package.__path__ = [folder]
-importlib.import_module("lazytpu.distributed.helper").run(*sys.argv[2:])
+importlib.import_module(f"lazytpu.distributed.{sys.argv[2]}").run(*sys.argv[3:])
 """
-"""The program of the helper process: `helper` in empty packages, since `__init__` of lazytpu imports torch."""
+"""The program of the helper process and of relays: their module in empty packages, since `__init__` of lazytpu imports
+torch."""
+DIRECT = 512  # a larger job has relays
+FAN_IN = 64  # connections of a relay
 
 
 def own_address(master: str) -> str:
@@ -30,13 +33,19 @@ def own_address(master: str) -> str:
 
 
 def start_helper(host: str, size: int) -> dict[str, Any]:
-    """Start the helper for `size` ranks, and return its addresses and token.
+    """Start the helper for `size` ranks, and return its addresses and token."""
+    token = secrets.token_hex(16)
+    address = _started("helper", token, host, str(size))
+    return {"host": host, "token": token, **address, "control": (host, address["control"])}
+
+
+def _started(module: str, token: str, *arguments: str) -> dict[str, Any]:
+    """Start a process of the control plane, and return its addresses.
 
     It runs in its own session, so that a signal to all ranks of this machine does not end it first.
     """
-    token = secrets.token_hex(16)
     helper = subprocess.Popen(
-        [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[1]), host, str(size)],
+        [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[1]), module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -48,9 +57,28 @@ def start_helper(host: str, size: int) -> dict[str, Any]:
     helper.stdin.close()
     line = helper.stdout.readline()
     if not line:
-        raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
+        raise RuntimeError(f"the {module} process of the job ended with status {helper.wait()}; its error is above")
     helper.returncode = 0  # avoids Popen's warning: the helper outlives this process
-    return {"host": host, "token": token, **json.loads(line)}
+    return json.loads(line)
+
+
+def _through_relays(store: Any, key: str, rank: int, size: int, address: dict[str, Any]) -> dict[str, Any]:
+    """Return the addresses of a new job for a rank: where `size` needs it, its control plane is behind relays, each of
+    which the first of its ranks starts. Those of the top level have at most FAN_IN times as many ranks."""
+    parent = address["control"]
+    span = FAN_IN
+    while span * FAN_IN < size:
+        span *= FAN_IN
+    while span >= FAN_IN and size > DIRECT:
+        first = rank // span * span
+        place = f"{key}/relay/{span}/{first}"
+        if rank == first:
+            host, name = own_address(parent[0]), f"ranks {first} to {min(first + span, size) - 1}"
+            relay = _started("relays", address["token"], host, name, parent[0], str(parent[1]))
+            store.set(place, json.dumps((host, relay["control"])))
+        parent = json.loads(store.get(place))
+        span //= FAN_IN
+    return {**address, "control": parent}
 
 
 def meeting(store: Any, key: str, rank: int, size: int, current: str) -> dict[str, Any]:
@@ -65,4 +93,5 @@ def meeting(store: Any, key: str, rank: int, size: int, current: str) -> dict[st
         store.set(key, json.dumps({"token": current}))
     else:
         store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
-    return json.loads(store.get(key))
+    address = json.loads(store.get(key))
+    return _through_relays(store, key, rank, size, address) if "control" in address else address

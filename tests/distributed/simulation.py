@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazytpu.distributed.comparison import CRASHED, ENDED, Arbiter
-from lazytpu.distributed.ledger import Post, in_ranges
+from lazytpu.distributed.comparison import Arbiter
+from lazytpu.distributed.ledger import CRASHED, ENDED, Post, in_ranges
 
 AHEAD = 4  # cuts that a rank may post before the first of them is launched
 Place = tuple[str, int]
@@ -132,7 +132,7 @@ class Simulation:
             return False
         message = self.to_arbiter[number].popleft()
         if isinstance(message, Post):
-            self.arbiter.post(number, message)
+            self.arbiter.post((number,), message)
         elif message[0] == "fail":
             self.arbiter.fail(message[1], in_ranges(self.groups[message[1]]), f"rank {number} failed")
         else:

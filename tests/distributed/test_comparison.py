@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ class CountingServer(Server):
         self.told: Counter[str] = Counter()
         self.timers: list[Callable[[], None]] = []
 
-    def tell(self, ranks: Iterable[int], message: Any) -> None:
+    def tell(self, ranks: Sequence[int], message: Any) -> None:
         self.told[json.dumps(message)] += len(list(ranks))
 
     def later(self, seconds: float, call: Any) -> None:
@@ -62,7 +62,7 @@ def test_a_step_costs_each_rank_the_same_in_large_jobs(writes: Counter[str]):
         writes.clear()
         server.timers.clear()
         for rank in range(RANKS):
-            server.receive(rank, message(step, in_ranges(range(RANKS)) if step == 0 else None))
+            server.receive((rank,), message(step, in_ranges(range(RANKS)) if step == 0 else None))
         assert writes == {"write": 2 * RANKS}
         assert server.told[json.dumps({"agreed": "0", "count": CALLS * (step + 1)})] == RANKS
         assert len(server.timers) <= 1
@@ -74,11 +74,11 @@ def test_ranks_that_cut_elsewhere_agree():
     """Rank 1 posts each collective by itself, at lines of its own."""
     server = CountingServer(3)
     everyone = in_ranges(range(3))
-    server.receive(0, message(0, everyone))
-    server.receive(2, message(0, everyone))
+    server.receive((0,), message(0, everyone))
+    server.receive((2,), message(0, everyone))
     calls = json.loads(message(0, everyone, "other.py"))["post"]["calls"]
     for i, call in enumerate(calls):
-        server.receive(1, json.dumps({"post": {"members": {"0": everyone}, "calls": [call]}}).encode())
+        server.receive((1,), json.dumps({"post": {"members": {"0": everyone}, "calls": [call]}}).encode())
         assert server.told[json.dumps({"agreed": "0", "count": i + 1})] == 3
 
 
@@ -86,7 +86,7 @@ def test_an_error_of_many_ranks_is_short():
     server = CountingServer(RANKS)
     everyone = in_ranges(range(RANKS))
     for rank in range(RANKS):
-        server.receive(rank, message(int(rank == 5), everyone))
+        server.receive((rank,), message(int(rank == 5), everyone))
     (text,) = [json.loads(told)["text"] for told in server.told if "broken" in told]
     assert "rank 5: all_gather float32[1000, 1] at train.py:100" in text
     assert "ranks 0, 1, 2, 3, 4, 6, 7, 8, ...: all_gather float32[1000, 0] at train.py:100" in text
@@ -95,14 +95,14 @@ def test_an_error_of_many_ranks_is_short():
 
 def test_missing_ranks_are_reminded():
     server = CountingServer(4)
-    server.receive(0, message(0, "0:4:1"))
-    server.receive(2, message(0, "0:4:1"))
+    server.receive((0,), message(0, "0:4:1"))
+    server.receive((2,), message(0, "0:4:1"))
     (remind,) = server.timers
     remind()
     assert server.told == {json.dumps({"wanted": "0", "number": 0}): 2}
     for rank in (1, 3):
-        server.receive(rank, message(0, "0:4:1"))
-    server.receive(1, message(1, None))
+        server.receive((rank,), message(0, "0:4:1"))
+    server.receive((1,), message(1, None))
     for timer in server.timers[1:]:
         timer()  # it was set before the ranks came: the next one is for those that are missing now
     server.timers[-1]()

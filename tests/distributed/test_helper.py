@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from lazytpu.distributed.helper import Server
@@ -19,12 +19,12 @@ class RecordingServer(Server):
         super().__init__(2, "token")
         self.sent: list[tuple[int, Any]] = []
 
-    def tell(self, ranks: Iterable[int], message: Any) -> None:
+    def tell(self, ranks: Sequence[int], message: Any) -> None:
         self.sent.extend((rank, message) for rank in ranks)
 
     def post(self, rank: int, members: dict[str, list[int]], calls: list[Any], launches: bool = True) -> None:
         ranges = {group: in_ranges(ranks) for group, ranks in members.items()}
-        self.arbiter.post(rank, Post.parsed(calls, ranges, launches))
+        self.arbiter.post((rank,), Post.parsed(calls, ranges, launches))
 
     def fail(self, rank: int, group: str, members: Any, text: str) -> None:
         super().fail(rank, group, in_ranges(members), text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -108,7 +108,7 @@ def test_other_ranks_delay_a_group_only_for_some_time():
             assert counted(told) == {"row 0": 2}
         calls = [(name, signature, "train.py:1") for name, signature in cut.calls]
         members = {name: in_ranges(groups[name]) for name, _ in cut.calls}
-        arbiter.post(rank, Post.parsed(calls, members, mark="same"))
+        arbiter.post((rank,), Post.parsed(calls, members, mark="same"))
     assert counted(told) == {"row 0": 2, "row 1": 2, "column 0": 1, "column 1": 1}
     assert not any("whole" in message for message in told), "one rank runs pieces, so all do"
 
@@ -123,12 +123,12 @@ class ByMajority(Arbiter):
 class Twice(Arbiter):
     """It decides when the first rank asks, and again when all have come."""
 
-    def post(self, rank: int, post: Post) -> None:
+    def post(self, ranks: Sequence[int], post: Post) -> None:
         if post.mark:
-            first = post.groups[0]
+            rank, first = ranks[0], post.groups[0]
             number = self.groups[first].calls.at.get(rank, 0) if first in self.groups else 0
             self._early(rank, first, number)
-        super().post(rank, post)
+        super().post(ranks, post)
 
     def _early(self, rank: int, first: str, number: int) -> None:
         if rank == 0 and first in self.groups:
@@ -150,7 +150,7 @@ def test_a_rank_with_a_collective_of_one_group_has_the_others_run_pieces_at_once
         named = [call for call in cut.calls if rank != 1 or "row" in call[0]]
         calls = [(name, signature, "train.py:1") for name, signature in named]
         members = {name: in_ranges(groups[name]) for name, _ in named}
-        arbiter.post(rank, Post.parsed(calls, members, mark="same"))
+        arbiter.post((rank,), Post.parsed(calls, members, mark="same"))
     assert counted(told)["row 0"] == 2
     assert not any("whole" in message for message in told)
 

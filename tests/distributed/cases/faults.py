@@ -216,7 +216,7 @@ def helper_killed() -> str:
     if dist.get_rank() == 0:
         for children in Path("/proc/self/task").glob("*/children"):
             for child in children.read_text().split():
-                if b"lazytpu.distributed.helper" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if b"\0helper\0" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(int(child), signal.SIGKILL)
     time.sleep(1)
     text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
