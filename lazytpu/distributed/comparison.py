@@ -65,7 +65,7 @@ class Arbiter:
         for name in working:
             group, (signatures, lines) = self.groups[name], post.calls[name]
             group.calls.write(ranks, signatures, lines)
-            last = dict.fromkeys(ranks, (signatures[-1], lines[-1]))
+            last: dict[Any, Call] = dict.fromkeys(ranks, (signatures[-1], lines[-1]))
             self.at.update(last)
             group.last.update(last)
         if post.launches:

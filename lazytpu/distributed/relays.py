@@ -98,9 +98,11 @@ class Connections:
         """Report the ranks of a connection that has ended."""
         name = self.relays.pop(writer, None)
         how = CRASHED if name is None else f"is cut off: the relay process of {name} {CRASHED}"
-        for rank in self.behind.pop(writer, ()):
-            if self.writers.get(rank) is writer:
-                self.gone(rank, how)
+        lost = [rank for rank in self.behind.pop(writer, ()) if self.writers.get(rank) is writer]
+        for rank in lost:  # all of them before any is reported, since a report goes to the other ranks
+            del self.writers[rank]
+        for rank in lost:
+            self.gone(rank, how)
 
     def gone(self, rank: int, how: str) -> None:
         """Note that a rank is not connected any more."""
@@ -164,6 +166,7 @@ class Relay(Connections):
         self.up = up
         self.later = later
         self._waiting: list[tuple[bytes, list[int]]] = []  # posts, with the ranks that sent them
+        self._places: dict[bytes, int] = {}  # the last position of each post in these
         self._ends: dict[int, int] = {}  # by rank: the position after its last waiting post
         self._posted: dict[int, int] = {}  # the number of posts of each rank that is connected
 
@@ -173,10 +176,9 @@ class Relay(Connections):
             self.flush()
             self._forward(ranks, line)
             return
-        at = max(self._ends.get(rank, 0) for rank in ranks)  # behind the earlier posts of these ranks
-        while at < len(self._waiting) and self._waiting[at][0] != line:
-            at += 1
-        if at == len(self._waiting):
+        at = self._places.get(line, -1)
+        if at < max(self._ends.get(rank, 0) for rank in ranks):  # it would come before an earlier post of these ranks
+            at = self._places[line] = len(self._waiting)
             self._waiting.append((line, []))
         self._waiting[at][1].extend(ranks)
         self._ends.update(dict.fromkeys(ranks, at + 1))
@@ -190,6 +192,7 @@ class Relay(Connections):
     def flush(self) -> None:
         """Forward the waiting posts."""
         waiting, self._waiting = self._waiting, []
+        self._places.clear()
         self._ends.clear()
         for line, ranks in waiting:
             self._forward(ranks, line)
@@ -233,6 +236,6 @@ async def main(host: str, name: str, parent: str, port: str, token: str) -> None
     os._exit(0)
 
 
-def run(*place: str) -> None:
+def run(host: str, name: str, parent: str, port: str) -> None:
     """Run a relay, whose token is on standard input."""
-    asyncio.run(main(*place, sys.stdin.readline().strip()))
+    asyncio.run(main(host, name, parent, port, sys.stdin.readline().strip()))

@@ -15,7 +15,7 @@ from lazytpu.distributed.ledger import Group, Order, Post
 
 HOLD = 0.25  # seconds: a rank that is later makes the others run pieces, and ask less often if it is so at each step
 ABOUTS = 3  # descriptions of cuts that are kept, if ranks differ
-KEPT = 1024  # refused places that are kept before those in the past are dropped
+KEPT = 1024  # refused places that are kept at least
 
 Place = tuple[int, int]
 """A launch: the number of its order, and its number in that."""
@@ -24,7 +24,8 @@ Place = tuple[int, int]
 @dataclass(slots=True, eq=False)
 class Wide:
     """A cut of one rank. `calls` has the groups of its collectives, by the number of their order, and `first` the group
-    and the number of the first one. `before` has, by order, how many launches the rank had posted before."""
+    and the number of the first one. `before` has, by order, how many launches the rank had posted before, and `places`
+    its first launch in each order."""
 
     rank: int
     mark: str
@@ -32,11 +33,7 @@ class Wide:
     calls: dict[int, list[str]]
     first: tuple[str, int]
     before: dict[int, int]
-
-    @property
-    def places(self) -> list[Place]:
-        """Its first launch in each order."""
-        return [(number, self.before[number]) for number in self.calls]
+    places: list[Place]
 
 
 class Wides:
@@ -67,8 +64,9 @@ class Wides:
         self._orders_of: dict[int, list[Order]] = {}  # by rank, of the first `_known` orders
         self._known = 0
         self._pending: dict[int, deque[Wide]] = {}  # undecided cuts by rank, oldest first
-        self._held: dict[Place, int] = {}  # the number of undecided cuts that begin at each place
+        self._held: dict[Place, dict[Wide, None]] = {}  # the undecided cuts that begin at each place
         self._refused: set[Place] = set()
+        self._kept = KEPT  # refused places before those in the past are dropped
         self._awaited: list[Wide] | None = None  # first cuts when the timer began; None while no timer runs
         self._closed = False
 
@@ -88,13 +86,14 @@ class Wides:
                     self._orders_of.setdefault(member, []).append(order)
             self._known = len(self.orders)
         before = {order.number: order.launches.at[rank] for order in self._orders_of[rank]}
-        cut = Wide(rank, post.mark, post.about, calls, (first, number), before)
+        places = [(number, before[number]) for number in calls]
+        cut = Wide(rank, post.mark, post.about, calls, (first, number), before, places)
         if self._closed or not post.mark or not self._refused.isdisjoint(cut.places):
             self._refuse([cut])
             return
         self._pending.setdefault(rank, deque()).append(cut)
         for place in cut.places:
-            self._held[place] = self._held.get(place, 0) + 1
+            self._held.setdefault(place, {})[cut] = None
 
     def holds(self, order: Order) -> bool | None:
         """Return whether the first launch of an order must wait for the decision on a cut; None if one was just made,
@@ -102,7 +101,7 @@ class Wides:
         place = order.number, order.launches.start
         if place not in self._held:
             return False
-        if self._held[place] < len(order.members):  # all have posted it, one in a cut of this group alone
+        if len(self._held[place]) < len(order.members):  # all have posted it, one in a cut of this group alone
             for rank in order.members:
                 while any(place in cut.places for cut in self._pending.get(rank, ())):
                     self._refuse([self._pending[rank][0]])
@@ -183,16 +182,26 @@ class Wides:
             for name in names:
                 order.launches.remove_first()
                 self.groups[name].calls.remove_first()
-        self._drop(first)
+        for cut in first:
+            self._drop(cut)
 
     def _refuse(self, cuts: list[Wide]) -> None:
         """Let the ranks run the pieces of cuts, and of those that begin where another rank runs pieces."""
-        refused: list[Wide] = []
-        while cuts:
-            refused.extend(cuts)
-            self._refused.update(place for cut in cuts for place in cut.places)
-            self._drop(cuts)
-            cuts = [cut for cut in self._first() if not self._refused.isdisjoint(cut.places)]
+        refused: dict[Wide, None] = {}
+        found = deque(cuts)
+        while found:
+            cut = found.popleft()
+            if cut in refused:
+                continue
+            refused[cut] = None
+            new = [place for place in cut.places if place not in self._refused]
+            self._refused.update(new)
+            self._drop(cut)
+            # A cut behind an undecided one of its rank is looked at once that one is dropped.
+            others = [other for place in new for other in self._held.get(place, ())]
+            for other in (*others, *list(self._pending.get(cut.rank, ()))[:1]):
+                if self._pending[other.rank][0] is other and not self._refused.isdisjoint(other.places):
+                    found.append(other)
         abouts: dict[tuple[str, bool], int] = {}
         for cut in refused:
             if len(abouts) < ABOUTS:
@@ -201,19 +210,19 @@ class Wides:
         for cut in refused:
             if cut.mark:
                 self.groups[cut.first[0]].split.append((cut.first[1], *listed))
-        if len(self._refused) > KEPT:
+        if len(self._refused) > self._kept:
             starts = {order.number: order.launches.start for order in self.orders.values()}
             self._refused = {(number, at) for number, at in self._refused if at >= starts[number]}
+            self._kept = max(KEPT, 2 * len(self._refused))
 
-    def _drop(self, cuts: list[Wide]) -> None:
-        """Remove cuts that are decided, and free their groups."""
-        for cut in cuts:
-            if self._pending.get(cut.rank, [None])[0] is cut:
-                self._pending[cut.rank].popleft()
-                if not self._pending[cut.rank]:
-                    del self._pending[cut.rank]
-                for place in cut.places:
-                    self._held[place] -= 1
-                    if not self._held[place]:
-                        del self._held[place]
-        self.free(dict.fromkeys(name for cut in cuts for names in cut.calls.values() for name in names))
+    def _drop(self, cut: Wide) -> None:
+        """Remove a cut that is decided, and free its groups."""
+        if self._pending.get(cut.rank, [None])[0] is cut:
+            self._pending[cut.rank].popleft()
+            if not self._pending[cut.rank]:
+                del self._pending[cut.rank]
+            for place in cut.places:
+                del self._held[place][cut]
+                if not self._held[place]:
+                    del self._held[place]
+        self.free(name for names in cut.calls.values() for name in names)

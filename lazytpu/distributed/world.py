@@ -353,7 +353,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     engine.cutter.order.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
-    joined = World(rank, size, *address["control"], address["token"])
+    joined = World(rank, size, *address["control"], token=address["token"])
     joined.gather(seconds)
     if not takes_chip:
         multiprocess.join(place, engine.forget_programs)

@@ -35,21 +35,26 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
 
 
 class Ranks:
-    """`size` processes in a process group. `processes` can be killed; a case that fails gets new ones for the next."""
+    """`size` processes in a process group. `processes` can be killed; a case that fails gets new ones for the next.
+    With `fan_in`, relays of so many ranks are between them and the helper process."""
 
-    def __init__(self, size: int = 2):
+    def __init__(self, size: int = 2, fan_in: int | None = None):
         self.size = size
+        self.fan_in = fan_in
         self._begin()
 
     def _begin(self) -> None:
         """Start the processes."""
         size, port = self.size, free_port()
+        relays = {} if self.fan_in is None else {"FAN_IN": str(self.fan_in)}
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = f"{folder}/ranks"
             listening.bind(path)
             listening.listen(size)
             self.processes = [
-                zygote.Process(["-m", "tests.distributed.worker", path], env=environment(rank, size, port), cwd=ROOT)
+                zygote.Process(
+                    ["-m", "tests.distributed.worker", path], env=environment(rank, size, port) | relays, cwd=ROOT
+                )
                 for rank in range(size)
             ]
             connected = [self._accept(listening) for _ in range(size)]

@@ -1,26 +1,31 @@
-"""A simulation of ranks that launch the collectives of random programs, and ask the arbiter before.
+"""A simulation of ranks that launch the collectives of random programs, and ask the helper process before.
 
-Ranks, their devices and the arbiter take steps in random order; messages between a rank and the arbiter keep their
-order. Each rank cuts its program at places of its own, has the program of a cut or lacks it, and may call a collective
-that differs, be late, or die at any time.
+Ranks, devices and connections take steps in random order; a connection keeps the order of its messages. The server, its
+arbiter and the relays are the real ones. Each rank cuts its program at places of its own, has the program of a cut or
+lacks it, and may call a collective that differs, be late, or die at any time. Relays may die, too.
 
 The device of a rank runs its launches one after the other. A launch is one collective or the program of a whole cut; it
-ends once the devices of all members run it, and they must run the same. The program of a cut among different ranks runs
-on all ranks of the job.
+ends once the devices of all members run it, and all ranks must launch a collective in the same way. The program of a
+cut among different ranks runs on all ranks of the job.
 """
 
 from __future__ import annotations
 
+import json
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from lazytpu.distributed.comparison import Arbiter
-from lazytpu.distributed.ledger import CRASHED, ENDED, Post, in_ranges
+from lazytpu.distributed.ledger import in_ranges
+from lazytpu.distributed.relays import Connections, Relay
+from tests.distributed.simulated_links import Link, SimulatedServer
 
 AHEAD = 4  # cuts that a rank may post before the first of them is launched
+MANY = 1000  # ranks of a job whose steps are taken in fewer rounds
 Place = tuple[str, int]
 """A group, and the number of a collective in it."""
 
@@ -30,37 +35,42 @@ class ProtocolError(AssertionError):
 
 
 @dataclass(frozen=True)
-class Launch:
-    """A launch of a rank: the collectives in it, and the mark of the whole cut; "" for a single collective."""
-
-    places: tuple[Place, ...]
-    mark: str
-
-
-@dataclass
 class Cut:
     """A cut of a rank: its collectives, as (group, signature), and its mark."""
 
-    calls: list[tuple[str, str]]
+    calls: tuple[tuple[str, str], ...]
     mark: str
 
 
-@dataclass
+@dataclass(eq=False)
+class Launch:
+    """A launch: the collectives in it, and the mark of the whole cut; "" for a single collective. `size` ranks take
+    part, of which `arrived` run it."""
+
+    places: tuple[Place, ...]
+    mark: str
+    size: int
+    arrived: list[Rank] = field(default_factory=list["Rank"])
+
+
+@dataclass(eq=False)
 class Rank:
-    """A simulated rank. `cuts` are still to be posted, and `posted` those that are not launched yet, with the places of
-    their collectives."""
+    """A simulated rank. Its cuts from number `cut` on are still to be posted, and `posted` has those that are not
+    launched yet, with the places of their collectives. `up` is its connection to the server or a relay."""
 
     number: int
-    cuts: deque[Cut]
-    posted: deque[tuple[Cut, list[Place]]] = field(default_factory=deque[Any])
-    launches: deque[Launch] = field(default_factory=deque[Launch])
-    counts: Counter[str] = field(default_factory=Counter[str])
+    cuts: Sequence[Cut]
+    up: Link
+    cut: int = 0
+    posted: list[tuple[Cut, tuple[Place, ...]]] = field(default_factory=list[Any])
+    launches: list[Launch] = field(default_factory=list[Launch])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
     agreed: dict[str, int] = field(default_factory=dict[str, int])
     whole: set[Place] = field(default_factory=set[Place])
     broken: set[str] = field(default_factory=set[str])
-    known: set[str] = field(default_factory=set[str])
     state: str = "runs"
     asked: int = 0  # collectives of the first posted cut that are launched by themselves
+    is_ready: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -68,19 +78,20 @@ class Rank:
         return self.state != "runs"
 
 
-def _alike(one: Launch, other: Launch) -> bool:
-    """Return whether two ranks run the same program: with the same mark, and in each group the same collectives."""
-    if one.mark != other.mark:
-        return False
-    groups = {name for name, _ in one.places} & {name for name, _ in other.places}
-    return all(
-        [place for place in one.places if place[0] == name] == [place for place in other.places if place[0] == name]
-        for name in groups
-    ) and (bool(one.mark) or one.places == other.places)
+@lru_cache(maxsize=1 << 16)
+def _encoded(cut: Cut, members: tuple[tuple[str, str], ...]) -> bytes:
+    calls = [(name, signature, "train.py:1") for name, signature in cut.calls]
+    marked = {"mark": cut.mark} if cut.mark else {}
+    return json.dumps({"post": {"members": dict(members), "calls": calls, **marked, "about": "a cut"}}).encode() + b"\n"
+
+
+_decoded = lru_cache(maxsize=1 << 10)(json.loads)
 
 
 class Simulation:
-    """The ranks of a job with these programs, by rank, and groups by name. `make` creates the arbiter."""
+    """The ranks of a job with these programs, by rank, and groups by name. `make` creates the arbiter, and `relay` a
+    relay of at most `fan_in` connections, if there are more ranks. `deaths` has ranks that die, and `late` ranks that
+    start when the others wait. The first `dead_relays` relays die."""
 
     def __init__(
         self,
@@ -89,206 +100,283 @@ class Simulation:
         programs: Sequence[Sequence[Cut]],
         make: Callable[..., Arbiter] = Arbiter,
         deaths: Iterable[int] = (),
+        *,
+        late: Iterable[int] = (),
+        fan_in: int | None = None,
+        relay: Callable[..., Relay] = Relay,
+        dead_relays: int = 0,
     ):
         self.random = random.Random(seed)
         self.groups = groups
-        self.ranks = [Rank(i, deque(cuts)) for i, cuts in enumerate(programs)]
+        self.members = {name: frozenset(ranks) for name, ranks in groups.items()}
+        self.ranges = {name: in_ranges(ranks) for name, ranks in groups.items()}
         self.doomed = set(deaths)
-        self.to_arbiter: list[deque[Any]] = [deque() for _ in programs]
-        self.to_rank: list[deque[Any]] = [deque() for _ in programs]
+        self.lost: set[int] = set()
+        self.ready: list[Callable[[], bool]] = []  # steps that can be taken
         self.timers: list[Callable[[], None]] = []
-        self.arbiter = make(len(programs), self._tell, lambda seconds, call: self.timers.append(call))
+        self.holds: list[Callable[[], None]] = []  # timers of relays
         self.launched: Counter[str] = Counter()  # the cuts that ended: "whole", of these "wide" ones, and "pieces"
+        self.running = 0
+        self._launches: dict[tuple[str, tuple[Place, ...]], Launch] = {}
+        self._wide: dict[str, Launch] = {}  # by mark: the program of all ranks that some run
+        self._answers: dict[Place, tuple[str, tuple[Place, ...]]] = {}  # how the first rank launched each collective
+        self.server = SimulatedServer(len(programs), make, self.timers)
+        self.relays: list[Relay] = []
+        self.ends: list[tuple[Link, list[Link]]] = []  # of each relay: its connection to the parent, and from children
+        self.ranks: list[Rank] = []
+        self._connect(programs, fan_in, relay)
+        while self.ready:  # all ranks have joined before the first one posts
+            step = self.ready.pop()
+            while step():
+                pass
+        self.doomed_relays = list(range(dead_relays))
+        self.late = set(late)
+        for rank in self.ranks:
+            if rank.number not in self.late:
+                self._wake(rank)
 
-    def _tell(self, ranks: Iterable[int], message: Any) -> None:
-        for rank in ranks:
-            self.to_rank[rank].append(message)
+    def _connect(self, programs: Sequence[Sequence[Cut]], fan_in: int | None, make: Callable[..., Relay]) -> None:
+        """Create the ranks, and the levels of relays above them."""
+        size, spans = len(programs), list[int]()
+        while fan_in is not None and size > fan_in * (spans[-1] if spans else 1):
+            spans.append(fan_in * (spans[-1] if spans else 1))
+        above: dict[int, int] = {}  # by first rank: the relay of the level above
+        for i, span in enumerate(reversed(spans)):
+            level: dict[int, int] = {}
+            for first in range(0, size, span):
+                parent = above[first // spans[-i] * spans[-i]] if i else None
+                level[first] = len(self.relays)
+                self._add_relay(parent, f"ranks {first} to {first + span - 1}", make)
+            above = level
+        for number, cuts in enumerate(programs):
+            up = Link(self.ready, lambda line: None)
+            rank = Rank(number, cuts, up)
+            down = Link(self.ready, lambda line, rank=rank: self._receive(rank, line))
+            self._link(above[number // spans[0] * spans[0]] if spans else None, up, down)
+            up.write(json.dumps({"hello": number, "token": "token", "folder": ""}).encode() + b"\n")
+            self.ranks.append(rank)
+        self.running = size
+
+    def _add_relay(self, parent: int | None, name: str, make: Callable[..., Relay]) -> None:
+        number, up = len(self.relays), Link(self.ready, lambda line: None)
+        relay = make("token", up.write, lambda seconds, call: self.holds.append(call))
+        down = Link(self.ready, lambda line: self._end_relay(number) if line is None else relay.down(line))
+        self.relays.append(relay)
+        self.ends.append((up, []))
+        self._link(parent, up, down)
+        up.write(json.dumps({"relay": name, "token": "token"}).encode() + b"\n")
+
+    def _link(self, parent: int | None, up: Link, down: Link) -> None:
+        """Connect both directions to a relay or the server."""
+        above: Connections = self.server if parent is None else self.relays[parent]
+
+        def take(line: bytes | None) -> None:
+            if parent is not None and self.ends[parent][0].closed:
+                return
+            if line is None:
+                above.detach(down)
+            elif down in above.behind:
+                above.take(down, line)
+            else:
+                above.attach(down, line)
+
+        up.take = take
+        if parent is not None:
+            self.ends[parent][1].append(down)
+
+    def _end_relay(self, number: int) -> None:
+        """End a relay: its connections close in both directions."""
+        up, children = self.ends[number]
+        for link in (up, *children):
+            link.write(None)
 
     def run(self) -> None:
         """Take steps until all ranks have ended. Raises ProtocolError."""
-        idle = 0
-        while not all(rank.is_over for rank in self.ranks):
-            steps = [self._deliver, self._receive, self._post, self._launch, self._finish, self._end]
-            if self.doomed:
-                steps.append(self._die)
-            self.random.shuffle(steps)
-            ranks = list(range(len(self.ranks)))
-            self.random.shuffle(ranks)
-            some = ranks if idle else ranks[: max(1, len(ranks) // 2)]
-            moved = [step(rank) for step in steps for rank in some]
-            if self.timers and (idle or self.random.random() < 0.005):
+        draw = self.random.random
+        share = 0.8 if len(self.ranks) > MANY else 0.5
+        while self.running:
+            steps = self.ready[:]
+            self.ready.clear()
+            if len(steps) < MANY:
+                self.random.shuffle(steps)
+            elif draw() < 0.5:
+                steps.reverse()
+            for step in steps:
+                if draw() > share or step():
+                    self.ready.append(step)
+            if self.holds and (not self.ready or draw() < 0.3):
+                some, self.holds[:] = self.holds[:], []
+                for call in some:
+                    self.holds.append(call) if self.ready and draw() < 0.5 else call()
+            if self.timers and draw() < 0.005:
                 self.timers.pop(self.random.randrange(len(self.timers)))()
-                moved.append(True)
-            idle = 0 if any(moved) else idle + 1
-            if idle > 1:
-                waiting = {rank.number: [*rank.launches][:1] or [*rank.posted][:1] for rank in self.ranks}
-                raise ProtocolError(f"all ranks wait: {waiting}")
+            if self.doomed_relays and draw() < 0.02:
+                self._end_relay(self.doomed_relays.pop())
+            if not (self.ready or self.holds) and self.running and not self._go_on():
+                waiting = {rank.number: rank.launches[:1] or rank.posted[:1] for rank in self.ranks if not rank.is_over}
+                raise ProtocolError(f"all ranks wait: {list(waiting.items())[:8]}")
+
+    def _go_on(self) -> bool:
+        """Let something happen while all ranks wait. Return whether anything did."""
+        stuck = [rank for rank in self.ranks if not rank.is_over and self._is_cut_off(rank)]
+        for rank in stuck:
+            self._give_up(rank, "raised")
+        late, self.late = self.late, set()
+        for number in late:
+            self._wake(self.ranks[number])
+        doomed = [rank for rank in map(self.ranks.__getitem__, self.doomed) if not rank.is_over]
+        for rank in doomed:
+            self._give_up(rank, "died")
+        if stuck or late or doomed:
+            return True
+        if self.timers:
+            self.timers.pop(self.random.randrange(len(self.timers)))()
+            return True
+        return False
+
+    def _wake(self, rank: Rank) -> None:
+        if not (rank.is_ready or rank.is_over):
+            rank.is_ready = True
+            self.ready.append(lambda: self._step(rank))
 
     # -- steps of one rank: each returns whether something happened
 
-    def _deliver(self, number: int) -> bool:
-        """Let the arbiter receive the next message of a rank."""
-        if not self.to_arbiter[number]:
-            return False
-        message = self.to_arbiter[number].popleft()
-        if isinstance(message, Post):
-            self.arbiter.post((number,), message)
-        elif message[0] == "fail":
-            self.arbiter.fail(message[1], in_ranges(self.groups[message[1]]), f"rank {number} failed")
-        else:
-            self.arbiter.leaves(number, message[1])
-        return True
+    def _step(self, rank: Rank) -> bool:
+        if rank.number in self.doomed and self.random.random() < 0.05:
+            self._give_up(rank, "died")
+        first, second = (self._launch, self._post) if self.random.random() < 0.5 else (self._post, self._launch)
+        moved = not rank.is_over and any((first(rank), second(rank)))
+        if not rank.is_over and rank.cut == len(rank.cuts) and not rank.posted and not rank.launches:
+            rank.up.write(json.dumps({"bye": rank.number}).encode() + b"\n")
+            self._end(rank, "ended")
+        rank.is_ready = moved
+        return moved
 
-    def _receive(self, number: int) -> bool:
-        rank = self.ranks[number]
-        if not self.to_rank[number]:
-            return False
-        message = self.to_rank[number].popleft()
+    def _receive(self, rank: Rank, line: bytes | None) -> None:
+        """Take a message of the server; None if its connection has ended."""
+        if rank.is_over:
+            return
+        if line is None:
+            self._give_up(rank, "raised")
+            return
+        message = _decoded(line)
         if "agreed" in message:
-            group = message["agreed"]
-            if message["count"] <= rank.agreed.get(group, 0):
-                raise ProtocolError(f"{group}: {message} after {rank.agreed}")
-            rank.agreed[group] = message["count"]
+            group, count = message["agreed"], message["count"]
+            if not rank.agreed.get(group, 0) < count <= rank.counts.get(group, 0):
+                raise ProtocolError(f"rank {rank.number}: {message} after {rank.agreed} of {rank.counts}")
+            rank.agreed[group] = count
             rank.whole.update((group, place) for place in message.get("whole", ()))
         elif "broken" in message:
             rank.broken.add(message["broken"])
-        return True
+            if self._is_cut_off(rank):
+                self._give_up(rank, "raised")
+        else:
+            return
+        self._wake(rank)
 
-    def _post(self, number: int) -> bool:
-        rank = self.ranks[number]
-        if rank.is_over or not rank.cuts or len(rank.posted) >= AHEAD:
+    def _post(self, rank: Rank) -> bool:
+        if rank.cut == len(rank.cuts) or len(rank.posted) >= AHEAD:
             return False
-        cut = rank.cuts.popleft()
-        names = {name for name, _ in cut.calls} - rank.known
-        members = {name: in_ranges(self.groups[name]) for name in names}
-        rank.known |= names
-        calls = [(name, signature, "train.py:1") for name, signature in cut.calls]
-        self.to_arbiter[number].append(Post.parsed(calls, members, mark=cut.mark, about="a cut"))
+        cut = rank.cuts[rank.cut]
+        rank.cut += 1
+        new = tuple((name, self.ranges[name]) for name in dict(cut.calls) if name not in rank.counts)
+        rank.up.write(_encoded(cut, new))
         places: list[Place] = []
         for name, _ in cut.calls:
-            places.append((name, rank.counts[name]))
-            rank.counts[name] += 1
-        rank.posted.append((cut, places))
+            places.append((name, rank.counts.get(name, 0)))
+            rank.counts[name] = places[-1][1] + 1
+        rank.posted.append((cut, tuple(places)))
         return True
 
-    def _launch(self, number: int) -> bool:
+    def _launch(self, rank: Rank) -> bool:
         """Launch what is agreed of the first posted cut."""
-        rank = self.ranks[number]
-        if rank.is_over or not rank.posted:
+        if not rank.posted:
             return False
         cut, places = rank.posted[0]
         name, place = places[rank.asked]
         if rank.agreed.get(name, 0) <= place:
             if name in rank.broken:
                 self._give_up(rank, "raised")
-                return True
-            return False
+            return name in rank.broken
         if cut.mark and not rank.asked and (name, place) in rank.whole:
-            rank.launches.append(Launch(tuple(places), cut.mark))
+            launch = self._launch_of(places, cut.mark)
             rank.asked = len(places)
             self.launched["whole"] += 1
-            if len({self.groups[name] for name, _ in places}) > 1:
+            if len({self.members[name] for name, _ in places}) > 1:
                 self.launched["wide"] += 1
         else:
-            rank.launches.append(Launch((places[rank.asked],), ""))
+            launch = self._launch_of((places[rank.asked],), "")
             rank.asked += 1
-            self.launched["pieces"] += rank.asked == len(places)
+            if rank.asked == len(places):
+                self.launched["pieces"] += 1
+        rank.launches.append(launch)
+        if len(rank.launches) == 1:
+            self._arrive(rank)
         if rank.asked == len(places):
-            rank.posted.popleft()
+            rank.posted.pop(0)
             rank.asked = 0
         return True
 
-    def _finish(self, number: int) -> bool:
-        """End the current launch of a rank's device, if all members run it."""
-        rank = self.ranks[number]
-        if rank.is_over or not rank.launches:
-            return False
+    def _launch_of(self, places: tuple[Place, ...], mark: str) -> Launch:
+        """Return the launch of places, which all ranks must launch in the same way."""
+        launch = self._launches.get((mark, places))
+        if launch is None:
+            by_group: dict[str, list[Place]] = {}
+            for place in places:
+                by_group.setdefault(place[0], []).append(place)
+            for some in by_group.values():
+                answer = mark, tuple(some)
+                for place in some:
+                    if self._answers.setdefault(place, answer) != answer:
+                        raise ProtocolError(f"{place} is launched as {answer} and {self._answers[place]}")
+            launch = self._launches[mark, places] = Launch(places, mark, len(self.groups[places[0][0]]))
+            if len({self.members[name] for name in by_group}) > 1:
+                launch.size = len(self.ranks)
+        return launch
+
+    def _arrive(self, rank: Rank) -> None:
+        """Let the device of a rank run its first launch, which ends when all devices do."""
+        if self._is_cut_off(rank):
+            self._give_up(rank, "raised")
+            return
         launch = rank.launches[0]
-        members = {member for name, _ in launch.places for member in self.groups[name]}
-        if len({frozenset(self.groups[name]) for name, _ in launch.places}) > 1:
-            members = set(range(len(self.ranks)))  # the program of a cut among different ranks runs on all of them
-        if any(name in rank.broken and self._is_lost(name) for name, _ in launch.places):
-            self._give_up(rank, "raised")  # its connections are cut
-            return True
-        peers = [self.ranks[member] for member in members]
-        current = [peer.launches[0] for peer in peers if peer.launches and not peer.is_over]
-        for other in current:
-            if not _alike(other, launch) and set(other.places) & set(launch.places):
-                raise ProtocolError(f"rank {number} launches {launch}, another one {other}")
-        if len(current) < len(peers) or not all(_alike(other, launch) for other in current):
-            return False
-        for peer in peers:
-            peer.launches.popleft()
-        return True
+        if len({self.members[name] for name, _ in launch.places}) > 1:
+            launch = self._wide.setdefault(launch.mark, Launch((), launch.mark, len(self.ranks)))
+        launch.arrived.append(rank)
+        if len(launch.arrived) == launch.size:
+            self._wide.pop(launch.mark, None) if not launch.places else None
+            self.ready.append(lambda: self._finish(launch))
 
-    def _is_lost(self, name: str) -> bool:
-        return any(self.ranks[member].state in ("died", "raised") for member in self.groups[name])
+    def _finish(self, launch: Launch) -> bool:
+        parts: dict[str, list[Place]] = {}
+        for rank in launch.arrived:
+            places = rank.launches[0].places
+            for name in dict(places):
+                part = [place for place in places if place[0] == name]
+                if parts.setdefault(name, part) != part:
+                    raise ProtocolError(f"rank {rank.number} runs {part}, another one {parts[name]}")
+        if not any(rank.is_over for rank in launch.arrived):
+            for rank in launch.arrived:
+                rank.launches.pop(0)
+                self._arrive(rank) if rank.launches else self._wake(rank)
+        return False
 
-    def _end(self, number: int) -> bool:
-        rank = self.ranks[number]
-        if rank.is_over or rank.cuts or rank.posted or rank.launches:
-            return False
-        rank.state = "ended"
-        self.to_arbiter[number].append(("leaves", ENDED))
-        return True
-
-    def _die(self, number: int) -> bool:
-        """Let a doomed rank die, or fail before its next collective."""
-        rank = self.ranks[number]
-        if rank.is_over or number not in self.doomed or self.random.random() > 0.05:
-            return False
-        self._give_up(rank, "died")
-        return True
+    def _is_cut_off(self, rank: Rank) -> bool:
+        """Return whether a rank's device runs a launch that a lost rank will not run."""
+        names = {name for name, _ in rank.launches[0].places} if rank.launches and rank.broken else set[str]()
+        return any(name in rank.broken and not self.lost.isdisjoint(self.members[name]) for name in names)
 
     def _give_up(self, rank: Rank, state: str) -> None:
-        rank.state = state
+        """Let a rank die or raise, perhaps after it has given up its collectives."""
         self.doomed.discard(rank.number)
-        for name in {name for _, places in rank.posted for name, _ in places} if self.random.random() < 0.5 else ():
-            self.to_arbiter[rank.number].append(("fail", name))
-        self.to_arbiter[rank.number].append(("leaves", CRASHED))
+        self.lost.add(rank.number)
+        names = dict.fromkeys(name for _, places in rank.posted for name, _ in places)
+        for name in names if self.random.random() < 0.5 else ():
+            failed = {"group": name, "members": self.ranges[name], "text": f"rank {rank.number} failed"}
+            rank.up.write(json.dumps({"fail": failed}).encode() + b"\n")
+        self._end(rank, state)
 
-
-def random_job(seed: int, size: int) -> tuple[dict[str, tuple[int, ...]], list[list[Cut]], list[int]]:
-    """Return the groups, programs and doomed ranks of a job. Its ranks call the same collectives, mostly in the same
-    cuts, and mostly have the same programs of them."""
-    draw = random.Random(seed)
-    everyone = tuple(range(size))
-    groups = {"world": everyone, "again": everyone}
-    meshed = size % 2 == 0 and size > 2 and draw.random() < 0.5
-    if meshed:  # all ranks call the collectives of their row and column at the same time
-        groups |= {f"row {i}": everyone[2 * i : 2 * i + 2] for i in range(size // 2)}
-        groups |= {f"column {i}": everyone[i::2] for i in range(2)}
-    elif size > 2:
-        groups |= {"left": everyone[: size // 2], "right": everyone[size // 2 :], "left again": everyone[: size // 2]}
-    # Some steps are repeated, as in training.
-    kinds_of = ["world", "row", "column"] if meshed else list(groups)
-    names = [name for name in kinds_of if draw.random() < 0.7] or ["world"]
-    kinds = [[draw.choice(names) for _ in range(draw.randint(1, 5))] for _ in range(draw.randint(1, 3))]
-    steps = [draw.choice(kinds) for _ in range(draw.randint(2, 12))]
-    programs: list[list[Cut]] = []
-    changes, misses = draw.choice([(0.0, 0.0), (0.1, 0.1), (0.3, 0.4)])
-    wrong = draw.randrange(size) if draw.random() < 0.15 else None
-    for rank in everyone:
-        ready = draw.randint(0, 3)  # the step at which its programs are compiled
-        cuts: list[Cut] = []
-        for number, step in enumerate(steps):
-            of_rank = {"row": f"row {rank // 2}", "column": f"column {rank % 2}"} if meshed else {}
-            named = [(of_rank.get(name, name), f"all_reduce float32[{i}]", name) for i, name in enumerate(step)]
-            calls = [(name, signature) for name, signature, _ in named if rank in groups[name]]
-            kinds_called = [(kind, signature) for name, signature, kind in named if rank in groups[name]]
-            if rank == wrong and number == len(steps) // 2 and calls:
-                calls[-1] = (calls[-1][0], "all_gather int32[7]")
-            sections = [slice(0, len(calls))]
-            if len(calls) > 1 and draw.random() < changes:
-                at = draw.randint(1, len(calls) - 1)
-                sections = [slice(0, at), slice(at, len(calls))]
-            for section in sections if calls else ():
-                called = calls[section]
-                has_program = meshed or len({groups[name] for name, _ in called}) == 1
-                mark = f"{kinds_called[section]}" if has_program and number >= ready and draw.random() >= misses else ""
-                if mark and draw.random() < changes / 2:
-                    mark = f"keeps the loss {mark}"
-                cuts.append(Cut(called, mark))
-        programs.append(cuts)
-    doomed = draw.sample(everyone, draw.randint(0, min(2, size - 1))) if draw.random() < 0.3 else []
-    return groups, programs, doomed
+    def _end(self, rank: Rank, state: str) -> None:
+        rank.state = state
+        self.running -= 1
+        rank.up.write(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,6 +81,26 @@ def test_ranks_that_cut_elsewhere_agree():
     for i, call in enumerate(calls):
         server.receive((1,), json.dumps({"post": {"members": {"0": everyone}, "calls": [call]}}).encode())
         assert server.told[json.dumps({"agreed": "0", "count": i + 1})] == 3
+
+
+@pytest.mark.parametrize("others", [(), (5,), (3, 4, 200)])
+def test_equal_posts_of_many_ranks_are_like_single_ones(others: tuple[int, ...]):
+    """The same ranks get the same messages, with the same lines."""
+    single, together = CountingServer(256), CountingServer(256)
+    members = in_ranges(range(256))
+    for step in range(2):
+        for first in range(0, 256, 64):
+            ranks = range(first, first + 64)
+            posts: dict[bytes, list[int]] = {}
+            for rank in ranks:
+                post = message(step + (rank in others), members if step == 0 else None)
+                posts.setdefault(post, []).append(rank)
+                single.receive((rank,), post)
+            for post, some in posts.items():
+                together.receive(some, post)
+    assert single.told == together.told
+    named = [text for text in together.told if re.search(rf"ranks? {others[0]}\b", text)] if others else []
+    assert bool(named) == bool(others)
 
 
 def test_an_error_of_many_ranks_is_short():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import os
 import socket
 import sys
 import traceback
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from lazytpu.distributed import starting
 from lazytpu.runtime.cache import programs
 from tests.compiling import QUICK
 
@@ -27,6 +29,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
 def main(path: str) -> None:
     programs.OPTIONS.update(QUICK)
+    if "FAN_IN" in os.environ:
+        starting.FAN_IN = starting.DIRECT = int(os.environ["FAN_IN"])
     dist.init_process_group(timeout=datetime.timedelta(seconds=60))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

@@ -210,13 +210,13 @@ def killed() -> list[str]:
     return texts
 
 
-def helper_killed() -> str:
-    """The helper is killed between two collectives."""
-    assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
-    if dist.get_rank() == 0:
+def helper_killed(what: str = "helper", by: int = 0) -> str:
+    """The helper, or the relay that rank `by` has started, is killed between two collectives."""
+    assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [float(dist.get_world_size())] * 4
+    if dist.get_rank() == by:
         for children in Path("/proc/self/task").glob("*/children"):
             for child in children.read_text().split():
-                if b"\0helper\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if f"\0{what}\0".encode() in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(int(child), signal.SIGKILL)
     time.sleep(1)
     text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
