@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +25,7 @@ import lazytpu
 pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM and its imports
 NEW = 12  # tokens of each answer
 VOCABULARY = 512
+STARTING = 300  # seconds for the server
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +66,43 @@ def llm(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> Any:
     return transformers.LlamaForCausalLM.from_pretrained(folder).eval()
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    """The address of vLLM's OpenAI server, which runs the engine in another process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sizes = ("--max-model-len", "256", "--max-num-seqs", "8", "--kv-cache-memory-bytes", str(8 << 20))
+    program = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--skip-tokenizer-init")
+    where = ("--model", str(folder), "--served-model-name", "llama", "--host", "127.0.0.1", "--port", str(port))
+    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*program, *where, *sizes, "--dtype", "float32"], env=environment, stdout=log, stderr=log
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(STARTING):
+            with suppress(OSError):
+                urllib.request.urlopen(f"{address}/health").close()
+                break
+            assert process.poll() is None, (folder / "server.log").read_text()[-4000:]
+            time.sleep(1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def complete(address: str, prompt: list[int]) -> list[int]:
+    """Ask the server for the greedy tokens that follow a prompt."""
+    asked = {"model": "llama", "prompt": prompt, "temperature": 0, "max_tokens": NEW, "ignore_eos": True}
+    body = json.dumps({**asked, "return_token_ids": True, "detokenize": False}).encode()
+    request = urllib.request.Request(f"{address}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["token_ids"]
 
 
 def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
@@ -125,6 +172,13 @@ def test_sampling_repeats_with_its_seed(llm: Any, settings: dict[str, Any]) -> N
 def test_one_candidate_is_the_greedy_one(llm: Any, reference: Any) -> None:
     requests = prompts(6, 12, seed=10)
     assert generate(llm, requests, temperature=1.0, top_k=1, seed=1) == greedy(reference, requests)
+
+
+def test_server_answers_concurrent_clients(server: str, reference: Any) -> None:
+    requests = prompts(3, 11, 29, 5, 17, 41, 8, 23, seed=11)
+    with ThreadPoolExecutor(len(requests)) as clients:
+        answers = list(clients.map(lambda prompt: complete(server, prompt), requests))
+    assert answers == greedy(reference, requests)
 
 
 def test_several_devices_are_refused(folder: Path) -> None:
