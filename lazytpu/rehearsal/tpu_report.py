@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lazytpu.distributed import imagined
@@ -57,7 +58,8 @@ def _report_of(
     tell(f"{about}: passes")
     step = translated(program, Target.parse(topology))
     tell(f"{about}: compiling for {topology}")
-    return report_stablehlo(stablehlo_text(step.module, locations=True), topology, name=name, passes=step.passes)
+    report = report_stablehlo(stablehlo_text(step.module, locations=True), topology, name=name, passes=step.passes)
+    return replace(report, records=len(program.records))
 
 
 def translated(program: RehearsedProgram, target: Target) -> Translated:

@@ -168,7 +168,7 @@ class Model:
             "complete": True,
             "exposed_seconds": self.exposed,
             "matrix_unit": {"flops": flops, "peak": peak_rate, "utilisation": flops / seconds / peak_rate},
-            "traffic": {"bytes": moved, "bandwidth": bandwidth},
+            "traffic": {"bytes": moved, "bandwidth": bandwidth, "share": moved / seconds / bandwidth},
             "roofline": {"flops_seconds": flops / peak_rate, "bytes_seconds": moved / bandwidth},
             "ops": ops,
             "timeline": [

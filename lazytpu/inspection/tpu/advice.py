@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.module import MatrixProduct
 from lazytpu.inspection.tpu.program import ProgramReport
+from lazytpu.inspection.tpu.schedule import Cost
+from lazytpu.inspection.tpu.work import is_copy
 
 LANES = 128
 ONE_PASS = 0.45
@@ -17,6 +20,10 @@ PAST = 16
 "Maximum elements past a multiple of 128 that count as a size just above a tile."
 SMALL = 1 << 16
 "Minimum bytes of a result that advice is given for."
+WORTH = 0.01
+"Minimum share of the run that the new advice on whole classes of ops is given for."
+HOST_RECORD = 6e-6
+"Seconds of the host for each op that it records: `make bench` measures 4 to 8 us on the forward and backward pass."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,158 @@ def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
 def _costliest_line(report: ProgramReport, products: Sequence[MatrixProduct]) -> ProgramLine | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
+
+
+def _saved(report: ProgramReport, products: Sequence[MatrixProduct], filled: Callable[[MatrixProduct], float]) -> float:
+    """Return the seconds that products at these lines, in these modules, waste if they fill only a part of the matrix
+    unit. A time that is bound by HBM is not theirs."""
+    parts: dict[tuple[ProgramLine, str], float] = {}
+    for line, part in ((product.line, filled(product)) for product in products):
+        if line is not None:
+            parts[line, line.module] = min(part, parts.get((line, line.module), 1.0))
+    costs = [cost for cost in report.costs if cost.work.matrix and cost.bound != "HBM"]
+    lines = [(line, cost.seconds) for cost in costs if (line := report.line(cost.op)) is not None]
+    return sum(seconds * (1 - parts.get((line, line.module), 1.0)) for line, seconds in lines)
+
+
+def _narrow_channels(report: ProgramReport) -> Found:
+    """Layers with few channels: 16 of them fill an eighth of the lanes, and of the columns of the matrix unit."""
+
+    def narrow(product: MatrixProduct) -> int:
+        return min(product.depth, product.columns)
+
+    products = [p for p in report.module.products if p.batch == 1 and 1 < narrow(p) < LANES and p.rows > 1]
+    if products:
+        sizes = Counter(map(narrow, products)).most_common(4)
+        counts = ", ".join(f"{count} have {size}" for size, count in sizes)
+        yield (
+            f"{len(products)} products and convolutions have few channels ({counts}), which fill as many of {LANES} "
+            f"lanes and of the matrix unit's {report.facts.matrix_unit} columns",
+            f"wider and fewer layers: {LANES} channels take about the time of {sizes[0][0]}",
+            _costliest_line(report, products),
+            _saved(report, products, lambda product: narrow(product) / LANES),
+            0,
+        )
+
+
+def _small_batch(report: ProgramReport) -> Found:
+    """Products with few rows: the matrix unit loads the weights for few examples."""
+    products = [p for p in report.module.products if p.batch == 1 and 1 <= p.rows < LANES <= min(p.depth, p.columns)]
+    if products:
+        rows = min(product.rows for product in products)
+        yield (
+            f"{len(products)} products have {rows} rows or more, fewer than {LANES}: more rows take the same time",
+            f"a larger batch (or several sequences together): {LANES} rows take about the time of {rows}",
+            _costliest_line(report, products),
+            _saved(report, products, lambda product: product.rows / LANES),
+            0,
+        )
+
+
+def _bound_by(report: ProgramReport, bound: str) -> list[Cost]:
+    """Return the ops on the core that are bound by this, without transfers and collectives, most expensive first."""
+    return [cost for cost in report.costs if cost.kind == "compute" and cost.bound == bound]
+
+
+def _small_ops(report: ProgramReport) -> Found:
+    """Ops too small to fill the chip: each takes at least `schedule.LEAST` cycles."""
+    small = _bound_by(report, "latency")
+    seconds = sum(cost.seconds for cost in small)
+    if seconds > WORTH * report.seconds:
+        yield (
+            f"{len(small)} ops are too small to fill the chip and only take their least time",
+            "more work per op: a larger batch, wider layers, or tensors of one shape stacked and computed at once",
+            report.line(small[0].op),
+            seconds,
+            0,
+        )
+
+
+def _idle_matrix_unit(report: ProgramReport) -> Found:
+    """Arithmetic other than products: the matrix unit is idle meanwhile."""
+    other = _bound_by(report, "vector unit")
+    seconds = sum(cost.seconds for cost in other)
+    if seconds > WORTH * report.seconds:
+        yield (
+            f"the matrix unit is idle while {len(other)} ops other than products compute",
+            "cheaper elementwise functions (GELU by tanh, ReLU), bfloat16, fewer normalisations, a fused optimizer",
+            report.line(other[0].op),
+            seconds,
+            0,
+        )
+
+
+def _memory_bound_chain(report: ProgramReport) -> Found:
+    """Values that one op bound by HBM writes and another one reads: fused, they would not be moved."""
+    moving = {cost.op.name: cost for cost in _bound_by(report, "HBM") if not is_copy(report.hlo, cost.op)}
+    passed: dict[str, int] = {}
+    for name, cost in moving.items():
+        readers = sum(user.name in moving for user, _ in report.hlo.entry.users.get(name, ()))
+        size = sum(array.hbm_bytes for array in cost.op.results)
+        if readers and size and name in report.hlo.entry.by_name:
+            passed[name] = size * (1 + readers)
+    seconds = sum(passed.values()) / report.facts.device_hbm_bandwidth
+    if seconds > WORTH * report.seconds:
+        largest = max(passed, key=passed.__getitem__)
+        yield (
+            f"{len(passed)} values of {sum(passed.values()):,} bytes go through HBM between ops that HBM bounds",
+            "bfloat16 for activations halves this; compute reductions of one tensor (mean, variance, norm) together, "
+            "and leave out reshapes between elementwise ops, so that they can be one kernel",
+            report.line(moving[largest].op),
+            seconds,
+            0,
+        )
+
+
+def _padding(report: ProgramReport) -> Found:
+    """Bytes of padding that ops bound by HBM move: minor dimensions that do not fill 128 lanes."""
+    wasted, line = 0.0, None
+    for cost in _bound_by(report, "HBM"):
+        operands = [op for name in cost.op.operands if (op := report.hlo.entry.by_name.get(name)) is not None]
+        arrays = [array for op in (*operands, cost.op) for array in op.results]
+        padded = sum(array.hbm_bytes for array in arrays)
+        useful = sum(array.bytes for array in arrays if array.hbm_bytes)
+        saved = cost.seconds * (1 - useful / padded) if padded else 0.0
+        line = report.line(cost.op) if line is None and saved else line
+        wasted += saved
+    if wasted > WORTH * report.seconds:
+        entry = report.padded[0]
+        yield (
+            f"{sum(entry.wasted for entry in report.padded):,} bytes of arrays are padding, which is moved with them: "
+            f"{entry.array} is {entry.share:.0%} padding",
+            f"a last dimension of a multiple of {LANES} (channels, features, classes)",
+            line,
+            wasted,
+            sum(entry.wasted for entry in report.padded if entry.argument),
+        )
+
+
+def _layout_copies(report: ProgramReport) -> Found:
+    """Copies and transposes that only change the order of elements."""
+    copies = [cost for cost in report.costs if cost.kind == "compute" and is_copy(report.hlo, cost.op)]
+    seconds = sum(cost.seconds for cost in copies)
+    if seconds > WORTH * report.seconds:
+        yield (
+            f"{len(copies)} ops only copy or transpose values into another layout",
+            "keep one order of dimensions from op to op: no permute() or contiguous() in between, channels_last for "
+            "convolutions, (batch, tokens, features) for attention",
+            next((line for cost in copies if (line := report.line(cost.op)) is not None), None),
+            seconds,
+            0,
+        )
+
+
+def _host_bound(report: ProgramReport) -> Found:
+    """A step that the host records for longer than the device computes."""
+    host = HOST_RECORD * report.records
+    if host > report.seconds and report.complete:
+        yield (
+            f"the host records {report.records:,} ops in about {1e3 * host:,.1f} ms, longer than the device computes",
+            "a larger batch, torch.compile (one record for a graph), optimizers with fused=True or foreach=True",
+            None,
+            host - report.seconds,
+            0,
+        )
 
 
 def _narrow_heads(report: ProgramReport) -> Found:
@@ -103,7 +262,7 @@ def _float32_products(report: ProgramReport) -> Found:
                 f"{len(products)} float32 products take {passes} passes of the matrix unit each",
                 'torch.autocast("tpu", torch.bfloat16), or torch.set_float32_matmul_precision("medium") for one pass',
                 _costliest_line(report, products),
-                _time_of(report, products) * ONE_PASS if precision == "HIGHEST" else None,
+                _time_of(report, products) * ONE_PASS * (passes - 1) / 5,
                 0,
             )
 
@@ -188,6 +347,14 @@ RULES: dict[str, Callable[[ProgramReport], Found]] = {
     "narrow-heads": _narrow_heads,
     "past-a-tile": _past_a_tile,
     "float32-products": _float32_products,
+    "narrow-channels": _narrow_channels,
+    "small-batch": _small_batch,
+    "small-ops": _small_ops,
+    "idle-matrix-unit": _idle_matrix_unit,
+    "memory-bound-chain": _memory_bound_chain,
+    "padding": _padding,
+    "layout-copies": _layout_copies,
+    "host-bound": _host_bound,
     "held-value": _held_values,
     "held-gradients": _held_gradients,
     "not-donated": _not_donated,

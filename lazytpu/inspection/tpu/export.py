@@ -24,7 +24,11 @@ def program(report: ProgramReport) -> dict[str, Any]:
         "compile_seconds": compiled.seconds,
         "seconds": report.seconds,
         "matrix_unit": {"flops": report.flops, "peak": facts.device_flops, "utilisation": report.utilisation},
-        "traffic": {"bytes": report.hbm_bytes, "bandwidth": facts.device_hbm_bandwidth},
+        "traffic": {
+            "bytes": report.hbm_bytes,
+            "bandwidth": facts.device_hbm_bandwidth,
+            "share": report.bandwidth_share,
+        },
         "roofline": {"flops_seconds": by_flops, "bytes_seconds": by_bytes},
         "exposed_seconds": report.exposed,
         "complete": report.complete,

@@ -58,8 +58,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """A `dot_general`: `batch` products of [rows, depth] by [depth, columns]. `precision` is "DEFAULT", "HIGH" or
-    "HIGHEST"."""
+    """A `dot_general`: `batch` products of [rows, depth] by [depth, columns]. A convolution is one with a row for each
+    position, and its input channels as depth; `batch` are its groups. `precision` is "DEFAULT", "HIGH" or "HIGHEST"."""
 
     left: ModuleTensor
     right: ModuleTensor
@@ -121,6 +121,8 @@ def read_module(text: str | bytes) -> Module:
             kind = op.operation.name.removeprefix("stablehlo.").replace("_", "-")
             if op.operation.name == "stablehlo.dot_general":
                 products.append(_product(op))
+            elif op.operation.name == "stablehlo.convolution":
+                products.append(_convolution(op))
             elif kind in KINDS:
                 sizes = [
                     sum(_tensor(attributes.type).bytes for attributes in values) for values in (op.operands, op.results)
@@ -190,8 +192,6 @@ def _product(op: Any) -> MatrixProduct:
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batch = prod(left.dims[dim] for dim in dims.lhs_batching_dimensions)
     depth = prod(left.dims[dim] for dim in dims.lhs_contracting_dimensions)
-    config = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
-    precision = "HIGHEST" if "HIGHEST" in config else "HIGH" if "HIGH" in config else "DEFAULT"
     return MatrixProduct(
         left,
         right,
@@ -199,6 +199,21 @@ def _product(op: Any) -> MatrixProduct:
         prod(left.dims) // max(batch * depth, 1),
         depth,
         prod(right.dims) // max(batch * depth, 1),
-        precision,
+        _precision(op),
         line_of(op.location),
     )
+
+
+def _convolution(op: Any) -> MatrixProduct:
+    left, right, result = _tensor(op.operands[0].type), _tensor(op.operands[1].type), _tensor(op.results[0].type)
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    groups = [ir.IntegerAttr(op.attributes[name]).value for name in ("feature_group_count", "batch_group_count")]
+    batch, features = prod(groups), result.dims[numbers.output_feature_dimension]
+    depth = right.dims[numbers.kernel_input_feature_dimension]
+    rows = prod(result.dims) // max(features, 1)
+    return MatrixProduct(left, right, batch, rows, depth, features // batch, _precision(op), line_of(op.location))
+
+
+def _precision(op: Any) -> str:
+    config = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+    return "HIGHEST" if "HIGHEST" in config else "HIGH" if "HIGH" in config else "DEFAULT"

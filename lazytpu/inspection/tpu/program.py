@@ -35,6 +35,8 @@ class ProgramReport:
     padded: Sequence[padding.Padded]
     notes: tuple[str, ...] = ()
     "Decisions of passes that are based on estimates, such as rolled loops."
+    records: int = 0
+    "The number of ops that the host records for it; 0 if unknown."
 
     @property
     def facts(self) -> Generation:
@@ -100,6 +102,11 @@ class ProgramReport:
     def utilisation(self) -> float:
         """The fraction of the matrix unit's peak used over the whole run."""
         return self.flops / (self.seconds * self.facts.device_flops) if self.seconds else 0.0
+
+    @property
+    def bandwidth_share(self) -> float:
+        """The fraction of HBM's bandwidth used over the whole run."""
+        return self.hbm_bytes / (self.seconds * self.facts.device_hbm_bandwidth) if self.seconds else 0.0
 
     @property
     def roofline(self) -> tuple[float, float]:

@@ -62,14 +62,16 @@ def _summary(report: ProgramReport) -> Panel:
     tera, giga = facts.device_flops / 1e12, facts.device_hbm_bandwidth / 1e9
     bottleneck = "the matrix unit" if by_flops >= by_bytes else "HBM"
     time, used = f"at least {us(report.seconds)} on one device", f"peak {tera:,.0f} TFLOP/s"
+    moved = f"at least {us(by_bytes)} at {giga:,.0f} GB/s"
     if report.complete:
-        of_limit = f", {report.seconds / limit:.1f} times what {bottleneck} alone would take" if limit else ""
+        moved = f"{report.bandwidth_share:.1%} of {giga:,.0f} GB/s"
+        of_limit = f", {report.seconds / limit:.1f} times the ceiling of {us(limit)} by {bottleneck}" if limit else ""
         time = f"{us(report.seconds)} on one device{of_limit}"
-        used = f"{report.utilisation:.1%} of {tera:,.0f} TFLOP/s"
+        used = f"{report.utilisation:.2%} of {tera:,.0f} TFLOP/s"
     rows = [
         ("estimated time", time),
         ("matrix unit", f"{report.flops / 1e9:,.2f} GFLOP, {used}"),
-        ("HBM traffic", f"{size(report.hbm_bytes)}, at least {us(by_bytes)} at {giga:,.0f} GB/s"),
+        ("HBM traffic", f"{size(report.hbm_bytes)}, {moved}"),
         (
             "memory",
             f"{size(total.peak)} at most of {size(memory.capacity)}{'' if memory.fits else ': DOES NOT FIT'} "

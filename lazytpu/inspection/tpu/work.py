@@ -19,6 +19,7 @@ FREE = frozenset(
 _FREE_CALLS = re.compile(
     r"ConcatBitcast|AllocateBuffer|Sharding|SPMD\w+|PrepareAsync\w+|AssumeGatherIndicesInBound|X64\w*|annotate_device_placement"
 )
+_MOVES = ("copy", "transpose", "reshape", "reverse")
 _SLICES = ("dynamic-slice", "slice", "gather")
 
 
@@ -40,6 +41,14 @@ def is_free(op: Op) -> bool:
     if op.opcode == "custom-call":
         return _FREE_CALLS.fullmatch(op.target) is not None
     return op.opcode in FREE
+
+
+def is_copy(hlo: Hlo, op: Op) -> bool:
+    """Return whether an op only moves elements into another order or layout."""
+    if op.opcode != "fusion":
+        return op.opcode in _MOVES
+    inside = [inner for inner in hlo.inside(op)[1:] if inner.opcode not in FREE and inner.opcode != "fusion"]
+    return bool(inside) and all(inner.opcode in _MOVES for inner in inside)
 
 
 def work(hlo: Hlo, computation: Computation, op: Op) -> Work:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lazytpu.inspection.tpu.advice import LANES, ONE_PASS, RULES, Advice, advise
+from lazytpu.inspection.tpu.program import ProgramReport
+from lazytpu.inspection.tpu.schedule import Cost, Schedule
+from lazytpu.inspection.tpu.work import NOTHING
 from tests.inspection.tpu.recorded import MEMORY, cost_of, report, text
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def advice(stablehlo: str, code: str) -> list[Advice]:
@@ -130,3 +136,104 @@ def test_a_program_that_does_not_fit():
 def test_the_largest_gain_comes_first():
     gains = [item.seconds or 0 for item in advise(report("step"))]
     assert gains == sorted(gains, reverse=True)
+
+
+CONVOLUTION = """
+func.func public @main(%x: tensor<8x32x32x{channels}xbf16>, %k: tensor<3x3x{channels}x{channels}xbf16>)
+    -> tensor<8x32x32x{channels}xbf16> {{
+  %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : (tensor<8x32x32x{channels}xbf16>, tensor<3x3x{channels}x{channels}xbf16>) -> tensor<8x32x32x{channels}xbf16>
+    loc("train.py":10:0)
+  return %0 : tensor<8x32x32x{channels}xbf16>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("module", "channels"),
+    [
+        (CONVOLUTION.format(channels=16), 16),
+        (CONVOLUTION.format(channels=127), 127),
+        (dot("512x32xbf16", "32x512xbf16", "512x512xbf16", PLAIN), 32),
+    ],
+)
+def test_narrow_channels(module: str, channels: int):
+    (item,) = advice(module, "narrow-channels")
+    assert f"few channels (1 have {channels}), which fill as many of 128 lanes" in item.text
+    spent = sum(c.seconds for c in report("step").by_line[item.line] if c.work.matrix and c.bound != "HBM")
+    assert spent > 0 and item.seconds == pytest.approx(spent * (1 - channels / LANES))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [CONVOLUTION.format(channels=128), dot("12x512x64xbf16", "12x512x64xbf16", "12x512x512xbf16", SCORES)],
+)
+def test_no_narrow_channels(module: str):
+    assert not advice(module, "narrow-channels")
+
+
+def test_a_small_batch():
+    (item,) = advice(dot("4x512xbf16", "512x512xbf16", "4x512xbf16", PLAIN), "small-batch")
+    assert "1 products have 4 rows" in item.text
+    spent = sum(c.seconds for c in report("step").by_line[item.line] if c.work.matrix and c.bound != "HBM")
+    assert item.seconds == pytest.approx(spent * (1 - 4 / LANES))
+    assert not advice(dot("128x512xbf16", "512x512xbf16", "128x512xbf16", PLAIN), "small-batch")
+
+
+def with_costs(*rows: tuple[str, str, float]) -> ProgramReport:
+    """Return the recorded step as if the ops with these names were bound by these units, and took these seconds."""
+    recorded = report("step")
+    ops = {op.name: op for op in recorded.hlo.entry.ops}
+    costs = [Cost(ops[name], "compute", bound, NOTHING, seconds=seconds) for name, bound, seconds in rows]
+    return replace(recorded, schedule=Schedule(sum(seconds for *_, seconds in rows), costs))
+
+
+def found(program: ProgramReport) -> dict[str, float | None]:
+    return {item.code: item.seconds for item in advise(program)}
+
+
+def test_classes_of_ops_are_advised_by_their_time():
+    names = [op.name for op in report("step").hlo.entry.ops if op.opcode == "fusion"]
+    codes = found(with_costs((names[0], "latency", 3e-6), (names[1], "vector unit", 2e-6)))
+    assert codes["small-ops"] == 3e-6 and codes["idle-matrix-unit"] == 2e-6
+    assert list(codes)[:2] == ["small-ops", "idle-matrix-unit"], "the largest time comes first"
+    small = (names[1], "latency", 2e-6), (names[2], "vector unit", 1e-6)
+    rare = found(with_costs((names[0], "matrix unit", 1.0), *small))
+    assert not rare.keys() & {"small-ops", "idle-matrix-unit"}
+
+
+def test_values_between_ops_that_memory_bounds():
+    recorded = report("step")
+    pairs = [
+        (op, user)
+        for op in recorded.hlo.entry.ops
+        for user, _ in recorded.hlo.entry.users.get(op.name, ())
+        if op.opcode == user.opcode == "fusion"
+    ]
+    op, user = pairs[0]
+    size = 2 * sum(array.hbm_bytes for array in op.results)
+    codes = found(with_costs((op.name, "HBM", 1e-6), (user.name, "HBM", 1e-6)))
+    gain = size / recorded.facts.device_hbm_bandwidth
+    assert codes.get("memory-bound-chain") == (pytest.approx(gain) if gain > 0.01 * 2e-6 else None)
+    assert "memory-bound-chain" not in found(with_costs((op.name, "HBM", 1e-6), (user.name, "vector unit", 1e-6)))
+
+
+def test_padding_that_is_moved():
+    costs = report("step").costs
+    op = next(c.op.name for c in costs if any(array.hbm_bytes > 1.01 * array.bytes for array in c.op.results))
+    codes = found(with_costs((op, "HBM", 1e-6)))
+    assert 0 < (codes["padding"] or 0) < 1e-6
+    assert "padding" not in found(with_costs((op, "matrix unit", 1e-6)))
+
+
+def test_a_step_that_the_host_bounds():
+    program = replace(report("step"), records=1_000)
+    (item,) = [item for item in advise(program) if item.code == "host-bound"]
+    assert item.text.startswith("the host records 1,000 ops in about 6.0 ms")
+    assert item.seconds == pytest.approx(6e-3 - program.seconds)
+    assert not [item for item in advise(replace(program, records=1)) if item.code == "host-bound"]
+
+
+def test_every_rule_is_documented():
+    page = (ROOT / "docs/tpu-report.md").read_text()
+    assert all(f"| `{code}` |" in page for code in RULES)
