@@ -33,6 +33,7 @@ def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
     facts = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
     assert (facts.script, facts.models, facts.target) == ("train.py", ("Net",), "v6e")
     assert facts.versions["lazytpu"] == VERSION and facts.versions["torch"] == metadata.version("torch")
+    assert facts.folders == (str(tmp_path), str(tmp_path.parent)), "where its source files are"
     assert list(facts.versions) == ["lazytpu", "torch", "jax", "python"]
 
 

@@ -6,6 +6,7 @@ It uses short lists rather than objects, so that a step of 5,000 ops takes 1 MB.
 from __future__ import annotations
 
 import linecache
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ LARGEST = 12
 "Maximum number of values listed at the peak of memory."
 
 
-def page_data(costed: CostedStep, *, why: str | None = None) -> dict[str, Any]:
-    """Return all data of a step.
+def page_data(costed: CostedStep, *, why: str | None = None, folders: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all data of a step, whose source files have paths from one of `folders` or from the current one.
 
     - `ops`: [kind, type, place, time, bytes, cluster, text, operands, module].
     - `timeline`: [lane, start, end, label, place, kind, module].
@@ -68,7 +69,7 @@ def page_data(costed: CostedStep, *, why: str | None = None) -> dict[str, Any]:
         "advice": [[entry["text"], entry["fix"], place_of(entry["line"])] for entry in cost["advice"]],
         "graph": _graph(costed),
         "places": places.names,
-        "sources": [_source(name) for name in places.names],
+        "sources": [_source(name, (*folders, "")) for name in places.names],
         "passes": [_change(change) for change in costed.changes],
     }
 
@@ -85,10 +86,13 @@ class _Numbering(dict[str, int]):
         return list(self)
 
 
-def _source(place: str) -> str:
-    """Return the source text at a place such as "train.py:41 (backward)"; empty if the file is not there."""
+def _source(place: str, folders: Sequence[str]) -> str:
+    """Return the source text at a place such as "train.py:41 (backward)"; empty if no folder has the file."""
     file, _, line = place.removesuffix(" (backward)").rpartition(":")
-    return linecache.getline(file, int(line)).strip()[:160] if line.isdigit() else ""
+    if not line.isdigit():
+        return ""
+    texts = (linecache.getline(os.path.join(folder, file), int(line)).strip()[:160] for folder in folders)
+    return next(filter(None, texts), "")
 
 
 def _us(seconds: float) -> float:

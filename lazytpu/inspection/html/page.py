@@ -25,7 +25,7 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
 
     `why` is the reason for compiling the program, and `about` its origin.
     """
-    data = page_data(costed, why=why)
+    data = page_data(costed, why=why, folders=about.folders)
     changes, pipeline = costed.changes, costed.pipeline or about.target
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     sections = [("overview", "overview"), ("lines", "lines"), ("time", "timeline"), ("graph", "graph"), ("ops", "ops")]

@@ -123,7 +123,13 @@ def test_data() -> None:
 def test_the_source_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("\n" * 8 + "    loss = x.sum()\n")
-    assert page_data(costed(STEP))["sources"][:4] == ["", "loss = x.sum()", "", ""]
+    sources = ["", "loss = x.sum()", "", ""]
+    assert page_data(costed(STEP))["sources"][:4] == sources
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    Path("train.py").write_text("\n" * 8 + "another file\n")
+    assert page_data(costed(STEP), folders=[str(tmp_path)])["sources"][:4] == sources
+    assert embedded(page(costed(STEP), about=About("", (), "", {}, (str(tmp_path),))))["sources"][:4] == sources
 
 
 def test_passes() -> None:
