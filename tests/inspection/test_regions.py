@@ -96,7 +96,7 @@ def test_time_of_branches_and_loops(known: StepProgram) -> None:
 def test_the_page_and_the_graph_have_them() -> None:
     step = costed(KNOWN)
     data = page_data(step)
-    lines = {data["places"][place]: (us, ops) for place, us, ops, _ in data["lines"]}
+    lines = {data["places"][place]: (us, ops) for place, us, ops, *_ in data["lines"]}
     assert lines["model.py:5"][0] > 0
     assert lines["model.py:5"][1] == lines["model.py:8"][1] == 1
     assert sum(step.op_seconds) == pytest.approx(sum(map(seconds_of, step.by_place.values())), rel=0.05)

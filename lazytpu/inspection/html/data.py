@@ -26,7 +26,8 @@ def page_data(costed: CostedStep, *, why: str | None = None, folders: Sequence[s
     - `ops`: [kind, type, place, time, bytes, cluster, text, operands, module].
     - `timeline`: [lane, start, end, label, place, kind, module].
     - `modules`: [path, time of the forward pass, of the backward pass], each module before its parts.
-    - `lines`: [place, time, ops, kind of the most expensive op], most expensive first.
+    - `lines`: [place, time, ops, kind of the most expensive op, operations of products], most expensive first.
+    - `roofline`: the chip's peaks, and dots: [op, place, operations, bytes of HBM, time, kind].
     - `memory`: [time, bytes in use from then on]. `alive`, at the peak: [label, bytes].
     - `advice`: [finding, fix, source line].
     """
@@ -57,10 +58,25 @@ def page_data(costed: CostedStep, *, why: str | None = None, folders: Sequence[s
         "ops": ops,
         "timeline": [_box(span, by_name.get(span["op"]), places) for span in cost["timeline"]],
         "lines": [
-            [places[place], _us(seconds_of(ops)), costed.count_of[place], _kind(ops[0]) if ops else ""]
+            [
+                places[place],
+                _us(seconds_of(ops)),
+                costed.count_of[place],
+                _kind(ops[0]) if ops else "",
+                sum(op["flops"] for op in ops),
+            ]
             for place, ops in costed.by_place.items()
         ],
         "modules": [[module.path, _us(module.forward), _us(module.backward)] for module in costed.modules],
+        "roofline": {
+            "peak": cost["matrix_unit"]["peak"],
+            "bandwidth": cost["traffic"]["bandwidth"],
+            "dots": [
+                [op["name"], places[place_of(op["line"])], op["flops"], op["bytes"], _us(op["seconds"]), _kind(op)]
+                for op in cost["ops"]
+                if op["flops"] and op["seconds"]
+            ],
+        },
         "memory": _memory(cost),
         "alive": [
             [f"{value['array']} {place_of(value['line'])}".strip(), value["bytes"]]

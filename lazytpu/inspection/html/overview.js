@@ -19,10 +19,10 @@
   const lines = data.lines, total = lines.reduce((sum, line) => sum + line[1], 0) || 1;
   let shown = 14;
   const draw = () => {
-    const rows = lines.slice(0, shown).map(([i, time, ops, kind]) => pressable(element("div", { className: "bar" + (state.hitPlaces?.has(i) ? " hit" : "") },
+    const rows = lines.slice(0, shown).map(([i, time, ops, kind, flops]) => pressable(element("div", { className: "bar" + (state.hitPlaces?.has(i) ? " hit" : "") },
       element("code", { title: place(i) + "\n" + source(i) }, place(i), element("small", {}, " " + source(i))),
       element("i", { style: `width:${100 * time / (lines[0][1] || 1)}%;background:${colour(kind)}` }),
-      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${ops ? count(ops) + " ops" : ""}`)), () => searchFor(place(i))));
+      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${ops ? count(ops) + " ops" : ""}${flops && time ? `, ${(1e8 * flops / time / data.roofline.peak).toFixed(0)} % of peak` : ""}`)), () => searchFor(place(i))));
     const focused = [...byId("by-line").children].indexOf(document.activeElement);
     byId("by-line").replaceChildren(...rows);
     if (lines.length > shown) byId("by-line").append(element("button", { onclick: () => { shown = lines.length; draw(); } }, `all ${count(lines.length)} lines`));

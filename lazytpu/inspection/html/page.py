@@ -15,7 +15,7 @@ from lazytpu.inspection.step.costs import CostedStep
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.target import NAMES
 
-SCRIPTS = ("common", "search", "overview", "timeline", "graph", "passes", "ops")
+SCRIPTS = ("common", "search", "overview", "roofline", "timeline", "graph", "passes", "ops")
 
 UNKNOWN = About("", (), "", {})
 
@@ -44,6 +44,7 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
         why=why,
         passes=len(changes),
         modules=len(data["modules"]),
+        roofline=len(data["roofline"]["dots"]),
         pipeline=_passes_for(pipeline),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),

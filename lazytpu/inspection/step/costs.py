@@ -21,7 +21,10 @@ from lazytpu.inspection.tpu.compiling import ask
 from lazytpu.passes.errors import PassError
 from lazytpu.passes.generations import GENERATIONS
 
-FIELDS = ("topology", "seconds", "complete", "exposed_seconds", "matrix_unit", "ops", "timeline", "path", "memory")
+FIELDS = (
+    *("topology", "seconds", "complete", "exposed_seconds", "matrix_unit", "traffic"),
+    *("ops", "timeline", "path", "memory"),
+)
 "Fields of a program in a report, beside its `advice`, that the views show."
 
 

@@ -240,3 +240,19 @@ def test_modules(tmp_path: Path) -> None:
     report = in_chromium(page(costed(MODULES)), tmp_path, actions, width=500)
     assert len(report["all"]) == 5 and report["found"] == "3 of 6 ops" and report["folded"] == ["blocks"]
     assert report["wide"] <= 500
+
+
+def test_the_roofline_and_the_exported_timeline(tmp_path: Path) -> None:
+    actions = """
+    told.dots = document.querySelectorAll("#roofline circle").length;
+    document.querySelector("#roofline circle").dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    told.searched = $("search").value;
+    $("export").click();
+    told.events = Number($("export").dataset.events);
+    told.wide = document.documentElement.scrollWidth;
+    """
+    step = costed(STEP)
+    report = in_chromium(page(step), tmp_path, actions, width=500)
+    assert report["dots"] == sum(op["flops"] > 0 for op in step.cost["ops"]) == 2
+    assert report["searched"].startswith("model.py:5") and report["wide"] <= 500
+    assert report["events"] == 1 + len(step.cost["timeline"]), "the name of the lane, and each kernel"

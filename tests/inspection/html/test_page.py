@@ -34,10 +34,12 @@ REPORT: dict[str, Any] = {
     "programs": [
         {
             "name": "step", "topology": "v6e:2x2", "seconds": 5e-6, "complete": True, "exposed_seconds": 1e-6,
-            "matrix_unit": {"utilisation": 0.25},
+            "matrix_unit": {"utilisation": 0.25, "peak": 1e12}, "traffic": {"bandwidth": 1e9},
             "ops": [
-                {"name": "fusion.1", "opcode": "fusion", "bound": "matrix unit", "line": LINE, "seconds": 4e-6},
-                {"name": "all-reduce", "opcode": "all-reduce", "bound": "links", "line": None, "seconds": 1e-6},
+                {"name": "fusion.1", "opcode": "fusion", "bound": "matrix unit", "line": LINE, "seconds": 4e-6,
+                 "flops": 2e6, "bytes": 100},
+                {"name": "all-reduce", "opcode": "all-reduce", "bound": "links", "line": None, "seconds": 1e-6,
+                 "flops": 0.0, "bytes": 0},
             ],
             "compiler": "libtpu 1.0",
             "path": [{"op": "fusion.1", "seconds": 4e-6}, {"op": "all-reduce", "seconds": 1e-6}],
@@ -155,11 +157,13 @@ def test_the_compilers_figures_take_the_place_of_the_models() -> None:
         ["core", 0.0, 4.0, "fusion fusion.1, bound by matrix unit", "dot"],
         ["links", 4.0, 5.0, "all-reduce all-reduce, bound by links", "all-reduce"],
     ]
-    lines = [[data["places"][place], us, count, kind] for place, us, count, kind in data["lines"]]
+    lines = [[data["places"][place], us, count, kind] for place, us, count, kind, _ in data["lines"]]
     assert lines[:2] == [["model.py:5 (backward)", 4.0, 2, "dot"], ["", 1.0, 0, "all-reduce"]]
     assert lines[2:] == [["model.py:5", 0.0, 3, ""], ["train.py:9", 0.0, 1, ""], ["train.py:11", 0.0, 1, ""]]
     times = {name: us for name, _, us, _ in data["graph"]["nodes"]}
     assert times == {"model.py:5": 0.0, "train.py:9": 0.0, "model.py:5 (backward)": 4.0, "train.py:11": 0.0}
+    assert data["roofline"]["dots"] == [["fusion.1", data["timeline"][0][4], 2e6, 100, 4.0, "dot"]]
+    assert data["lines"][0][4] == 2e6 and data["roofline"]["peak"] == 1e12
     assert data["places"][data["timeline"][0][4]] == "model.py:5 (backward)"
     assert data["memory"] == [[0.0, 900], [0.0, 800], [4.0, 700]]
     assert data["alive"] == [["f32[8] model.py:5 (backward)", 32]]
