@@ -10,7 +10,7 @@ if (byId("roofline")) {
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const ridge = peak / bandwidth, rate = flops => `${(flops / 1e12).toPrecision(2)} TFLOP/s`;
+  const ridge = peak / bandwidth, rate = flops => `${(flops / 1e12).toFixed(flops < 1e13 ? 2 : 0)} TFLOP/s`;
   const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "roofline" });
   picture.append(svg("path", { d: `M${x(X[0])} ${y(X[0] * bandwidth)} L${x(ridge)} ${y(peak)} L${W - 8} ${y(peak)}`, class: "roof" }),
     svg("text", { x: W - 8, y: y(peak) - 6, "text-anchor": "end" }, `peak ${rate(peak)}`),

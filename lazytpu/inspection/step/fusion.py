@@ -39,6 +39,8 @@ class FusedKernel:
     "The part of `seconds` spent waiting for operands or, at the end, for results to be written."
     bytes: int = 0
     "Bytes read and written."
+    hbm_bytes: int = 0
+    "The part of `bytes` that goes through HBM."
     lane: str = "core"
     start: float = 0.0
     end: float = 0.0

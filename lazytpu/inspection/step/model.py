@@ -81,6 +81,7 @@ class Model:
         streamed = sum(
             size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.vmem_limit
         )
+        kernel.hbm_bytes = streamed
         scalar = all(op.bytes <= 16 for op in kernel.ops) and kernel.root.kind != "reduce"
         least = ((SCALAR if scalar else LEAST) / facts.clock, "latency")
         estimate = kernel.root.estimate
@@ -136,12 +137,14 @@ class Model:
             if size and arrival > kernel.start + kernel.seconds:
                 kernel.waited = arrival - kernel.start - kernel.seconds
                 kernel.seconds, kernel.bound = arrival - kernel.start, "HBM"
+            kernel.hbm_bytes += size
             kernel.end = free[kernel.lane] = kernel.start + kernel.seconds
             in_flight.append((kernel.end, size))
             writeback = sum(
                 op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.vmem_limit
             )
             if writeback and not self.is_region:
+                kernel.hbm_bytes += writeback
                 free["HBM"] = max(free["HBM"], kernel.end) + writeback / facts.device_hbm_bandwidth
         end = max((kernel.end for kernel in self.kernels), default=0.0)
         if free["HBM"] > end:  # the last kernel ends only when its result is written
@@ -207,7 +210,7 @@ class Model:
                 products = sum(op.flops for op in kernel.ops if op.passes)
                 yield fields | {
                     "seconds": runs * (kernel.seconds - kernel.waited), "waited_seconds": 0.0, "flops": runs * products,
-                    "bytes": runs * kernel.bytes, "line": line_of(kernel.main),
+                    "bytes": runs * kernel.hbm_bytes, "line": line_of(kernel.main),
                 }  # fmt: skip
 
     @cached_property
