@@ -37,9 +37,9 @@ def by_model(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
     """Return the model's microseconds of a step, and of its lines."""
     (rehearsed,) = rehearse(step)
     program = translated(rehearsed, Target.parse(GENERATION))
-    step = costed(program.text, "step", GENERATION, passes="", by_model=True)
-    lines = {place: seconds_of(ops) for place, ops in step.by_place.items() if place}
-    return round(1e6 * step.cost["seconds"], 2), _written(lines)
+    cost = costed(program.text, "step", GENERATION, passes="", by_model=True)
+    lines = {place: seconds_of(ops) for place, ops in cost.by_place.items() if place}
+    return round(1e6 * cost.cost["seconds"], 2), _written(lines)
 
 
 def _written(lines: dict[str, float]) -> dict[str, float]:
