@@ -38,6 +38,11 @@ class Collective(Turn):
         self.number = number
         self.first = False
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Implement `Turn.members`."""
+        return self.entry.members
+
     def wait(self) -> None:
         """Implement `Turn.wait`. Raises CollectiveError."""
         with self.named():

@@ -40,7 +40,10 @@ Split = Sequence[tuple[int, str, bool]]
 
 
 class Turn(Protocol):
-    """The ticket of one collective that is about to be launched."""
+    """The ticket of one collective that is about to be launched. `members` are the ranks in it."""
+
+    @property
+    def members(self) -> tuple[int, ...]: ...
 
     def wait(self) -> None:
         """Wait until the other ranks are about to launch the same collective. Raise an error if they will not."""

@@ -175,7 +175,7 @@ class Pieces(Strategy):
         """Launch a collective once the other ranks have reached it."""
         with self.away():
             turn.wait()
-            buffers, status = program.launch_watched(cut.trace.buffers, cut.trace.numbers)
+            buffers, status = program.launch_watched(cut.trace.buffers, cut.trace.numbers, [turn.members])
         for (_, value), buffer in zip(cut.held, buffers, strict=True):
             value.buffer = buffer
         turn.launched(status)

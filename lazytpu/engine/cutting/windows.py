@@ -282,7 +282,8 @@ class Window(Strategy):
         with self.away():
             for turn in turns:
                 turn.wait()
-            buffers, status = self.program.launch_watched(cut.trace.buffers, cut.trace.numbers)
+            groups = [turn.members for turn in turns]
+            buffers, status = self.program.launch_watched(cut.trace.buffers, cut.trace.numbers, groups)
         by_slot = dict(zip(self.program.binding.live, buffers, strict=True))
         for slot, value in cut.held:
             value.buffer = by_slot[slot]

@@ -2,38 +2,56 @@
 
 On the wire, only its members and their order identify a collective. A TPU runs programs in the order of their launches.
 XLA's CPU client orders only the programs of one thread: a program whose inputs are ready runs at once, ahead of
-programs that another thread launched and that wait for their inputs.
+programs that another thread launched and that wait for their inputs. Collectives of different members may overtake each
+other: threads of two ranks may launch them in different orders, and would wait for each other.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.xla import client
 
 T = TypeVar("T")
+Members = tuple[int, ...]
 _ORDERED = ("tpu", "gpu")  # platforms that run programs in the order of their launches
 
 
+@dataclass(slots=True)
+class _Last:
+    """The last launch of a collective of some members: its thread and its status."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    thread: threading.Thread | None = None
+    status: Any = None
+
+
 class CollectiveOrder:
-    """Lets a thread launch a collective once the last one of another thread is done."""
+    """Lets a thread launch a collective once the last one of another thread with the same members is done."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._status: Any = None
+        self._last: defaultdict[Members, _Last] = defaultdict(_Last)
 
-    def run(self, launch: Callable[[], tuple[T, Any]]) -> tuple[T, Any]:
-        """Call `launch`, and return its results and its status, an array that is ready when the collective is done."""
-        with self._lock:
-            thread = threading.current_thread()
-            if self._thread not in (None, thread) and client.platform() not in _ORDERED:
-                with suppress(RunError):  # an error is raised by whoever reads the results
-                    client.wait([self._status])
+    def run(self, groups: Iterable[Members], launch: Callable[[], tuple[T, Any]]) -> tuple[T, Any]:
+        """Call `launch`, and return its results and its status, an array that is ready when its collectives are done.
+        `groups` has the ranks of each of them."""
+        if client.platform() in _ORDERED:
+            return launch()
+        thread = threading.current_thread()
+        with ExitStack() as locked:
+            of_groups = [self._last[members] for members in sorted(set(groups))]  # one order of locks for all threads
+            for last in of_groups:
+                locked.enter_context(last.lock)
+                if last.thread not in (None, thread):
+                    with suppress(RunError):  # an error is raised by whoever reads the results
+                        client.wait([last.status])
             results, status = launch()
-            self._thread, self._status = thread, status
-            return results, status
+            for last in of_groups:
+                last.thread, last.status = thread, status
+        return results, status

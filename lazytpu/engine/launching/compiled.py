@@ -11,7 +11,7 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.lineage import Lineage, lineage
 from lazytpu.engine.errors.origins import origins
-from lazytpu.engine.launching.collective_order import CollectiveOrder
+from lazytpu.engine.launching.collective_order import CollectiveOrder, Members
 from lazytpu.engine.launching.inflight import Inflight, Timing
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.programs.binding import Binding
@@ -81,9 +81,12 @@ class Compiled:
         """
         return self._launch(self.binding.checks if checks is None else checks, buffers, numbers, alone)[0]
 
-    def launch_watched(self, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Buffer], Any]:
-        """Run a program with collectives as `launch`, and also return an array that is ready when it is done."""
-        return self.queue.collectives.run(lambda: self._launch(self.binding.checks, buffers, numbers, False))
+    def launch_watched(
+        self, buffers: Sequence[Buffer], numbers: list[Any], groups: Iterable[Members]
+    ) -> tuple[list[Buffer], Any]:
+        """Run a program with collectives as `launch`, and also return an array that is ready when it is done. `groups`
+        has the ranks of each collective."""
+        return self.queue.collectives.run(groups, lambda: self._launch(self.binding.checks, buffers, numbers, False))
 
     def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
         """Run as `launch`, and wait for the checks. Return None if one fails; this is not reported."""
