@@ -336,7 +336,7 @@ def _disagreement(name: str, group: Group) -> str:
         ranks_of.setdefault(group.calls.first(rank)[0], []).append(rank)
     listed = [f"the ranks disagree about collective {group.agreed} of group {name!r}:"]
     for signature, ranks in ranks_of.items():
-        some = ", ".join(map(str, ranks[:SHOWN])) + (", ..." if len(ranks) > SHOWN else "")
+        numbers = ", ".join(map(str, ranks[:SHOWN])) + (", ..." if len(ranks) > SHOWN else "")
         line = group.calls.first(ranks[0])[1]
-        listed.append(f"rank{'s' if len(ranks) > 1 else ''} {some}: {signature} at {line}")
+        listed.append(f"rank{'s' if len(ranks) > 1 else ''} {numbers}: {signature} at {line}")
     return "\n  ".join(listed) + f"\n{RULE} Nothing was launched."

@@ -125,8 +125,8 @@ class Connections:
 
     def _route(self, ranks: Sequence[int]) -> list[tuple[Writer, bytes]]:
         """Return the connections to ranks, each with the bytes in front of a message."""
-        known, route = self._routes.get(id(ranks), ((), []))
-        if known is ranks:
+        cached, route = self._routes.get(id(ranks), ((), []))
+        if cached is ranks:
             return route
         by_relay: dict[Writer, list[int]] = {}
         route: list[tuple[Writer, bytes]] = []

@@ -324,9 +324,9 @@ class Simulation:
             by_group: dict[str, list[Place]] = {}
             for place in places:
                 by_group.setdefault(place[0], []).append(place)
-            for some in by_group.values():
-                answer = mark, tuple(some)
-                for place in some:
+            for of_group in by_group.values():
+                answer = mark, tuple(of_group)
+                for place in of_group:
                     if self._answers.setdefault(place, answer) != answer:
                         raise ProtocolError(f"{place} is launched as {answer} and {self._answers[place]}")
             launch = self._launches[mark, places] = Launch(places, mark, len(self.groups[places[0][0]]))

@@ -96,8 +96,8 @@ def test_equal_posts_of_many_ranks_are_like_single_ones(others: tuple[int, ...])
                 post = message(step + (rank in others), members if step == 0 else None)
                 posts.setdefault(post, []).append(rank)
                 single.receive((rank,), post)
-            for post, some in posts.items():
-                together.receive(some, post)
+            for post, senders in posts.items():
+                together.receive(senders, post)
     assert single.told == together.told
     named = [text for text in together.told if re.search(rf"ranks? {others[0]}\b", text)] if others else []
     assert bool(named) == bool(others)

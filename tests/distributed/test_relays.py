@@ -41,8 +41,8 @@ def test_a_rank_that_is_killed_behind_a_relay_is_named():
 
 def test_the_end_of_a_relay_is_the_end_of_its_ranks(relayed: Ranks):
     """The last test of these processes, whose job is broken."""
-    *others, third, fourth = relayed.run("faults", "helper_killed", what="relays", by=2)
-    for text in others:
+    *first_two, third, fourth = relayed.run("faults", "helper_killed", what="relays", by=2)
+    for text in first_two:
         assert "rank 2 is cut off: the relay process of ranks 2 to 3 was killed or crashed, after all_reduce" in text
     for text in (third, fourth):
         assert "the helper process of this job is gone" in text
