@@ -98,7 +98,7 @@ class Connections:
         """Report the ranks of a connection that has ended."""
         name = self.relays.pop(writer, None)
         how = CRASHED if name is None else f"is cut off: the relay process of {name} {CRASHED}"
-        lost = [rank for rank in self.behind.pop(writer, ()) if self.writers.get(rank) is writer]
+        lost = sorted(rank for rank in self.behind.pop(writer, ()) if self.writers.get(rank) is writer)
         for rank in lost:  # all of them before any is reported, since a report goes to the other ranks
             del self.writers[rank]
         for rank in lost:
