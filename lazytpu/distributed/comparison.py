@@ -65,9 +65,9 @@ class Arbiter:
         for name in working:
             group, (signatures, lines) = self.groups[name], post.calls[name]
             group.calls.write(ranks, signatures, lines)
-            last: dict[Any, Call] = dict.fromkeys(ranks, (signatures[-1], lines[-1]))
-            self.at.update(last)
-            group.last.update(last)
+            last = signatures[-1], lines[-1]
+            for rank in ranks:
+                self.at[rank] = group.last[rank] = last
         if post.launches:
             self._order(ranks, post, working)
         self._compare(working)

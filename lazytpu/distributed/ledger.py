@@ -109,10 +109,11 @@ class Ledger:
             self._note(self.others, ranks, begin, self.texts, texts)
         if self.lines[first : end - self.start] != lines:
             self._note(self.own_lines, ranks, begin, self.lines, lines)
-        self.at.update(dict.fromkeys(ranks, end))
-        arrived = self._arrived
-        arrived[end] += len(ranks)
-        arrived[begin] -= len(ranks)
+        for rank in ranks:
+            self.at[rank] = end
+        arrived, count = self._arrived, len(ranks)
+        arrived[end] += count
+        arrived[begin] -= count
         if not arrived[begin]:
             del arrived[begin]
             if begin == self.low:
