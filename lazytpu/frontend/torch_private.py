@@ -92,8 +92,7 @@ def native(op: Any) -> Callable[..., Any]:
 # that compose it. Keys of devices have the composite function, while nested tensors have the formula. Below autograd,
 # it calls the kernel for PrivateUse2, a key that no tensor has.
 AS_ONE = KeySet(Key.AutogradNestedTensor) | KeySet(Key.PrivateUse2)
-# (True) -> the innermost hooks on saved tensors, or None
-saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks  # pyright: ignore[reportAttributeAccessIssue]
+saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks  # True -> the innermost ones, or None
 
 # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
