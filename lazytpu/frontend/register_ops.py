@@ -102,8 +102,6 @@ def register_kernels() -> None:
     differentiable = {**composites, **recurrent.DERIVATIVES}
     for name, function in differentiable.items():
         aten.impl(name, function, "AutogradPrivateUse1")
-    for name, function in linear.AS_ONES.items():
-        aten.impl(name, function, "PrivateUse2")  # see torch_private.AS_ONE
     for name, function in recurrent.BATCHED.items():
         for key in ("Batched", "FuncTorchBatched"):  # autograd's own vmap, and torch.func's
             aten.impl(name, function, key)
@@ -112,7 +110,6 @@ def register_kernels() -> None:
         *packing.OWN.values(),
         *creation.KERNELS.values(),
         *differentiable.values(),
-        *linear.AS_ONES.values(),
         record_first,
         record_named,
     )

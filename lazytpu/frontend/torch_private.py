@@ -88,12 +88,6 @@ def native(op: Any) -> Callable[..., Any]:
     return op._handle.redispatch_boxed
 
 
-# (key set, tensors) -> the result of the op, differentiable by torch's one formula for it instead of those of the ops
-# that compose it. Keys of devices have the composite function, while nested tensors have the formula. Below autograd,
-# it calls the kernel for PrivateUse2, a key that no tensor has.
-AS_ONE = KeySet(Key.AutogradNestedTensor) | KeySet(Key.PrivateUse2)
-saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks  # True -> the innermost ones, or None
-
 # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
 as_strided = native(torch.ops.aten.as_strided.default)

@@ -8,16 +8,15 @@ from lazytpu.frontend.ops.views import PLAIN
 from lazytpu.frontend.torch_private import dispatch_modes, is_transformed
 
 
-def concerns_device_alone(*tensors: torch.Tensor | None, differentiated: bool = False) -> bool:
-    """Return whether the dispatcher would only call the device's kernel for an op on these tensors; autograd may take
-    part if the op is `differentiated`.
+def concerns_device_alone(*tensors: torch.Tensor | None) -> bool:
+    """Return whether the dispatcher would only call the device's kernel for an op on these tensors.
 
     False with dispatch modes, transforms of torch.func and autograd; with subclasses and wrappers; on other devices;
     and for lazily negated tensors. Lazily conjugated tensors count as plain: a kernel may have to resolve them.
     """
     if dispatch_modes() or is_transformed():
         return False
-    differentiates = not differentiated and torch.is_grad_enabled()
+    differentiates = torch.is_grad_enabled()
     for tensor in tensors:
         if tensor is None:
             continue
