@@ -23,8 +23,9 @@ except ImportError:  # on Windows
 
 PATTERN = (700, 10, 10), (2000, 10, 10)
 """Python's own thresholds, of the releases that collect in generations."""
-CLOSED = 1 << 30
-"""The threshold of full collections that is never reached."""
+CLOSED = 1009
+"""The threshold of full collections while the process does not grow. A prime, by which thresholds are recognized that a
+program derives from the current ones. Not infinite: it bounds garbage if the program removes all callbacks."""
 GROWTH = 1.25
 _BETWEEN = 10  # young collections of the second generation from one look at the process to the next
 
@@ -55,7 +56,7 @@ class Pacing:
 
     def __call__(self, phase: str, info: dict[str, Any]) -> None:
         generation = info["generation"]
-        if phase != "stop" or not generation or gc.get_threshold() != self.threshold:  # the program has set its own
+        if phase != "stop" or not generation or not self._is_paced():
             return
         if generation == 2:
             self.last = self._now()
@@ -66,9 +67,21 @@ class Pacing:
                 self.left = _BETWEEN
                 self.look()
 
+    def _is_paced(self) -> bool:
+        """Return whether the thresholds are not the program's own. It may have derived them from the current ones: set
+        the first alone, doubled all, or restored earlier ones. These take effect, as if it had read Python's own."""
+        first, second, full = gc.get_threshold()
+        if (first, second, full) != self.threshold:
+            times, rest = divmod(full, CLOSED)
+            if rest or not times:
+                return False
+            self.open = first, second, self.open[2] * times
+            self._set(CLOSED)
+        return True
+
     def look(self) -> None:
         """Let the next collection be a full one if the process has grown."""
-        if self.threshold[2] == CLOSED and gc.get_threshold() == self.threshold:
+        if self._is_paced() and self.threshold[2] == CLOSED:
             if any(now > GROWTH * last for now, last in zip(self._now(), self.last, strict=True)):
                 self._set(self.open[2])
 

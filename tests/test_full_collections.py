@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lazytpu import full_collections
 from tests import zygote
 
 BEGIN = """
@@ -53,8 +56,7 @@ def test_thresholds_set_before_the_device_are_kept() -> None:
     assert (done.returncode, done.stdout.split()) == (0, ["900", "9", "9"]), done.stderr
 
 
-def test_old_garbage_is_collected_when_it_is_a_quarter_of_the_process() -> None:
-    code = """
+GARBAGE = """
 alive = weakref.WeakSet()
 most = 0
 recent = []
@@ -68,7 +70,32 @@ for _ in range(400):
     most = max(most, len(alive))
 print(most < 2000)
 """
-    assert _printed(code) == ["True"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "",
+        "gc.set_threshold(1000)",
+        "gc.set_threshold(1000, *gc.get_threshold()[1:])",
+        "gc.set_threshold(*(2 * threshold for threshold in gc.get_threshold()))",
+        "before = gc.get_threshold(); gc.set_threshold(1, 1, 1); gc.collect(1); gc.set_threshold(*before)",
+    ],
+)
+def test_old_garbage_is_collected_when_it_is_a_quarter_of_the_process(change: str) -> None:
+    assert _printed(f"gc.collect(); {change}\n{GARBAGE}") == ["True"]
+
+
+def test_derived_thresholds_take_effect_as_if_pythons_own_had_been_read() -> None:
+    code = """
+from lazytpu import full_collections
+pacing = full_collections._pacing[0]
+gc.collect()
+gc.set_threshold(*(2 * threshold for threshold in gc.get_threshold()))
+gc.collect(1)
+print(*pacing.open, *gc.get_threshold())
+"""
+    assert _printed(code) == ["1400", "20", "20", "1400", "20", str(full_collections.CLOSED)]
 
 
 def test_explicit_collection_is_full() -> None:
@@ -101,5 +128,5 @@ print(gc.get_threshold()[2])
 gc.collect()
 print(gc.get_threshold()[2])
 """
-    closed = str(1 << 30)
+    closed = str(full_collections.CLOSED)
     assert _printed(code) == [closed, closed, "10", closed]
