@@ -72,8 +72,8 @@ class Pacing:
         the first alone, doubled all, or restored earlier ones. These take effect, as if it had read Python's own."""
         first, second, full = gc.get_threshold()
         if (first, second, full) != self.threshold:
-            times, rest = divmod(full, CLOSED)
-            if rest or not times:
+            times, remainder = divmod(full, CLOSED)
+            if remainder or not times:
                 return False
             self.open = first, second, self.open[2] * times
             self._set(CLOSED)
