@@ -71,7 +71,8 @@ def test_products_are_reported_with_the_users_lines(report: TpuReport):
 
 def test_advice_names_the_users_code(report: TpuReport):
     advice = {item.code: item for item in report.advice}
-    assert set(advice) == {"past-a-tile", "float32-products", "held-value"}
+    of_the_code = {"past-a-tile", "float32-products", "held-value"}
+    assert set(advice) == of_the_code | {"host-bound", "layout-copies", "small-ops"}  # it takes some 7 µs
     assert "a size of 129, 1 past" in advice["past-a-tile"].text
     assert "f32[256,128] is held" in advice["held-value"].text
     line = advice["held-value"].line
