@@ -60,7 +60,7 @@ GARBAGE = """
 alive = weakref.WeakSet()
 most = 0
 recent = []
-for _ in range(400):
+for _ in range(100):
     nodes = [Node() for _ in range(4000)]
     for node in nodes:
         node.itself, node.more = node, [[], [], []]
@@ -68,7 +68,7 @@ for _ in range(400):
     recent.append(nodes)  # until it is in the oldest generation
     del recent[:-8], node, nodes
     most = max(most, len(alive))
-print(most < 2000)
+print(most < 500)
 """
 
 
