@@ -9,7 +9,6 @@ other: threads of two ranks may launch them in different orders, and would wait 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -36,7 +35,8 @@ class CollectiveOrder:
     """Lets a thread launch a collective once the last one of another thread with the same members is done."""
 
     def __init__(self) -> None:
-        self._last: defaultdict[Members, _Last] = defaultdict(_Last)
+        self._lock = threading.Lock()
+        self._last: dict[Members, _Last] = {}
 
     def run(self, groups: Iterable[Members], launch: Callable[[], tuple[T, Any]]) -> tuple[T, Any]:
         """Call `launch`, and return its results and its status, an array that is ready when its collectives are done.
@@ -45,8 +45,9 @@ class CollectiveOrder:
             return launch()
         thread = threading.current_thread()
         with ExitStack() as locked:
-            of_groups = [self._last[members] for members in sorted(set(groups))]  # one order of locks for all threads
-            for last in of_groups:
+            with self._lock:  # two threads get the same object for new members
+                of_groups = [self._last.setdefault(members, _Last()) for members in sorted(set(groups))]
+            for last in of_groups:  # sorted: all threads lock in one order
                 locked.enter_context(last.lock)
                 if last.thread not in (None, thread):
                     with suppress(RunError):  # an error is raised by whoever reads the results
