@@ -26,7 +26,7 @@ PATTERN = (700, 10, 10), (2000, 10, 10)
 CLOSED = 1009
 """The threshold of full collections while the process does not grow. A prime, by which thresholds are recognized that a
 program derives from the current ones. Not infinite: it bounds garbage if the program removes all callbacks."""
-GROWTH = 1.25
+GROWTH = 1.25  # as Python: a full collection when a quarter of the objects are new
 _BETWEEN = 10  # young collections of the second generation from one look at the process to the next
 
 

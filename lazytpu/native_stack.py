@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
-_DEPTH = 64
+_DEPTH = 64  # frames: deeper than the native part of any stack seen
 
 
 class _Symbol(ctypes.Structure):

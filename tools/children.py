@@ -23,7 +23,7 @@ import torch
 
 LAST_STAGES = ("done", "nothing")
 CHUNK = 400  # cases per child
-WALL_TIMES = 10
+WALL_TIMES = 10  # processor times: a busy machine gives a child a tenth of a core
 
 
 def answers(

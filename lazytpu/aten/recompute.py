@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-MAX_SOURCES = 1024
+MAX_SOURCES = 1024  # values: bounds the search in a long trace
 BEGIN, END = "lazytpu.recompute_begin.default", "lazytpu.recompute_end.default"
 GATHER = "lazytpu_dist.all_gather.default"
 

@@ -29,7 +29,7 @@ from lazytpu.runtime.cache.store import PATIENCE, store
 
 TICK = 0.02  # seconds between polls of the store
 PART = 4 << 20  # bytes per value: torch's server closes a connection that sends 8 MiB
-NOT_TO_BE_HAD = 0
+NOT_TO_BE_HAD = 0  # in place of the number of parts: its rank could not compile it
 ANSWER = 2.0  # seconds in which the others have to answer whether they have or compile a program
 AGAIN = 2.0  # seconds between two such queries
 

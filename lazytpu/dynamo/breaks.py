@@ -12,7 +12,7 @@ from typing import Any
 from lazytpu.frontend.lines import SourceLine
 from lazytpu.frontend.torch_private import GRAPH_BREAKS
 
-LIMIT = 1024
+LIMIT = 1024  # breaks: bounds the memory of a program that compiles without end
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from lazytpu.runtime.xla.mlir import func, ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY = 0x1BD11BDA
+PARITY = 0x1BD11BDA  # the key-schedule constant of Threefry-2x32 (Random123)
 
 
 @lowers(ops.RandomBitsOp)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GB = 10**9
+GB = 10**9  # bytes; vendors count HBM of v5e and v6e, and all bandwidths, in powers of ten
 GIB = 2**30
 MIB = 2**20
 TERA = 10**12

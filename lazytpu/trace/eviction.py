@@ -8,7 +8,7 @@ import threading
 from lazytpu.trace.trie import CutPlan, State
 
 STATE_BYTES = 2_000  # a state with its record and key, measured on the training step of a GPT
-LIMIT_BYTES = 512 << 20
+LIMIT_BYTES = 512 << 20  # some 260,000 states
 
 
 class Traces:

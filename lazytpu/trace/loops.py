@@ -14,7 +14,7 @@ from lazytpu.trace.trie import Marks, Record, State
 FIRST = 512  # minimum records before the search: a short loop is one program
 # The same for blocks inside a step: the layers of a model, or the steps of a solver, belong in one program.
 PLAIN = 40_000
-REPEATS = 4
+REPEATS = 4  # periods in a row before a trace is taken for a loop
 
 
 def watch(state: State) -> None:

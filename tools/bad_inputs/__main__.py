@@ -10,7 +10,7 @@ from typing import Any
 from tools.bad_inputs import __doc__ as SUMMARY
 from tools.children import answers
 
-GIB = 1 << 30
+GIB = 1 << 30  # bytes
 
 
 def main() -> int:

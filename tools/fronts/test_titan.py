@@ -21,7 +21,7 @@ SIZES = ("--training.seq_len", "128", "--training.local_batch_size", "2", "--che
 TWO = ("--parallelism.spmd_backend", "partial_dtensor")
 TENSOR_PARALLEL = (*TWO, "--parallelism.tensor_parallel_degree", "2")
 EXPERT_PARALLEL = (*TWO, "--parallelism.expert_parallel_degree", "2", "--training.disable_cuda_graphs")
-SECONDS = 1800
+SECONDS = 1800  # a run of minutes on a quiet machine
 
 
 FOLDER = TemporaryDirectory(prefix="titan")

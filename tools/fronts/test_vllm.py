@@ -24,7 +24,7 @@ import lazytpu
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM and its imports
 NEW = 12  # tokens of each answer
-VOCABULARY = 512
+VOCABULARY = 512  # tokens: a tiny model
 STARTING = 300  # seconds for the server
 
 

@@ -15,7 +15,7 @@ from tools.judge.models import VOCABULARY, Gpt, Llama, Residual, ResnetBlock
 
 Step = Callable[[], torch.Tensor]
 DEVICE = "tpu"
-TOKENS = 512
+TOKENS = 512  # of a step of the language models
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-VOCABULARY = 4096
+VOCABULARY = 4096  # tokens: large enough for the head to be a tenth of a step
 
 
 class GptBlock(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 from tools.children import answers
 from tools.random_convolutions import __doc__ as SUMMARY
 
-GIB = 1 << 30
+GIB = 1 << 30  # bytes
 # XLA's passes before LLVM are unchanged, and it takes half of the time.
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 

@@ -31,11 +31,11 @@ from lazytpu.engine.cutting import on_host
 from tools.children import say, start_child
 
 SUFFIXES = ("PRIVATEUSE1", "TPU")
-MAX_PLACEHOLDERS = 100
+MAX_PLACEHOLDERS = 100  # names that a file of another release may import
 DISGUISE = "cpu:0"  # names the same device, and equals no name that a test may compare with
-MAX_TEXT = 1500
-MAX_TESTS_OF_A_FILE = 100_000
-ADDRESS_SPACE = 16 << 30
+MAX_TEXT = 1500  # characters of a reason
+MAX_TESTS_OF_A_FILE = 100_000  # beyond the 25,593 of test_unary_ufuncs
+ADDRESS_SPACE = 16 << 30  # bytes: a test that allocates without end fails alone
 
 
 def placeholder(module: ModuleType, name: str) -> Any:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 NAN = 0x7FFFFFFF  # above the image of infinity, 0x7F800000
-MAGNITUDE = 0x7FFFFFFF
-SIGN = -(1 << 31)
+MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
+SIGN = -(1 << 31)  # the sign bit alone
 
 
 def sortable(dtype: str) -> bool:

@@ -8,7 +8,7 @@ from torch import nn
 import lazytpu
 from lazytpu.doctor.check import check
 
-STEPS = 4
+STEPS = 4  # the first makes the optimizer's state, the second compiles with it, two repeat
 WORDS, WIDTH = 32, 16
 
 

@@ -75,7 +75,7 @@ def check_size(dtype: torch.dtype, shape: Sequence[int]) -> None:
         )
 
 
-_COUNTED = (1 << 63) - 1
+_COUNTED = (1 << 63) - 1  # bytes that XLA's 64-bit sizes can count
 
 
 def of_cut(

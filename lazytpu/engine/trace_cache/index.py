@@ -22,7 +22,7 @@ from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.ir.forms import parse
 from lazytpu.trace.trie import Record, State
 
-VERSION = 7
+VERSION = 7  # of the index on disk: raised when its text changes meaning
 
 
 class Malformed(ValueError):

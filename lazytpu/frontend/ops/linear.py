@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     size: tuple[int, ...] | None
 
 
-_LIMIT = 100_000
+_LIMIT = 100_000  # plans, then the cache starts anew: a step has a few hundred
 _plans: dict[Any, Plan | None] = {}
 _view: Callable[..., torch.Tensor] = KERNELS["view"]
 _torch_linear = composite(aten.linear.default)

@@ -16,7 +16,7 @@ from lazytpu.frontend.torch_private import as_strided as native_as_strided
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major
 
 _IN_BOUNDS: set[tuple[Any, ...]] = set()  # cache of checked views: transposes and expands repeat in every step
-_IN_BOUNDS_LIMIT = 100_000
+_IN_BOUNDS_LIMIT = 100_000  # views, then the cache starts anew: a step has a few hundred
 
 
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:

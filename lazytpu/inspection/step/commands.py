@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lazytpu.inspection.step.reading import StepOp
 
 GENERATION = "v6e"
-SHOWN = 30
+SHOWN = 30  # rows: a screen
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -20,7 +20,7 @@ from lazytpu.inspection.tpu.schedule import Cost
 
 OPS, LINES, MODULES = 10, 8, 12
 "The number of ops, lines and modules shown."
-WIDTH = 120
+WIDTH = 120  # columns: those of the project's own lines
 
 
 def as_text(programs: Sequence[ProgramReport]) -> str:

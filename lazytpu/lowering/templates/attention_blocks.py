@@ -23,7 +23,7 @@ BLOCK = 16 << 20
 "The most bytes of the scores of a block."
 ROWS = 512
 "The most queries in a block."
-HALF = 0xFFFF
+HALF = 0xFFFF  # the low 16 bits of a 32-bit word
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lazytpu.lowering.templates.registry import template
 
-ALPHA = (1 + 17**0.5) / 8
+ALPHA = (1 + 17**0.5) / 8  # the threshold of Bunch and Kaufman, which bounds the growth of elements
 
 
 def _size(x: jax.Array) -> jax.Array:

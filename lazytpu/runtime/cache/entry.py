@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAGIC = b"lazytpu\n"
-VERSION = 1
+VERSION = 1  # of the format: raised when its bytes change meaning
 FIXED = struct.Struct("<8sIIQ")
 HITS = struct.Struct("<Q")
 HITS_AT = FIXED.size

@@ -9,7 +9,7 @@ from pathlib import Path
 DEFAULT = Path("~/.cache/lazytpu")
 ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG = "entries", "locks", "temporary", "ledger", "CACHEDIR.TAG"
 SPEEDS = "speeds"  # the measured compile speeds: see `lazytpu.runtime.cache.speeds`
-PRIVATE = 0o700
+PRIVATE = 0o700  # for its owner alone: programs of a folder that others can write would be run
 
 # The tag (https://bford.info/cachedir) by which backup programs skip a folder whose contents can be recomputed.
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# Programs compiled by lazytpu.\n"

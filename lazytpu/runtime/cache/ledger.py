@@ -14,7 +14,7 @@ from pathlib import Path
 from lazytpu.runtime.cache.folder import ENTRIES, LEDGER, LOCKS, TEMPORARY
 from lazytpu.runtime.cache.locks import remove_if_free, try_lock
 
-RECOUNT = 1000
+RECOUNT = 1000  # writes: a recount reads the sizes of all files
 FILL = 0.9  # eviction stops at this fraction of the limit, so that not every later write evicts
 _LINE = "{:020d} {:020d}\n"  # total bytes, writes since the last recount
 

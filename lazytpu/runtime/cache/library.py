@@ -23,7 +23,7 @@ from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
 from lazytpu.runtime.cache.store import Store
 
 FORMAT = "lazytpu library"
-VERSION = 1
+VERSION = 1  # of the manifest: raised when its fields change meaning
 MANIFEST = "manifest.json"
 KINDS = ("list", "program", "trace")
 _KEY = re.compile(r"[0-9a-f]{64}")

@@ -12,7 +12,7 @@ from lazytpu.runtime.cache import folder
 from lazytpu.runtime.cache.fingerprint import environment_digest
 from lazytpu.runtime.cache.store import Store, store
 
-VERSION = 1
+VERSION = 1  # of the file: raised when its fields change meaning
 MAX_ENVIRONMENTS = 32  # the newest are kept
 NEW_WEIGHT = 0.3  # the weight of a new measurement: compilations differ from their estimates by a factor of two
 MAX_RATIO = 100.0  # a ratio beyond this, or below its inverse, means that the machine slept

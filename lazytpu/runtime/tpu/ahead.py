@@ -33,7 +33,7 @@ _ALONE = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-_NO_TOPOLOGY = 3
+_NO_TOPOLOGY = 3  # an exit status that neither Python nor a signal gives
 
 
 def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:

@@ -13,7 +13,7 @@ from lazytpu.passes.padding.dims import Refused, merged_all
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk, rule
 
-ATTEMPTS = 4
+ATTEMPTS = 4  # walks of the body before the loop is refused
 
 
 @rule(ops.IfOp)
