@@ -16,6 +16,11 @@ LANES = 128
 BLOCKS = (512, 384, 256, 128)
 "Sizes of a block in queries and keys, best first; the first that divides the length is used."
 
+NO_SEGMENT = -(1 << 31)
+"The segment of a query that sees no key."
+UNSEEN = NO_SEGMENT + 1
+"The segment of a key that no query sees."
+
 # For each kernel: the number of products over the width of the key, and over the width of the value.
 KERNELS = {"fwd": (1, 1), "dq": (2, 1), "dkv": (2, 2)}
 PASSES = {"default": 1, "high": 3, "highest": 6}

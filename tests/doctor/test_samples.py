@@ -26,6 +26,7 @@ from lazytpu.runtime.xla.mlir import ir
 SAMPLES = {**BY_PLATFORM, **ALIKE}
 # Checked by `checks.kernels`; and templates that no torch op is lowered to.
 ELSEWHERE = {"flash_attention", "flash_attention_backward", "attention_by_blocks", "attention_by_blocks_backward"}
+ELSEWHERE |= {"segment_ids"}
 UNUSED = {"betainc"}
 COMMUNICATING = {"read_again"}  # of steps of process groups (tests/distributed/test_windows.py)
 LOADED = {"exported"}  # a program of the user (tests/exporting)

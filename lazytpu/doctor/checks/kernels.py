@@ -19,6 +19,8 @@ def flash_attention() -> str:
     """Long attention uses the kernel, forward and backward; except on a TPU, blocks take its place."""
     grad, *operands = _heads(1, 4)
     _agree("flash_attention", grad, operands, causal=True)
+    documents = torch.arange(LENGTH) // 700  # of a packed sequence
+    _agree("flash_attention", grad, operands, documents=documents)
     if _on_tpu():
         return "the Pallas kernel, compiled by Mosaic"
     return "by blocks in XLA's ops, as everywhere but on a TPU"
@@ -75,21 +77,25 @@ def _agree(
     operands: list[torch.Tensor],
     bias: torch.Tensor | None = None,
     causal: bool = False,
+    documents: torch.Tensor | None = None,
 ) -> None:
     """Check that the output and the gradients of q, k and v agree with the CPU's, and that the program computes them by
-    `template`."""
+    `template`. A query sees the keys of its own one of `documents`."""
     results: list[list[torch.Tensor]] = []
-    with lazytpu.options(target=None if _on_tpu() else "v6e"):
+    with lazytpu.mode("lazy"), lazytpu.options(target=None if _on_tpu() else "v6e"):
         for device in ("cpu", "tpu"):
             leaves = [x.to(device).requires_grad_() for x in operands]
             query, key, value = leaves
             mask = None if bias is None else bias.to(device)
+            if documents is not None:
+                ids = documents.to(device)
+                mask = ids[:, None] == ids
             output = scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
             gradients = torch.autograd.grad(output, leaves, grad.to(device))
             lazytpu.sync()
             results.append([x.detach().cpu() for x in (output, *gradients)])
     text = "".join(graph.text() for graph in lazytpu.graphs()[-2:])
-    for name in (template, f"{template}_backward"):
+    for name in (template, f"{template}_backward", *(["segment_ids"] if documents is not None else [])):
         if f" {name} " not in text:
             raise ValueError(f"no program calls the template {name}")
     for expected, actual in zip(*results, strict=True):

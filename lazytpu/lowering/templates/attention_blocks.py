@@ -8,7 +8,7 @@ D = Σ P·(grad·valueᵀ) over the keys, ∂value += Pᵀ·grad and ∂scores =
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -39,12 +39,14 @@ class How:
 
 @dataclass(frozen=True)
 class Extra:
-    """The operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout. Dropout is (the threshold for
-    the upper 24 random bits, below which a score is kept; the factor of kept scores; seed and offset as ui32 [2], low
-    word first)."""
+    """The operands after the value: bias (i1 or float, 4-d), offset (i32), segments and dropout. Segments are the i32
+    ids of queries, [batch or 1, L], and of keys, [batch or 1, S], which are equal where a query sees a key. Dropout is
+    (the threshold for the upper 24 random bits, below which a score is kept; the factor of kept scores; seed and offset
+    as ui32 [2], low word first)."""
 
     bias: Any = None
     offset: Any = None
+    segments: tuple[Any, Any] | None = None
     dropout: tuple[Any, Any, Any, Any] | None = None
 
 
@@ -70,9 +72,10 @@ class _Blocks:
         most = max(8, min(fits, ROWS))
         rows = length if length <= most else -(-length // -(-length // most) // 8) * 8
         grouped = _padded(q, 2, rows).reshape(batch, shared, heads // shared, -1, width)
-        bias = extra.bias
-        if bias is not None and bias.shape[2] > 1:
-            extra = Extra(_padded(bias, 2, rows), extra.offset, extra.dropout)
+        if extra.bias is not None and extra.bias.shape[2] > 1:
+            extra = replace(extra, bias=_padded(extra.bias, 2, rows))
+        if extra.segments is not None:
+            extra = replace(extra, segments=(_padded(extra.segments[0], 1, rows), extra.segments[1]))
         stream = None if extra.dropout is None else _stream(*extra.dropout[2:])
         return _Blocks(grouped, k, v, extra, how, length, rows, stream)
 
@@ -125,6 +128,10 @@ class _Blocks:
             masks.append(queries - how.window < keys)
         if extra.bias is not None and extra.bias.dtype == jnp.bool_:
             masks.append(self.bias(at))
+        if extra.segments is not None:
+            of_query, of_key = extra.segments
+            rows = jax.lax.dynamic_slice(of_query, (at[0] if len(of_query) > 1 else 0, at[2]), (1, self.rows))
+            masks.append(rows[0][:, None] == of_key[at[0] if len(of_key) > 1 else 0])
         return masks
 
     def probabilities(self, at: tuple[Any, Any, Any]) -> Any:
@@ -258,7 +265,8 @@ def extra_of(names: str, operands: tuple[Any, ...]) -> Extra:
     """The operands after the value, given the names that the op has for them."""
     remaining, by_name = list(operands), dict[str, Any]()
     for name in names.split(",") if names else ():
-        by_name[name] = tuple(remaining.pop(0) for _ in range(4)) if name == "dropout" else remaining.pop(0)
+        count = {"segments": 2, "dropout": 4}.get(name, 1)
+        by_name[name] = remaining.pop(0) if count == 1 else tuple(remaining.pop(0) for _ in range(count))
     return Extra(**by_name)
 
 

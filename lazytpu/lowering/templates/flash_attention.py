@@ -24,7 +24,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
-from lazytpu.ir.attention_work import LANES, PASSES, AttentionSize, block, padded
+from lazytpu.ir.attention_work import LANES, PASSES, UNSEEN, AttentionSize, block, padded
 from lazytpu.lowering.templates import attention_blocks as blocks
 from lazytpu.lowering.templates.attention_blocks import Extra, How, extra_of
 from lazytpu.lowering.templates.kernel_estimates import estimated
@@ -94,17 +94,18 @@ def _sees(causal: bool, window: int) -> Any:
     return sees
 
 
-def _differentiable(kernel: Any, q: Any, k: Any, v: Any, visible: Any) -> Any:
-    """(output, its pullback) of a batch; `visible` [batch, S] are the keys that any query may see."""
-    if visible is None:
+def _differentiable(kernel: Any, q: Any, k: Any, v: Any, segments: Any) -> Any:
+    """(output, its pullback) of a batch; `segments` are the ids, [batch or 1, L] and [batch or 1, S], of queries and of
+    the keys that they see."""
+    if segments is None:
         return jax.vjp(jax.vmap(kernel), q, k, v)
-    ones = jnp.ones(q.shape[-2], jnp.int32)
-    seen = visible.astype(jnp.int32)
+    by_batch = tuple(0 if len(ids) > 1 else None for ids in segments)
+    ids = tuple(each if len(each) > 1 else each[0] for each in segments)
 
-    def one(q: Any, k: Any, v: Any, seen: Any) -> Any:
-        return kernel(q, k, v, splash_attention.SegmentIds(ones, seen))
+    def one(q: Any, k: Any, v: Any, of_query: Any, of_key: Any) -> Any:
+        return kernel(q, k, v, splash_attention.SegmentIds(of_query, of_key))
 
-    return jax.vjp(lambda q, k, v: jax.vmap(one)(q, k, v, seen), q, k, v)
+    return jax.vjp(lambda q, k, v: jax.vmap(one, (0, 0, 0, *by_batch))(q, k, v, *ids), q, k, v)
 
 
 def _residuals(pull: Any, output: tuple[int, ...]) -> tuple[list[Any], Any, int, int]:
@@ -124,20 +125,21 @@ def _unless_stored(kernel: Any, blockwise: Any, stored: Any) -> Any:
     return jax.lax.cond(jnp.all(stored == (rows >= columns)), lambda: kernel(True), blockwise)
 
 
-def _padded(x: Any, dim: int) -> Any:
-    """x, padded with zeros along `dim` to a multiple of `LANES`."""
+def _padded(x: Any, dim: int, value: int = 0) -> Any:
+    """x, padded along `dim` to a multiple of `LANES`."""
     missing = padded(x.shape[dim]) - x.shape[dim]
-    return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
+    widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
+    return jnp.pad(x, widths, constant_values=value) if missing else x
 
 
 @dataclass(frozen=True)
 class _Call:
-    """An attention prepared for the kernels: operands of padded lengths, and the keys that any query may see."""
+    """An attention prepared for the kernels: operands of padded lengths, and the segments of queries and keys."""
 
     q: Any
     k: Any
     v: Any
-    visible: Any  # [batch, padded S]
+    segments: Any  # [batch or 1, padded L], [batch or 1, padded S]
     stored: Any  # [batch or 1, 1, L, S]
     offset: Any
     how: How
@@ -147,16 +149,24 @@ class _Call:
 
     @staticmethod
     def of(q: Any, k: Any, v: Any, extra: Extra, how: How, interpret: bool) -> _Call:
-        (batch, _, queries, _), keys, bias, offset = q.shape, k.shape[2], extra.bias, extra.offset
+        queries, keys, bias, offset = q.shape[2], k.shape[2], extra.bias, extra.offset
         stored = bias if bias is not None and bias.shape[2] > 1 else None
-        visible = None if bias is None or stored is not None else jnp.broadcast_to(bias[:, 0, 0], (batch, keys))
+        visible = None if bias is None or stored is not None else jnp.broadcast_to(bias[:, 0, 0], (len(bias), keys))
         runs_over = how.window > 0 and queries - how.window >= keys
-        sees_all = visible is None and offset is None and not runs_over
+        sees_all = visible is None and extra.segments is None and offset is None and not runs_over
         causal = (how.causal or stored is not None) and offset is None and queries <= keys
-        if keys % LANES and (visible is not None or not causal):  # causal queries see no padded keys
-            visible = _padded(jnp.ones((batch, keys), jnp.bool_) if visible is None else visible, 1)
+        segments = extra.segments
+        if segments is None and (visible is not None or (keys % LANES and not causal)):  # else no query sees padding
+            segments = jnp.zeros((1, queries), jnp.int32), jnp.zeros((1, keys), jnp.int32)
+        if segments is not None:
+            of_query, of_key = (
+                jnp.broadcast_to(x, (len(x), n)) for x, n in zip(segments, (queries, keys), strict=True)
+            )
+            if visible is not None:
+                of_key = jnp.where(visible, of_key, UNSEEN)
+            segments = _padded(of_query, 1), _padded(of_key, 1, UNSEEN)
         q, k, v = (_padded(x, 2) for x in (q, k, v))
-        return _Call(q, k, v, visible, stored, offset, how, sees_all, interpret)
+        return _Call(q, k, v, segments, stored, offset, how, sees_all, interpret)
 
     def run(self, call: Any, blockwise: Any) -> Any:
         """`call` with a kernel for this attention, or `blockwise` where a stored mask requires it."""
@@ -196,7 +206,7 @@ def forward_kernel(q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret:
     of, length = _Call.of(q, k, v, extra, how, interpret), q.shape[2]
 
     def call(kernel: Any) -> tuple[Any, Any]:
-        output, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)
+        output, pull = _differentiable(kernel, of.q, of.k, of.v, of.segments)
         leaves, _, _, of_sums = _residuals(pull, output.shape)
         return output[:, :, :length], leaves[of_sums][:, :, :length]
 
@@ -231,7 +241,7 @@ def backward_kernel(
         row_sums = _padded(jnp.where(none[..., 0], 0, sums), 2)
 
     def call(kernel: Any) -> tuple[Any, ...]:
-        again, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)  # dead code, since residuals are replaced
+        again, pull = _differentiable(kernel, of.q, of.k, of.v, of.segments)  # dead code, since residuals are replaced
         leaves, tree, of_output, of_sums = _residuals(pull, again.shape)
         leaves[of_output], leaves[of_sums] = _padded(output, 2), row_sums
         pulled = jax.tree.unflatten(tree, leaves)(_padded(seen, 2))
@@ -286,7 +296,7 @@ def _by_platform(operands: tuple[Any, ...], fixed: int, kernel: Any, default: An
 @template("flash_attention", x64=False)
 def flash_attention(*operands: Any, extra: str, **how: Any) -> tuple[Any, Any]:
     """(output, log-sum-exp) of scaled q, k, v and the operands that `extra` names: a mask as bias, [batch or 1, 1, L or
-    1, S], and an offset."""
+    1, S], an offset, and segments."""
     return _by_platform(operands, 3, forward_kernel, in_blocks, extra, how)
 
 

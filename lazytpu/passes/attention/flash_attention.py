@@ -33,7 +33,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.template import Param
 from lazytpu.ir.types import dtype_of, numel, shape_of
 from lazytpu.passes.attention.decompose_attention import decompose, kept_below
-from lazytpu.passes.attention.masks import bias_of, offset_of, positions, read
+from lazytpu.passes.attention.masks import bias_of, offset_of, positions, read, segments_of
 from lazytpu.passes.canonicalize import CanonicalizePass
 from lazytpu.passes.constant_folding import ConstantFoldingPass
 from lazytpu.passes.cse import CsePass
@@ -124,23 +124,33 @@ def _is_mask(of: Attention) -> bool:
     return dtype_of(of.bias) == "i1" and (queries, keys) == of.scores[2:] and all(size == 1 for size in outer[-1:])
 
 
-def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Attention:
-    """The attention of an op, with a mask that depends only on positions expressed by `causal`, `window` and
-    `offset`."""
-    of = op.attention
+@dataclass(frozen=True)
+class Packed(Attention):
+    """An attention whose queries see only the keys of their own segment."""
+
+    segments: tuple[SSAValue, SSAValue] | None = None
+    "The ids of queries and keys, as `segments_of` makes them."
+
+
+def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Packed:
+    """The attention of an op, with a mask that depends only on positions expressed by `causal`, `window` and `offset`,
+    and one that compares segments by their ids."""
+    of = Packed(**vars(op.attention))
     if of.bias is None or dtype_of(of.bias) != "i1" or _hides_keys(of.bias) or of.causal or of.window:
         return of
-    visible = read(of.bias, 4)
+    visible = read(of.bias, 4, packed=True)
     bounds = None if visible is None else positions(visible)
     if visible is None or bounds is None:
         return of
     b = RewriteBuilder(op, PatternRewriter(op))
     keys = bias_of(b, visible, of.scores[0], of.scores[3])
     offset, window = bounds
-    return replace(of, bias=keys, causal=visible.last is not None, window=window, offset=offset_of(b, offset))
+    segments = segments_of(b, visible, of.scores[0], of.scores[2])
+    bounded = replace(of, causal=visible.last is not None, window=window, offset=offset_of(b, offset))
+    return replace(bounded, bias=keys, segments=segments)
 
 
-def _call(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
+def _call(op: AttentionOp | AttentionBackwardOp, of: Packed) -> None:
     rewriter = PatternRewriter(op)
     b = RewriteBuilder(op, rewriter)
     operands, params = _operands(b, of)
@@ -156,7 +166,7 @@ def _call(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     rewriter.replace(op, (), (_scaled(b, gradients[0], of), *gradients[1:]))
 
 
-def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
+def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Packed) -> None:
     rewriter = PatternRewriter(op)
     b = RewriteBuilder(op, rewriter)
     operands, params = _operands(b, of)
@@ -172,7 +182,7 @@ def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     rewriter.replace(op, (), (_scaled(b, gradients[0], of), *other_gradients))
 
 
-def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
+def _operands(b: Builder, of: Packed) -> tuple[Values, dict[str, Param]]:
     """The operands of the templates, from the query on, and their parameters."""
     extra: dict[str, Values] = {}
     if of.bias is not None:
@@ -180,6 +190,8 @@ def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
         extra["bias"] = (b.reshape(of.bias, (*(1,) * missing, *shape_of(of.bias))),)
     if of.offset is not None:
         extra["offset"] = (of.offset,)
+    if of.segments is not None:
+        extra["segments"] = of.segments
     if of.dropout is not None:
         keep, factor, *stream = of.dropout
         words = [b.bitcast_convert(x, "ui32") for x in stream]

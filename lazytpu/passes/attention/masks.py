@@ -6,6 +6,9 @@ A mask says for query q and key k whether q sees k. Recognized are conjunctions 
   subtracted and compared, as `tril`, `arange` and the mask functions of transformers write them;
 - masks of keys only, the same for all queries and heads: padding.
 
+Where the caller has use for them, also masks of queries only, and one comparison of segments, ids[q] == ids[k], as
+packed sequences have it.
+
 A mask that is not recognized, such as an argument of the program, is kept as a stored mask if it stands alone and is
 the same for all heads. For anything else `read` returns None.
 """
@@ -16,17 +19,19 @@ from dataclasses import dataclass, field, replace
 
 from xdsl.ir import SSAValue
 
+from lazytpu.ir.attention_work import NO_SEGMENT
 from lazytpu.ir.binary import AddOp, AndOp, OrOp, SubOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import IotaOp
 from lazytpu.ir.pointwise import CompareOp, ConvertOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp
-from lazytpu.ir.types import dtype_of, ints, is_integer, shape_of
+from lazytpu.ir.types import bitwidth, dtype_of, ints, is_integer, shape_of
 from lazytpu.ir.unary import NotOp
 from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 Axes = tuple["int | None", ...]
 "For each dimension of a value, the axis of the scores that it runs along; None for a dimension of size 1."
+Leaf = tuple[SSAValue, Axes]
 
 OPPOSITE = {"LT": "GE", "GE": "LT", "LE": "GT", "GT": "LE"}
 
@@ -67,14 +72,20 @@ class Visible:
     first: Position | None = None
     keys: tuple[tuple[SSAValue, Axes, bool], ...] = ()
     stored: tuple[SSAValue, Axes, bool] | None = None
-    "A mask of queries and keys that is read from memory; nothing else is set then."
+    "A mask of queries and keys that is read from memory; then there are no bounds and no `keys`."
+    queries: tuple[tuple[SSAValue, Axes, bool], ...] = ()
+    "As `keys`, for masks of queries only."
+    segments: tuple[Leaf, Leaf] | None = None
+    "Integers of queries and of keys, which must be equal."
 
 
 @dataclass
 class Reader:
-    """Reads masks of scores of a given rank, whose last axes are heads, queries and keys."""
+    """Reads masks of scores of a given rank, whose last axes are heads, queries and keys. With `packed` it recognizes
+    masks of queries and comparisons of segments, too."""
 
     rank: int
+    packed: bool = False
     visible: Visible = field(default_factory=Visible)
 
     def add(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
@@ -90,7 +101,7 @@ class Reader:
     def read(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
         """Add the condition of an i1 value on the keys that are seen (or hidden, with `seen` False) to `visible`.
         Return False when the value is not recognized."""
-        if self.visible.stored is not None:
+        if self.visible.stored is not None and not self.packed:
             return False
         operands_op = defined_by(mask, AndOp) if seen else defined_by(mask, OrOp)
         if operands_op is not None:
@@ -103,7 +114,7 @@ class Reader:
         if number is not None and bool(number) == seen:
             return True
         compared = defined_by(mask, CompareOp)
-        if compared is not None and self._compare(compared, axes, seen):
+        if compared is not None and (self._compare(compared, axes, seen) or self._segments(compared, axes, seen)):
             return True
         return self._leaf(mask, axes, seen)
 
@@ -113,12 +124,30 @@ class Reader:
         batch = (0,) if self.rank in (3, 4) else ()
         if varying != sorted(varying) or any(axis not in (*batch, self.rank - 2, self.rank - 1) for axis in varying):
             return False
+        if self.packed and self.rank - 2 in varying and self.rank - 1 not in varying:
+            self.visible = replace(self.visible, queries=(*self.visible.queries, (mask, axes, seen)))
+            return True
         if self.rank - 2 in varying:
-            alone = self.visible == Visible()
+            alone = self.visible == Visible() or (self.packed and self.visible.stored is None)
             self.visible = replace(self.visible, stored=(mask, axes, seen))
             return alone
         self.visible = replace(self.visible, keys=(*self.visible.keys, (mask, axes, seen)))
         return True
+
+    def _segments(self, op: CompareOp, axes: Axes, seen: bool) -> bool:
+        dtype = dtype_of(op.operands[0])
+        if not self.packed or self.visible.segments or not (is_integer(dtype) or dtype == "i1"):
+            return False
+        if op.direction.data != ("EQ" if seen else "NE"):
+            return False
+        sides = [_source(x, axes) for x in op.operands]
+        batch, queries, keys = {0} if self.rank > 2 else set[int](), self.rank - 2, self.rank - 1
+        for of_query, of_key in (sides, sides[::-1]):
+            varying = [{axis for axis in leaf[1] if axis is not None} for leaf in (of_query, of_key)]
+            if queries in varying[0] <= batch | {queries} and keys in varying[1] <= batch | {keys}:
+                self.visible = replace(self.visible, segments=(of_query, of_key))
+                return True
+        return False
 
     def _compare(self, op: CompareOp, axes: Axes, seen: bool) -> bool:
         direction = op.direction.data
@@ -142,13 +171,35 @@ class Reader:
         return not under.slopes and not under.terms and under.constant <= 0
 
 
-def read(mask: SSAValue, rank: int, seen: bool = True) -> Visible | None:
+def read(mask: SSAValue, rank: int, seen: bool = True, packed: bool = False) -> Visible | None:
     """The keys that a mask lets queries see; None when it is not recognized. The mask broadcasts to scores of rank
-    `rank`, aligned at the right."""
+    `rank`, aligned at the right. `packed` as in `Reader`."""
     shape = shape_of(mask)
     axes = tuple(rank - len(shape) + i if size != 1 else None for i, size in enumerate(shape))
-    reader = Reader(rank)
-    return reader.visible if reader.read(mask, axes, seen) else None
+    reader = Reader(rank, packed)
+    visible = reader.visible if reader.read(mask, axes, seen) else None
+    if visible is None or visible.stored is None:
+        return visible
+    return None if visible.last or visible.first or visible.keys else visible
+
+
+def _source(x: SSAValue, axes: Axes) -> Leaf:
+    """Return a value without the broadcasts and conversions to wider integers around it."""
+    while True:
+        if (moved := through(x, axes)) is not None:
+            x, axes = moved
+        elif (converted := defined_by(x, ConvertOp)) is not None and _is_wider(converted):
+            x = converted.operands[0]
+        else:
+            return x, axes
+
+
+def _is_wider(op: ConvertOp) -> bool:
+    """Whether a conversion keeps integers apart that differ."""
+    narrow, wide = (dtype_of(x) for x in (op.operands[0], op.results[0]))
+    if not is_integer(narrow):
+        return narrow == "i1" and is_integer(wide)
+    return is_integer(wide) and narrow.startswith("ui") == wide.startswith("ui") and bitwidth(narrow) <= bitwidth(wide)
 
 
 def through(x: SSAValue, axes: Axes) -> tuple[SSAValue, Axes] | None:
@@ -228,13 +279,51 @@ def bias_of(b: Builder, visible: Visible, batch: int, length: int) -> SSAValue |
         sizes = [size for axis, size in zip(axes, shape_of(mask), strict=True) if axis is not None]
         mask = mask if seen else b.not_(mask)
         return b.reshape(mask, (sizes[0] if len(sizes) == 3 else 1, 1, *sizes[-2:]))
+    rows = _conjunction(b, visible.keys, batch, length)
+    return None if rows is None else b.reshape(rows, (batch, 1, 1, length))
+
+
+def _conjunction(
+    b: Builder, masks: tuple[tuple[SSAValue, Axes, bool], ...], batch: int, length: int
+) -> SSAValue | None:
+    """The conjunction, [batch, length], of masks of keys or of masks of queries; None of none."""
     total: SSAValue | None = None
-    for mask, axes, seen in visible.keys:
-        sizes = {axis: size for axis, size in zip(axes, shape_of(mask), strict=True) if axis is not None}
-        rows = b.reshape(mask, (sizes.pop(0, 1), 1, 1, next(iter(sizes.values()), 1)))
-        rows = b.broadcast_to(rows if seen else b.not_(rows), (batch, 1, 1, length))
+    for mask, axes, seen in masks:
+        rows = _rows(b, (mask, axes))
+        rows = b.broadcast_to(rows if seen else b.not_(rows), (batch, length))
         total = rows if total is None else b.and_(total, rows)
     return total
+
+
+def _rows(b: Builder, leaf: Leaf) -> SSAValue:
+    """A value that varies along the batch and one more axis: [batch or 1, length or 1]."""
+    x, axes = leaf
+    sizes = {axis: size for axis, size in zip(axes, shape_of(x), strict=True) if axis is not None}
+    if list(sizes) != sorted(sizes):
+        x = b.transpose(b.reshape(x, [*sizes.values()]), [1, 0])
+    return b.reshape(x, (sizes.pop(0, 1), next(iter(sizes.values()), 1)))
+
+
+def segments_of(b: Builder, visible: Visible, batch: int, queries: int) -> tuple[SSAValue, SSAValue] | None:
+    """The ids, i32 [batch or 1, L] and [batch or 1, S], of the segments of queries and keys: a query sees the keys with
+    its id, and none if its id is `NO_SEGMENT`, which no key has. None when there are neither segments nor masks of
+    queries."""
+    seen = _conjunction(b, visible.queries, batch, queries)
+    if visible.segments is None:
+        if seen is None:
+            return None
+        rows, columns = b.constant(0, "i32", (batch, queries)), b.constant(0, "i32", (1, 1))
+    else:
+        of_query, of_key = (_rows(b, leaf) for leaf in visible.segments)
+        if dtype_of(of_query) != dtype_of(of_key):
+            of_query, of_key = (b.convert(x, "i64") for x in (of_query, of_key))
+        most = max(shape_of(of_query)[0], shape_of(of_key)[0])
+        operands = [b.broadcast_to(x, (most, shape_of(x)[1])) for x in (of_query, of_key)]
+        rows, columns = b.template("segment_ids", operands, [("i32", shape_of(x)) for x in operands])
+    if seen is not None:
+        rows = b.broadcast_to(rows, (batch, queries))
+        rows = b.select(seen, rows, b.constant(NO_SEGMENT, "i32", (batch, queries)))
+    return rows, columns
 
 
 def added_to_scores(b: Builder, x: SSAValue) -> SSAValue:

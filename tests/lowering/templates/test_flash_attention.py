@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lazytpu.ir.attention import Attention
+from lazytpu.ir.attention_work import NO_SEGMENT
 from lazytpu.lowering import emit, stablehlo_text
 from lazytpu.lowering.templates import attention_blocks as blocks
 from lazytpu.lowering.templates import flash_attention as flash
@@ -37,7 +38,17 @@ def _keys(length: int, *first: int) -> np.ndarray:
     return np.arange(length)[None, None, None] >= np.array(first)[:, None, None, None]
 
 
+def _ids(*lengths: int) -> np.ndarray:
+    """Segments of these lengths, in ascending order."""
+    return np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+
+
+NONE = np.int32(NO_SEGMENT)
 ODD = (2, 1, 100, 16)
+PACKED = (
+    np.stack([_ids(10, 30, 60), np.where(np.arange(100) < 40, NONE, _ids(50, 50))]),
+    np.stack([_ids(40, 30, 30), _ids(50, 50)]),
+)
 CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
     "grouped": ((1, 2, 200, 16), (1, 1, 100, 16), [Extra()], How(window=30)),
     "shifted": ((1, 1, 128, 16), (1, 1, 256, 16), [Extra(None, np.int32(n)) for n in (100, -7, 0)], How(True, 40)),
@@ -48,6 +59,13 @@ CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
         How(hidden="nan"),
     ),
     "nan added": (ODD, ODD, [Extra(_keys(100, 100, 3))], How(hidden="nan", added=True)),
+    "packed": (ODD, ODD, [Extra(segments=PACKED), Extra(_keys(100, 20, 70), segments=PACKED)], How(True)),
+    "packed nan": (
+        ODD,
+        ODD,
+        [Extra(np.tri(100, dtype=bool)[None, None], segments=(PACKED[0], PACKED[1][:1]))],
+        How(hidden="nan"),
+    ),
     "mean added": ((2, 2, 100, 16), ODD, [Extra(_keys(100, 100, 3))], How(True, 60, hidden="mean", added=True)),
 }
 
@@ -84,6 +102,9 @@ OPERANDS: dict[str, dict[str, Any]] = {
     "a bias for each query": {"bias": values((20, 50))[0], "of_bias": True},
     "a bias for each head": {"bias": values((4, 1, 50))[0], "of_bias": True},
     "dropout": {"dropout": True},
+    "packed": {"segments": (np.stack([_ids(5, 15)]), np.stack([_ids(9, 31, 10)]))},
+    "packed, of 64 bits": {"segments": (_ids(5, 15)[None] << np.int64(40), _ids(9, 41)[None] << np.int64(40))},
+    "packed, hidden": {"segments": (_ids(5, 15)[None], _ids(0, 9, 41)[None]), "hidden": "mean", "added": True},
 }
 
 
@@ -94,11 +115,15 @@ def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(blocks, "ROWS", 8)
     bias, shift = options.pop("bias", None), options.pop("shift", None)
     drops, of_bias = options.pop("dropout", False), options.pop("of_bias", False)
+    segments: tuple[np.ndarray, ...] = options.pop("segments", ())
     arrays: list[np.ndarray] = values(Q, Q, SHARED, SHARED)
     arrays += [] if bias is None else [bias]
-    arrays += DROPOUT if drops else []
+    arrays += [*segments, *(DROPOUT if drops else [])]
 
     def build(b, grad, q, k, v, *rest):
+        if segments:
+            wide = [b.broadcast_in_dim(x, (1, 1, 20, 50), dims) for x, dims in zip(rest, ([0, 2], [0, 3]), strict=True)]
+            rest = [b.compare("EQ", *wide)]
         offset = None if shift is None else b.constant(shift, "i32")
         dropout, bias = (rest, None) if drops else (None, *rest)
         of = Attention(q, k, v, bias, None, offset, dropout, True, 9 if shift else 0, 0.3, **options)
@@ -106,7 +131,8 @@ def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     results = []
     for passes in ("decompose-attention", "flash-attention{least=0}"):
-        names = {"bool": "i1", "uint64": "ui64", "float32": "f32", "float64": "f64"}
+        names = {"bool": "i1", "uint64": "ui64", "float32": "f32", "float64": "f64", "int32": "i32"}
+        names["int64"] = "i64"
         module = module_of(build, *[(names[str(x.dtype)], x.shape) for x in arrays])
         run_pipeline(module, passes=passes, verify=True)
         program = Program.compile(emit(module), options=QUICK)

@@ -77,6 +77,44 @@ def test_mask_of_positions_is_read() -> None:
     assert "128x128" not in text
 
 
+@pytest.mark.parametrize(
+    ("mask", "bounds"),
+    [
+        ("%same", "causal = false, window = 0"),
+        ("%both", "causal = true, window = 0"),
+        ("%padded", "causal = true, window = 0"),
+        ("%stored", "causal = false, window = 0"),
+    ],
+)
+def test_masks_of_packed_sequences_are_segments(mask: str, bounds: str) -> None:
+    """A comparison of the ids of documents, alone, below the diagonal, without padding as queries, or with a mask from
+    memory: no comparison of the kernel's operands is as large as the scores."""
+    wide, square = "tensor<2x1x128x128xi1>", "tensor<2x128x128xi32>"
+    body = f"""
+        %of_query = lazytpu.broadcast_in_dim %ids dims = [0, 1] : (tensor<2x128xi32>) -> {square}
+        %of_key = lazytpu.broadcast_in_dim %ids dims = [0, 2] : (tensor<2x128xi32>) -> {square}
+        %equal = lazytpu.compare NE %of_query, %of_key : ({square}, {square}) -> tensor<2x128x128xi1>
+        %differ = lazytpu.reshape %equal : (tensor<2x128x128xi1>) -> {wide}
+        %same = lazytpu.not %differ : {wide}
+        %rows = lazytpu.iota dim = 2 : tensor<2x1x128x128xi32>
+        %columns = lazytpu.iota dim = 3 : tensor<2x1x128x128xi32>
+        %seen = lazytpu.compare LE %columns, %rows
+                : (tensor<2x1x128x128xi32>, tensor<2x1x128x128xi32>) -> {wide}
+        %both = lazytpu.and %seen, %same : {wide}
+        %by_query = lazytpu.broadcast_in_dim %m dims = [0, 1, 3, 2] : ({M}) -> {wide}
+        %padded = lazytpu.and %both, %by_query : {wide}
+        %stored = lazytpu.and %same, %memory : {wide}
+        %3 = lazytpu.attention %q, %k, %v, {mask} extra = "bias" precision = default : ({X}, {X}, {X}, {wide}) -> {X}
+        func.return %3 : {X}"""
+    rewritten = parse_main(f"{ARGUMENTS}, %ids : tensor<2x128xi32>, %memory : {wide}", body)
+    run_pipeline(rewritten, passes=TAKEN + ",dce", verify=True)
+    text = print_module(rewritten)
+    assert "template segment_ids" in text and bounds in text
+    assert f'extra = "{"bias," if mask == "%stored" else ""}segments"' in text
+    assert "128x128xi32" not in text
+    assert text.count("lazytpu.select") == (1 if mask == "%padded" else 0)
+
+
 def test_attention_with_few_scores_is_decomposed() -> None:
     """Decomposed attention is simplified too: the scale of 1 is gone."""
     body = f"""
