@@ -65,6 +65,13 @@ def test_optional_passes_change_a_program() -> None:
     assert measure.changes(text, pipeline, "mark-donation")
 
 
+def test_templates_are_lowered_without_kernels() -> None:
+    (text,) = texts(Case("", lambda: cases.packed(2048, 1, 16)))
+    module = measure._passed(text, for_target(V6E))
+    with_kernels, without_kernels = (measure._stablehlo(module, kernels) for kernels in (True, False))
+    assert "tpu_custom_call" in with_kernels and "custom_call" not in without_kernels
+
+
 def test_op_by_op_compiles_each_record_as_a_program(monkeypatch) -> None:
     asked: list[str] = []
     figures = measure.Figures("", 2.0, 3, 5, 0.0, 1.0)

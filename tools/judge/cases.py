@@ -157,6 +157,56 @@ def attention(tokens: int = 8192, heads: int = 4, size: int = 128) -> Step:
     return step
 
 
+def packed(tokens: int = 8192, heads: int = 4, size: int = 128) -> Step:
+    """Attention and its gradients for documents of 1,000 tokens, packed into one row."""
+    q, k, v, g = (torch.randn(1, heads, tokens, size, dtype=torch.bfloat16).to(DEVICE) for _ in range(4))
+    for operand in (q, k, v):
+        operand.requires_grad_()
+    documents = (torch.arange(tokens) // 1000)[None].to(DEVICE)
+
+    def step() -> torch.Tensor:
+        q.grad = k.grad = v.grad = None
+        places = torch.arange(tokens, device=DEVICE)
+        mask = (documents[:, :, None] == documents[:, None]) & (places[:, None] >= places)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None])
+        out.backward(g)
+        return out
+
+    return step
+
+
+def experts(dense: bool = False, tokens: int = 4096, width: int = 512, hidden: int = 1024, count: int = 16) -> Step:
+    """An SGD step of a mixture of experts: each token is sent to the two experts with the highest scores. If `dense`,
+    all experts compute all tokens."""
+    router = nn.Linear(width, count, dtype=torch.bfloat16).to(DEVICE)
+    shapes = ((count, width, hidden), (count, hidden, width))
+    weights = [nn.Parameter(torch.randn(shape, dtype=torch.bfloat16).to(DEVICE) * 0.02) for shape in shapes]
+    optimizer = torch.optim.SGD([*router.parameters(), *weights], lr=0.1)
+    x = torch.randn(tokens, width, dtype=torch.bfloat16).to(DEVICE)
+
+    def grouped(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        order = chosen.flatten().argsort(stable=True)
+        ends = F.one_hot(chosen.flatten(), count).sum(0).cumsum(0).int()
+        hidden_rows = F.silu(F.grouped_mm(x[order // 2], weights[0], offs=ends))
+        results = F.grouped_mm(hidden_rows, weights[1], offs=ends) * scores.flatten()[order, None]
+        return torch.zeros_like(x).index_add(0, order // 2, results)
+
+    def of_all(scores: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        results = F.silu(x @ weights[0]) @ weights[1]
+        share = torch.zeros(tokens, count, dtype=x.dtype, device=DEVICE).scatter(1, chosen, scores)
+        return (results * share.t()[:, :, None]).sum(0)
+
+    def step() -> torch.Tensor:
+        chosen = router(x).softmax(-1).topk(2)
+        loss = (of_all if dense else grouped)(*chosen).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
 CASES: dict[str, Case] = {
     "gpt2": Case("GPT-2 of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Gpt(2)), per_op=True),
     "llama": Case("Llama-like of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Llama(2))),
@@ -189,4 +239,7 @@ CASES: dict[str, Case] = {
     ),
     "small-tensors": Case("AdamW of 50 vectors of 768", small_tensors),
     "attention": Case("causal attention with its gradients, 4 heads of 128, 8,192 tokens", attention),
+    "packed": Case("the same for documents of 1,000 tokens in one row", packed),
+    "experts": Case("a mixture of 16 experts 512-1024-512, 2 for each of 4,096 tokens, bfloat16, SGD", experts),
+    "experts-dense": Case("the same, where all experts compute all tokens", lambda: experts(dense=True)),
 }

@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
+
 import lazytpu
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling.tuning import without
@@ -46,7 +48,8 @@ class Figures:
 
 
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
-    """Yield the figures of a case: with the whole pipeline, without each pass that changes it, and op by op."""
+    """Yield the figures of a case: with the whole pipeline, without each pass that changes it, without Pallas kernels,
+    and op by op."""
     rehearsed = parts(case, Topology.parse(topology).chips)
     texts = [_imported(program) for program in rehearsed]
     pipeline, target = for_target(Target.parse(topology)), Target.parse(topology)
@@ -54,6 +57,8 @@ def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
     for optional_pass in optional(target):
         if any(changes(text, pipeline, optional_pass) for text in texts):
             yield _figures(name, f"without {optional_pass}", texts, without(pipeline, optional_pass), topology)
+    if any("tpu_custom_call" in _stablehlo(_passed(text, pipeline)) for text in texts):
+        yield _figures(name, "XLA's ops in place of kernels", texts, pipeline, topology, kernels=False)
     if case.per_op:
         yield per_op(name, rehearsed, topology)
 
@@ -86,18 +91,29 @@ def changes(text: str, pipeline: str, name: str) -> bool:
     return False
 
 
-def _figures(name: str, way: str, texts: list[str], pipeline: str, topology: str) -> Figures:
+def _figures(name: str, way: str, texts: list[str], pipeline: str, topology: str, kernels: bool = True) -> Figures:
     """The sum over the programs of a step."""
     total = Figures(way, 0.0, 0, 0, 0.0, 0.0)
     for text in texts:
-        total = _sum(total, _compiled(name, way, text, pipeline, topology))
+        total = _sum(total, _compiled(name, way, text, pipeline, topology, kernels))
     return total
 
 
-def _compiled(name: str, way: str, text: str, pipeline: str, topology: str) -> Figures:
+def _passed(text: str, pipeline: str) -> ModuleOp:
     module = parse_module(text)
     run_pipeline(module, passes=pipeline, verify=False)
-    stablehlo = stablehlo_text(emit(module, platform="tpu"), locations=False)
+    return module
+
+
+def _stablehlo(module: ModuleOp, kernels: bool = True) -> str:
+    """Return the text of a program for a TPU; without `kernels`, templates are lowered as for a platform that has none,
+    to ops that libtpu compiles as well."""
+    return stablehlo_text(emit(module, platform="tpu" if kernels else "cuda"), locations=False)
+
+
+def _compiled(name: str, way: str, text: str, pipeline: str, topology: str, kernels: bool = True) -> Figures:
+    module = _passed(text, pipeline)
+    stablehlo = _stablehlo(module, kernels)
     report = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
     program = report.program
     microseconds, exposed = 1e6 * report.seconds, 1e6 * report.exposed
