@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +47,7 @@ def kernel(op: OpOverload) -> RecordingKernel:
     keyed = [name for a, name in zip(arguments, names, strict=True) if a.kind != "generator"]
     scalars = SpecializedScalars.of(str(op), keyed, facts.specialized)
     generated = RecordingKernel(op, facts, text, arguments, names, single and fresh, scalars)
-    scope = {**_NAMESPACE, "KERNEL": generated, "NAME": str(op), "DEFAULTS": _defaults(op)}
+    scope = {**_NAMESPACE, "KERNEL": generated, "NAME": sys.intern(str(op)), "DEFAULTS": _defaults(op)}
     exec(compile(text, file, "exec"), scope)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # for tracebacks
     generated.call = scope[codegen.function_name(op)]

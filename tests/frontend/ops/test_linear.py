@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lazytpu
 from lazytpu.frontend.ops import linear
-from lazytpu.frontend.tensors import recorder
+from lazytpu.frontend.tensors import recorder, value_of
 
 aten = torch.ops.aten
 
@@ -213,3 +214,84 @@ def test_result_of_no_grad_is_a_view_that_autograd_checks() -> None:
             result.mul_(torch.ones(4, device=device, requires_grad=True))
         seen.append((result._is_view(), tuple(result._base.shape), str(caught.value)))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_known_layer_creates_no_views(biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    operands = _operands("sequences", biased)
+    expected = functional.linear(*operands)
+    on_device = [t.to("tpu") for t in operands]
+    for known in (False, True):
+        with torch.no_grad(), monkeypatch.context() as patch:
+            if known:
+                patch.delattr(linear, "reinterpret")
+            lazytpu.mark_step()
+            actual = functional.linear(*on_device)
+            assert (actual._base is None) is not biased
+            assert actual._base is None or actual._base.shape == (6, 4)
+            lazytpu.mark_step()
+        torch.testing.assert_close(actual.cpu(), expected)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_layers_that_follow_on_a_known_one(biased: bool) -> None:
+    """The second trace goes another way than the first, after a layer that both have."""
+    x, weight, *bias = (t.to("tpu") for t in _operands("sequences", biased))
+    square, others = torch.randn(4, 4, device="tpu"), [torch.randn(4, device="tpu") for _ in bias]
+
+    def run(layer: Any, *weights: torch.Tensor) -> list[Any]:
+        lazytpu.mark_step()
+        with lazytpu.mode("lazy"), torch.no_grad():
+            y = layer(x, weight, *bias)
+            for w in weights:
+                y = layer(y, w, *others)
+            r = recorder()
+            trace = [str(state.key) for state in r.state.path()], r.slots, len(r.buffers), r.slots == len(r.values)
+            lazytpu.mark_step()
+        return [*trace, y.cpu()]
+
+    for weights in ((square,), (square, square.t()), (square.t(),), (square, square)):
+        *actual, result = run(linear.linear, *weights)
+        *expected, same = run(linear._torch_linear, *weights)
+        assert actual == expected
+        assert torch.equal(result, same)
+
+
+def test_known_layer_takes_an_operand_of_another_thread() -> None:
+    x, weight = torch.randn(2, 3, 6), torch.randn(4, 6)
+    on_device = weight.to("tpu")
+    for _ in range(3):
+        lazytpu.mark_step()
+        with ThreadPoolExecutor(1) as pool, torch.no_grad():
+            doubled = pool.submit(lambda: x.to("tpu") * 2).result()
+            torch.testing.assert_close(functional.linear(doubled, on_device).cpu(), functional.linear(x * 2, weight))
+
+
+def test_known_layer_keeps_to_the_precision_of_its_record() -> None:
+    x, weight = torch.randn(2, 3, 6, device="tpu"), torch.randn(4, 6, device="tpu")
+    states: list[Any] = []
+    try:
+        for precision in ("highest", "high", "highest", "high"):
+            torch.set_float32_matmul_precision(precision)
+            lazytpu.mark_step()
+            with lazytpu.mode("lazy"), torch.no_grad():
+                result = functional.linear(x, weight)
+                states.append(recorder().state)
+                lazytpu.mark_step()
+            del result
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert states[0] is states[2]
+    assert states[1] is states[3]
+    assert states[0] is not states[1]
+
+
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_eager_modes_run_a_known_layer_at_once(mode: str) -> None:
+    x, weight = torch.randn(2, 3, 6), torch.randn(4, 6)
+    on_device = x.to("tpu"), weight.to("tpu")
+    with lazytpu.mode(mode), torch.no_grad():
+        for _ in range(3):
+            result = functional.linear(*on_device)
+            assert value_of(result).buffer is not None
+            torch.testing.assert_close(result.cpu(), functional.linear(x, weight))
