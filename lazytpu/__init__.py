@@ -271,14 +271,17 @@ def reset_metrics() -> None:
     forget()
 
 
-def memory() -> MemoryReport:
-    """Return the live memory of the device, by category and by the source line that created it:
-    `print(lazytpu.memory())`.
+def memory(*, holders: bool = False) -> MemoryReport:
+    """Return the live memory of the device, by category and by the source line that created it, and its growth since
+    the last call: `print(lazytpu.memory())`.
 
-    Its fields are bytes: `allocated`, `peak`, `free`, `total`, `values`; `by_category()`, `by_line()` and `as_dict()`
-    sum them up. It searches all of Python's objects (about 0.1 s), runs nothing, and does not wait.
+    Its fields are bytes: `allocated`, `peak`, `free`, `total`, `values`; `by_category()`, `by_line()`, `growth()` and
+    `as_dict()` sum them up. It searches all of Python's objects (about 0.1 s), runs nothing, and does not wait.
+
+    With `holders` it also finds the variable, list or attribute that holds each tensor, such as `losses[3]`
+    (`by_holder()`), which takes up to a second.
     """
-    return wiring.start().memory()
+    return wiring.start().memory_since(holders)
 
 
 def explain() -> Explanation:

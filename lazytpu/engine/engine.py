@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -68,6 +69,7 @@ class Engine(EnginePort):
         self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue, inference)
         self.traces = Traces()
         self.owners = owners
+        self._reported: Mapping[str, Amount] = {}
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)
         self.background = cutter.chooser.background
         self._answers = Constants(cutter.constant, cutter.numbers, self.metrics.answered)
@@ -111,12 +113,18 @@ class Engine(EnginePort):
         self._answers.forget()
         programs.foresee_again()
 
-    def memory(self) -> MemoryReport:
-        """Return the report of live memory on the device."""
+    def memory(self, holders: bool = False, earlier: Mapping[str, Amount] = MappingProxyType({})) -> MemoryReport:
+        """Return the report of live memory on the device, with the amounts by line `earlier`."""
         programs = list(self.compiler.programs.values())
         code = Amount(sum(program.memory.code for program in programs), len(programs))
         further = {"cached constants": self.packs.kept(), "programs": code}
-        return report(self.owners, *capacity(), further)
+        return report(self.owners, *capacity(), further, holders, earlier)
+
+    def memory_since(self, holders: bool) -> MemoryReport:
+        """Return such a report with the growth since the last call of this function."""
+        memory = self.memory(holders, self._reported)
+        self._reported = memory.by_line()
+        return memory
 
     # -- the meaning of ops
 

@@ -27,6 +27,7 @@ _dict_of_module: Any = nn.Module.__dict__["__dict__"].__get__
 _dict_of_optimizer: Any = torch.optim.Optimizer.__dict__["__dict__"].__get__
 _device: Any = vars(TensorBase)["device"].__get__
 _grad: Any = vars(TensorBase)["grad"].__get__
+_grad_fn: Any = vars(TensorBase)["grad_fn"].__get__
 _is_leaf: Any = vars(TensorBase)["is_leaf"].__get__
 _requires_grad: Any = vars(TensorBase)["requires_grad"].__get__
 _storage: Any = TensorBase.untyped_storage
@@ -121,6 +122,15 @@ def is_leaf(tensor: torch.Tensor) -> bool:
             return _is_leaf(tensor)
         except RuntimeError:  # one of several views of an op, whose base was written: torch refuses to say its history
             return False
+
+
+def graph_node(tensor: torch.Tensor) -> Any:
+    """Return the node of autograd's graph that computed a tensor; None if there is none."""
+    with without_functions():
+        try:
+            return _grad_fn(tensor)
+        except RuntimeError:  # as in is_leaf
+            return None
 
 
 def gradient(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, ConstantBuffer, KnownBuffer
@@ -14,10 +16,14 @@ from lazytpu.runtime.buffers.padded import PaddedBuffer
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
+_ELEMENT = re.compile(r"\[[^\]]*\](?= in |$)")
+"The last index in the path of a holder, such as [3] in `losses[3] in train()`."
 SHOWN = 12  # source lines in the table; by_line() has all
-# Maps all Python objects by type to owners by id of their buffer. An owner has `category` and `name`.
-Owners = Callable[[Mapping[type, Iterable[Any]]], Mapping[int, Any]]
+# Maps all Python objects by type, and whether to search for holders, to owners by id of their buffer, and the graphs of
+# autograd. An owner has `category`, `name` and `holder`; the graphs have a `count` and `holders`.
+Owners = Callable[[Mapping[type, Iterable[Any]], bool], tuple[Mapping[int, Any], Any]]
 
 CATEGORIES = (
     "parameters",
@@ -40,7 +46,8 @@ class LiveValue:
 
     `name` is the name of a module's or optimizer's tensor, `line` the source line ("file:line") of the op that computed
     it, and `program` the program; each is None if unknown or absent. `padding` are the bytes of `nbytes` beyond the
-    value's own size, if its program serves many sizes.
+    value's own size, if its program serves many sizes. `holder` is the path to the script's tensor that keeps it, such
+    as `losses[3]`, if the report searched for it.
     """
 
     nbytes: int
@@ -52,13 +59,16 @@ class LiveValue:
     line: str | None
     program: str | None
     padding: int = 0
+    holder: str | None = None
 
     def __str__(self) -> str:
         kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         what = f"{self.category} {self.name}" if self.name else self.category
         what += f", {size(self.padding)} padding" if self.padding else ""
         maker = f", made by {self.op}" if self.op else ""
-        return f"{size(self.nbytes):>10}  {kind} ({what}){maker}" + (f" at {short(self.line)}" if self.line else "")
+        where = f" at {short(self.line)}" if self.line else ""
+        holder = f", held by {self.holder}" if self.holder else ""
+        return f"{size(self.nbytes):>10}  {kind} ({what}){maker}{where}{holder}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,9 @@ class MemoryReport:
     `torch.tpu.memory_allocated()`. `peak` is the maximum so far, including temporaries of programs. `free` and `total`
     are the device's. `beside` is not part of `allocated`: "cached constants" (run-time numbers kept for reuse) and
     "programs" (code and constants of compiled programs).
+
+    `graphs` is the number of autograd's graphs that tensors keep alive, and `graph_holders` the paths to these tensors,
+    if the report searched for holders. `earlier` has the amounts by line in the report before.
     """
 
     values: tuple[LiveValue, ...]
@@ -84,6 +97,9 @@ class MemoryReport:
     free: int
     total: int
     beside: Mapping[str, Amount]
+    graphs: int = 0
+    graph_holders: tuple[str, ...] = ()
+    earlier: Mapping[str, Amount] = field(default_factory=dict[str, Amount])
 
     @property
     def allocated(self) -> int:
@@ -105,6 +121,22 @@ class MemoryReport:
         amounts = _grouped(self.values, lambda value: value.line or f"({value.op or 'unknown'})")
         return dict(sorted(amounts.items(), key=lambda item: -item[1].nbytes))
 
+    def by_holder(self) -> dict[str, Amount]:
+        """Return the bytes and values by the variable or attribute that holds them, most bytes first; empty unless the
+        report searched for holders."""
+        values = [value for value in self.values if value.holder is not None]
+        amounts = _grouped(values, lambda value: _ELEMENT.sub("", str(value.holder)))
+        return dict(sorted(amounts.items(), key=lambda item: -item[1].nbytes))
+
+    def growth(self) -> dict[str, Amount]:
+        """Return the bytes and values by which lines have grown since the report before, most bytes first; negative
+        where they have shrunk."""
+        now, nothing = self.by_line(), Amount(0, 0)
+        lines = dict.fromkeys((*now, *self.earlier))
+        pairs = [(line, now.get(line, nothing), self.earlier.get(line, nothing)) for line in lines]
+        changes = [(line, Amount(a.nbytes - b.nbytes, a.values - b.values)) for line, a, b in pairs if a != b]
+        return dict(sorted(changes, key=lambda item: -item[1].nbytes))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain numbers, strings, lists and dicts for JSON."""
         return {
@@ -116,6 +148,9 @@ class MemoryReport:
             "beside": {name: asdict(amount) for name, amount in self.beside.items()},
             "categories": {name: asdict(amount) for name, amount in self.by_category().items()},
             "lines": {line: asdict(amount) for line, amount in self.by_line().items()},
+            "holders": {holder: asdict(amount) for holder, amount in self.by_holder().items()},
+            "growth": {line: asdict(amount) for line, amount in self.growth().items()},
+            "graphs": self.graphs,
             "values": [asdict(value) | {"shape": list(value.shape)} for value in self.values],
         }
 
@@ -134,13 +169,19 @@ class MemoryReport:
         for name, amount in self.beside.items():
             table.add_row(f"({name})", size(amount.nbytes), f"{amount.values:,}")
         table.add_row()
-        every = list(self.by_line().items())
-        for line, amount in every[:SHOWN]:
-            table.add_row(short(line), size(amount.nbytes), f"{amount.values:,}")
-        further = every[SHOWN:]
-        if further:
-            nbytes, values = sum(a.nbytes for _, a in further), sum(a.values for _, a in further)
-            table.add_row(f"({len(further):,} more lines)", size(nbytes), f"{values:,}")
+        _add_rows(table, self.by_line(), "lines")
+        if self.by_holder():
+            table.add_row()
+            table.add_row("held by")
+            _add_rows(table, self.by_holder(), "holders")
+        if self.earlier and self.growth():
+            table.add_row()
+            table.add_row("change since the report before")
+            _add_rows(table, self.growth(), "lines", "+")
+        if self.graphs:
+            among = f", of {', '.join(self.graph_holders[:3])}" if self.graph_holders else ""
+            graphs = f"{self.graphs:,} {'graphs' if self.graphs > 1 else 'graph'} of autograd alive{among}"
+            return Group(title, table, graphs + (", …" if len(self.graph_holders) > 3 else ""))
         return Group(title, table)
 
     def __str__(self) -> str:
@@ -152,12 +193,19 @@ class MemoryReport:
         return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
 
-def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) -> MemoryReport:
+def report(
+    owners: Owners,
+    free: int,
+    total: int,
+    beside: Mapping[str, Amount],
+    holders: bool = False,
+    earlier: Mapping[str, Amount] = MappingProxyType({}),
+) -> MemoryReport:
     """Return the report of live memory. It counts every buffer once, does not use the device, and does not wait."""
     objects: dict[type, list[Any]] = {}
     for thing in gc.get_objects():
         objects.setdefault(type(thing), []).append(thing)
-    owned = owners(objects)
+    owned, graphs = owners(objects, holders)
     buffers = [*objects.get(Buffer, ()), *objects.get(KnownBuffer, ()), *objects.get(ConstantBuffer, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
     values = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
@@ -169,7 +217,17 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     if gc.get_freeze_count() and unseen > 0:
         values.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
     values.sort(key=lambda value: -value.nbytes)
-    return MemoryReport(tuple(values), MEMORY.peak, free, total, beside)
+    return MemoryReport(tuple(values), MEMORY.peak, free, total, beside, graphs.count, graphs.holders, earlier)
+
+
+def _add_rows(table: Table, amounts: Mapping[str, Amount], kind: str, sign: str = "") -> None:
+    """Add the first rows of a part of the table, and one for all others."""
+    for name, amount in list(amounts.items())[:SHOWN]:
+        table.add_row(short(name), size(amount.nbytes, sign), f"{amount.values:{sign},}")
+    further = list(amounts.values())[SHOWN:]
+    if further:
+        nbytes, values = sum(amount.nbytes for amount in further), sum(amount.values for amount in further)
+        table.add_row(f"({len(further):,} more {kind})", size(nbytes, sign), f"{values:{sign},}")
 
 
 def short(line: str) -> str:
@@ -181,26 +239,26 @@ def short(line: str) -> str:
     return line.removeprefix(folder)
 
 
-def size(nbytes: int) -> str:
-    """Return bytes as text such as "1.50 GiB"."""
+def size(nbytes: int, sign: str = "") -> str:
+    """Return bytes as text such as "1.50 GiB", with the `sign` "+" as "+1.50 GiB" or "-1.50 GiB"."""
     scaled, unit = float(nbytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if scaled < 1024 or unit == "TiB":
+        if abs(scaled) < 1024 or unit == "TiB":
             break
         scaled /= 1024
-    return f"{nbytes} B" if unit == "B" else f"{scaled:.{2 if scaled < 10 else 1}f} {unit}"
+    return f"{nbytes:{sign}} B" if unit == "B" else f"{scaled:{sign}.{2 if abs(scaled) < 10 else 1}f} {unit}"
 
 
 def _value(buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None = None, padding: int = 0) -> LiveValue:
     """Return the description of a buffer."""
     origin = buffer.origin
-    category, name = ("other", None) if owner is None else (owner.category, owner.name)
+    category, name, holder = ("other", None, None) if owner is None else (owner.category, owner.name, owner.holder)
     if category == "other tensors" and origin is not None and origin.program is None:
         category = "inputs"
     op, line, program = (None, None, None) if origin is None else (origin.op, origin.line, origin.program)
     where = None if line is None else str(line)
     shape = tuple(array.shape) if shape is None else shape
-    return LiveValue(buffer.nbytes, category, name, str(array.dtype), shape, op, where, program, padding)
+    return LiveValue(buffer.nbytes, category, name, str(array.dtype), shape, op, where, program, padding, holder)
 
 
 def _grouped(values: Iterable[LiveValue], key: Callable[[LiveValue], str]) -> dict[str, Amount]:
