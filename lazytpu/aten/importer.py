@@ -147,7 +147,8 @@ class Importer:
             except (NotImplementedError, ImportFailure):
                 raise
             except LostSize as error:
-                raise LostSize(f"{error}\n  {record.op} at {record.line}") from error
+                error.record = record
+                raise
             except _FAILURES as error:
                 raise ImportFailure(record, error) from error
             self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))

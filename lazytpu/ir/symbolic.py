@@ -40,7 +40,10 @@ MAX_POWER = 4
 
 
 class LostSize(Exception):
-    """An operation needs the number of a symbolic size. The message names the operation and the form of the size."""
+    """An operation needs the number of a symbolic size. The message names the operation and the form of the size.
+    `record` is the record whose import it ended."""
+
+    record: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,12 +141,10 @@ class Compiler:
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """Prepare the program of a trace's bucket, as `prepare` does. Raise OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        siblings = (sibling for sibling in bucket.forms.buckets.values() if sibling is not bucket)
-        reason_of = partial(for_many_sizes, several=any(sibling.plan.programs for sibling in siblings))
         refused = OneSize("looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
-            with self.recompiles.making(number, name, trace, records, live, dead, reason_of) as making:
+            with self.recompiles.making(number, name, trace, records, live, dead, for_many_sizes) as making:
                 with looking_for("the program of a bucket"):
                     try:
                         bucket.settle()
@@ -154,7 +152,7 @@ class Compiler:
                         return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                     except OneSize as error:  # the sizes are compiled in
                         refused = error
-                making.entry.refuse(str(refused))
+                making.refuse(str(refused))
                 debug.refused(number, name, str(refused))
         raise refused
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lazytpu.engine.recompiles import hints
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.reasons import Reason, sentence
 from lazytpu.engine.recompiles.whole_runs import WholeRuns
@@ -38,6 +39,8 @@ class Made:
     """The recommended fix."""
     line: str = ""
     """The source line of the difference, such as model.py:41; empty if it is unknown."""
+    entered: str = ""
+    """The source line at which the tensor that differs was uploaded, such as train.py:12; empty if it was not."""
     diff: tuple[str, ...] = ()
     """The records around the difference: "- " precedes the nearest program's, "+ " this one's."""
     nearest: int | None = None
@@ -60,16 +63,17 @@ class Made:
         """Set the reason."""
         self.code, self.hint, self.fix, self.diff = reason.code, reason.hint, reason.fix, reason.diff
         self.text = sentence(reason, self.nearest)
-        self.line = place(reason.line)
+        self.line, self.entered = place(reason.line), reason.entered
         self.recompile = recompile
         self._otherwise = reason.otherwise
 
-    def refuse(self, cause: str) -> None:
-        """Note that there is no program for many sizes, and why: this size, and others, get programs of their own."""
-        self.source = "refused"
+    def refuse(self, source: str, cause: str) -> None:
+        """Note that there is no program for many sizes, and why: this size, and others, get programs of their own.
+        `source` is "refused" or "failed"."""
+        self.source = source
         self.notes = (f"no program for many sizes: {cause}",)
         text = self.text.removesuffix(f"; fix: {self.fix}")
-        self.fix = self._otherwise or "none known: each size gets a program of its own"
+        self.fix = f"{self._otherwise or hints.VARYING.fix}; {cause}"
         self.text = f"{text}; fix: {self.fix}"
 
     def __str__(self) -> str:

@@ -32,6 +32,11 @@ LAST_BATCH = Hint(
     "DataLoader(..., drop_last=True), or pad the last batch; as it is, its program is compiled once and kept",
 )
 VARYING = Hint("varying-size", "(a size that varies)", "pad to one size, or to a few (each is compiled once)")
+PARAMETER = Hint(
+    "other-module",
+    "(a tensor of another module or model)",
+    "none needed: the sizes of each module are compiled once",
+)
 RANK = Hint("", "", "give it the same number of dimensions every time")
 DTYPE = Hint("", "", "convert it once, before the loop, or keep one dtype")
 NUMBER_TYPE = Hint("number-type", "(a Python number of another type)", "write 2.0 for a float every time, never 2")
@@ -119,11 +124,14 @@ _TRAINING_OPS = ("dropout", "batch_norm", "rrelu_with_noise")
 _TRAINING_FLAGS = ("train", "training")
 
 
-def of_change(change: ArgumentChange, record: Record, goes_on: bool) -> Hint:
-    """Return the hint for an argument that differs. `goes_on` says that the same size grew by the same
-    amount before."""
+def of_change(change: ArgumentChange, record: Record, goes_on: bool, varied: bool, named: bool) -> Hint:
+    """Return the hint for an argument that differs.
+
+    `goes_on` says that the same size grew by the same amount before, `varied` that a size of this step has changed
+    before, and `named` that the tensor belongs to a module or an optimizer.
+    """
     if change.code == "shape":
-        return _of_shape(change, goes_on)
+        return _of_shape(change, goes_on, varied, named)
     if change.code == "dtype":
         return DTYPE if isinstance(change.now, wording.TensorArgument) else NUMBER_TYPE
     if change.code == "static-scalar":
@@ -135,8 +143,10 @@ def of_change(change: ArgumentChange, record: Record, goes_on: bool) -> Hint:
     return OTHER_TENSOR
 
 
-def _of_shape(change: ArgumentChange, goes_on: bool) -> Hint:
+def _of_shape(change: ArgumentChange, goes_on: bool, varied: bool, named: bool) -> Hint:
     dims = change.dims()
+    if named and not goes_on:
+        return PARAMETER
     if not dims:
         return RANK if isinstance(change.now, wording.TensorArgument) else VARYING
     was, now = change.sizes()
@@ -147,7 +157,7 @@ def _of_shape(change: ArgumentChange, goes_on: bool) -> Hint:
             f"(dimension {dims[0]} grows by {step} from program to program)",
             "allocate it at its full size once and write into it under a mask (a static cache), or pad to a few sizes",
         )
-    is_smaller = dims == [0] and now[0] < was[0]
+    is_smaller = dims == [0] and now[0] < was[0] and not varied
     return LAST_BATCH if is_smaller and _ends_its_data(change.now) else VARYING
 
 
@@ -202,12 +212,17 @@ def of_kept(names: Sequence[str]) -> Hint:
 
 
 def _switches(gone: Sequence[Record], come: Sequence[Record]) -> bool:
-    """Return whether one of two sequences begins with ops of training, and goes on as the other one begins."""
+    """Return whether one of two sequences begins with ops of training, and goes on as the other one begins, in the same
+    module."""
     more, fewer = (gone, come) if _trains(gone[:1]) else (come, gone)
     if not _trains(more[:1]) or _trains(fewer[:1]):
         return False
     following = next((record for record in more if not _trains([record])), None)
-    return following is not None and following.op == fewer[0].op
+    return following is not None and (following.op, _module(following)) == (fewer[0].op, _module(fewer[0]))
+
+
+def _module(record: Record) -> str:
+    return "" if record.line is None else record.line.module
 
 
 def _repeated(records: Sequence[Record], before: Sequence[Record]) -> int:

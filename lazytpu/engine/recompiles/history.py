@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lazytpu.engine.programs.environment import settings
-from lazytpu.engine.recompiles import policy, reasons
+from lazytpu.engine.recompiles import policy, reasons, wording
 from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
@@ -26,14 +27,23 @@ COMPARED = 256  # newest programs with which a new trace is compared
 COMPARED_RECORDS = 500_000  # total records of these: 16 bytes each
 LISTED = 2_000  # programs that explain() lists, about 2 kB each
 NEAR = 0.5  # minimal share of common leading and trailing ops and lines of two versions of a step
+OP_BY_OP = ("strict", "debug")
+"Modes in which each op is a program."
+DEBUG_COMPILES = (
+    "mode debug runs each op by itself, and compiles it once for each dtype and shape, about 0.1 s each: the "
+    "first step of a small model compiles about a hundred programs. Later steps compile none"
+)
 SITES = 100_000  # ops and lines stored per mode
 
 
 @dataclass(slots=True)
 class Family:
-    """Programs near to each other, which are versions of one step, and the number of recompiles."""
+    """Programs near to each other, which are versions of one step: the number of recompiles, whether a size has
+    changed, and why there is no program for many sizes, if one was refused."""
 
     recompiles: int = 0
+    varied: bool = False
+    refused: str = ""
 
 
 @dataclass(slots=True)
@@ -65,6 +75,7 @@ class Recompiles:
         self._listed: deque[Made] = deque(maxlen=LISTED)
         self._count = 0
         self._ops: set[Any] = set()
+        self._warned = False
         self._sites: dict[str, set[int]] = {}  # mode -> hashes of ops and lines that ran in it
         self._lock = threading.RLock()
 
@@ -122,7 +133,9 @@ class Recompiles:
         """Determine the reason for a program, and store the program."""
         entry, sketch = making.entry, TraceSketch.of(records)
         setting = ProgramSetting(trace.mode, tuple(settings()))
-        new = New(records, live, dead, setting, lambda: self.slot_names(trace.epoch))
+        new = New(
+            records, live, dead, setting, lambda: self.slot_names(trace.epoch), partial(_uploads, trace, records)
+        )
         # Determine the reason from the nearest program, or from another mode.
         near = self._nearest(sketch, new, trace.state)
         other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
@@ -140,11 +153,17 @@ class Recompiles:
                 len(sketch) if how.share == 1.0 else how.after,
                 earlier.end() is trace.state,
                 earlier.is_first,
+                earlier.family.varied,
+                earlier.family.refused,
                 earlier.made.source in ("refused", "failed"),
             )
             reason, family = reasons.reason(old, new, self._ops), earlier.family
             entry.nearest = earlier.made.number
+        if setting.mode in OP_BY_OP and len(records) == 1:
+            reason = reasons.of_single_op(reason, setting.mode)
+            self._warn_of_compilations(setting.mode, records[0].line)
         reason = told(reason)
+        family.varied |= reason.code == "shape"
         entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
         # List the entry, and apply the budget. The recompile counts only if the policy does not raise.
         self._count += 1
@@ -161,6 +180,12 @@ class Recompiles:
             entry, sketch, end, live, frozenset(dead), setting, reason.growth, family, is_first
         )
         self._keep(making.known)
+
+    def _warn_of_compilations(self, mode: str, line: Any) -> None:
+        """Warn once of the many compilations of debug mode, at its first one."""
+        if mode == "debug" and not self._warned:
+            self._warned = True
+            policy.warn(DEBUG_COMPILES, UserWarning, line)
 
     def _remember(self, records: Sequence[Record], sketch: TraceSketch, mode: str) -> None:
         """Store the ops and lines of a trace."""
@@ -196,6 +221,17 @@ class Recompiles:
             self._records -= len(self._known.popleft().sketch)
 
 
+def _uploads(trace: Trace, records: Sequence[Record]) -> dict[int, str]:
+    """Return the lines at which the inputs of a trace were uploaded, by slot."""
+    slots = [slot for record in records for slot, _, empty in record.admitted if not empty]
+    origins = [(slot, getattr(buffer, "origin", None)) for slot, buffer in zip(slots, trace.buffers, strict=False)]
+    return {
+        slot: wording.shortened(str(origin.line))
+        for slot, origin in origins
+        if origin is not None and origin.program is None and origin.line is not None
+    }
+
+
 def _distance(known: EarlierProgram, new: New) -> tuple[int, ...]:
     """Return a sort key for how far a program of the same trace is from compatible: missing results, donated inputs,
     settings, age."""
@@ -229,11 +265,19 @@ class Making:
         if self.known is not None:
             self.known.donated = donated
 
+    def refuse(self, cause: str, source: str = "refused") -> None:
+        """Record that this is no program for many sizes, and why."""
+        self.entry.refuse(source, cause)
+        if self.known is not None:
+            self.known.family.refused = cause
+
     def __enter__(self) -> Making:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, policy.RecompileError | policy.RecompileWarning):
             self.entry.source = "refused"
+        elif error is not None and self.entry.fix == reasons.SERVES_MANY:
+            self.refuse(f"XLA refused it: {error}", "failed")
         elif error is not None:
             self.entry.source = "failed"

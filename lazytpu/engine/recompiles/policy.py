@@ -32,7 +32,12 @@ def apply(text: str, line: Any, recompiles: int) -> None:
             f"{message}. Nothing was compiled: tensors are what they were before the step, and its results are lost. "
             'To have them computed, set lazytpu.options.on_recompile to "warn" or raise the budget.'
         )
+    warn(message, RecompileWarning, line)
+
+
+def warn(message: str, category: type[Warning], line: Any) -> None:
+    """Warn at the user's line, if that is known."""
     if line is None:
-        warnings.warn(message, RecompileWarning, stacklevel=2)
+        warnings.warn(message, category, stacklevel=2)
     else:
-        warnings.warn_explicit(message, RecompileWarning, line.file, line.line)
+        warnings.warn_explicit(message, category, line.file, line.line)

@@ -33,6 +33,7 @@ CODES: Mapping[str, str] = {
 "Every reason code and its meaning."
 
 
+SERVES_MANY = "none needed: it serves all sizes of its bucket"
 _EACH_MODE = "none needed: each mode has programs of its own"
 
 
@@ -62,20 +63,25 @@ class Old:
     """Whether it ended at the same state of the trie."""
     is_first: bool
     """Whether it was the first of its kind."""
-    refused: bool
-    """Whether its compilation was refused or failed."""
+    varied: bool
+    """Whether a size of this step has changed before."""
+    refused: str
+    """Why there is no program for many sizes of this step; empty if none was refused."""
+    is_refused: bool
+    """Whether its own compilation was refused or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class New:
     """The trace that needs a program. `names` returns the names of slots; it walks all modules, so it is only called if
-    needed."""
+    needed. `uploads` returns the lines at which inputs were uploaded, by slot."""
 
     records: Sequence[Record]
     live: tuple[int, ...]
     dead: tuple[int, ...]
     setting: ProgramSetting
     names: Callable[[], dict[int, str]]
+    uploads: Callable[[], Mapping[int, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Reason:
     note: str = ""
     hint: str = ""
     line: Any = None
+    entered: str = ""
+    """The line at which the tensor that differs was uploaded; empty if it was not."""
     diff: tuple[str, ...] = ()
     growth: Growth | None = None
     only: str = ""
@@ -135,16 +143,18 @@ def dropped(what: str, reason: Reason) -> Reason:
     return Reason("refused", what, fix, line=reason.line, expected=True)
 
 
-def for_many_sizes(reason: Reason, several: bool) -> Reason:
-    """Return the reason of a program for many sizes, where `reason` is the reason for an exact one.
-
-    If `several` such programs exist, a smaller size is not a last batch.
-    """
+def for_many_sizes(reason: Reason) -> Reason:
+    """Return the reason of a program for many sizes, where `reason` is the reason for an exact one."""
     if reason.code != "shape":
         return reason
-    if several and reason.hint == hints.LAST_BATCH.name:
-        reason = replace(reason, hint=hints.VARYING.name, note=hints.VARYING.note)
-    return replace(reason, fix="none needed: it serves all sizes of its bucket", otherwise=reason.fix)
+    return replace(reason, fix=SERVES_MANY, otherwise=reason.fix)
+
+
+def of_single_op(reason: Reason, mode: str) -> Reason:
+    """Return the reason of the program of a single op, in a mode that runs op by op. Its nearest program is that of
+    another op, so that their difference has no cause in the script."""
+    fix = f"none needed: mode {mode} compiles each op once for each shape, and later steps compile nothing"
+    return replace(reason, fix=fix, hint="", note="", expected=True)
 
 
 def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:
@@ -162,8 +172,13 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
     """Return the reason if an argument of a record changed."""
     change, record = difference.changes[0], new.records[difference.index]
     growth = _growth(change, record)
-    hint = hints.of_change(change, record, growth is not None and _goes_on(growth, old.growth))
-    what = _sentence(change, record, new)
+    is_tensor = isinstance(change.now, wording.TensorArgument)
+    name = new.names().get(change.now.slot, "") if is_tensor else ""
+    entered = new.uploads().get(change.now.slot) if is_tensor and not name else None
+    goes_on = growth is not None and _goes_on(growth, old.growth)
+    hint = hints.of_change(change, record, goes_on, old.varied, bool(name))
+    what = _sentence(change, record, name, "" if entered is None else f"the tensor uploaded at {entered}, ")
+    fix = f"{hint.fix}; {old.refused}" if change.code == "shape" and old.refused else hint.fix
     further = {
         (c.position, c.element): c
         for c in difference.changes
@@ -176,21 +191,22 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
     if not unexplained and old.same_after == len(old.records) == len(new.records):
         only = _only(old, new, difference.index, change.pairs(), "in that size" if further else "there")
     return Reason(
-        change.code, what, hint.fix, hint.note, hint.name, record.line, lines, growth, only, expected=hint.expected
-    )
+        change.code, what, fix, hint.note, hint.name, record.line, entered or "", lines, growth, only,
+        expected=hint.expected,
+    )  # fmt: skip
 
 
-def _sentence(change: ArgumentChange, record: Record, new: New) -> str:
-    """Return a sentence about a changed argument."""
+def _sentence(change: ArgumentChange, record: Record, named: str, entered: str) -> str:
+    """Return a sentence about a changed argument, the tensor `named` so, or `entered` so."""
     if change.code in SWITCHES.values():
         return f"torch's {change.name}, for {wording.at(record)}, was {change.was!r}, is {change.now!r}"
     if change.position == 0:
         return f"an input {change.name} of {wording.at(record)} was {change.was}, is {change.now}"
     was, now = _pair(change)
     name = f"`{change.name}`" if change.element is None else f"`{change.name}`[{change.element - 1}]"
-    if isinstance(change.now, wording.TensorArgument) and (named := new.names().get(change.now.slot)):
-        name += f", {named}"
-    return f"argument {change.position} ({name}) of {wording.at(record)} was {was}, is {now}"
+    name += f", {named}" if named else ""
+    comma = "," if entered else ""
+    return f"{entered}argument {change.position} ({name}) of {wording.at(record)}{comma} was {was}, is {now}"
 
 
 def _pair(change: ArgumentChange) -> tuple[str, str]:
@@ -257,7 +273,7 @@ def _other_path(old: Old, new: New, difference: Difference, lines: tuple[str, ..
     novel = next((r for r in come if r.op not in seen_ops), None)
     if novel is not None and hint not in (hints.TRAIN_EVAL, hints.EVALUATION):
         what = f"{wording.at(novel)} is an op that no earlier program has"
-        return Reason("new-op", what, hint.fix, hint.note, hint.name, novel.line, lines, expected=hint.expected)
+        return Reason("new-op", what, hint.fix, hint.note, hint.name, novel.line, "", lines, expected=hint.expected)
     if i == len(new.records):
         what = f"the trace ends after {wording.at(new.records[-1])}, where program #{old.number} goes on with "
         what += wording.at(old.records[i])
@@ -268,7 +284,7 @@ def _other_path(old: Old, new: New, difference: Difference, lines: tuple[str, ..
     else:
         what = f"{wording.at(new.records[i])} follows, where program #{old.number} has {wording.at(old.records[i])}"
         line = new.records[i].line
-    return Reason("new-trace-path", what, hint.fix, hint.note, hint.name, line, lines, expected=hint.expected)
+    return Reason("new-trace-path", what, hint.fix, hint.note, hint.name, line, "", lines, expected=hint.expected)
 
 
 def _same_records(old: Old, new: New) -> Reason:
@@ -286,9 +302,10 @@ def _same_records(old: Old, new: New) -> Reason:
     if old.setting.mode != new.setting.mode:
         what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
         return Reason("mode", what, _EACH_MODE, expected=True)
-    if old.refused:
-        what = f"program #{old.number} of this trace, as for many sizes, was refused"
-        return Reason("refused", what, f"see the note of #{old.number}, which has the cause", expected=True)
+    if old.is_refused:
+        why = old.refused or f"program #{old.number} failed to compile"
+        what, line = f"its sizes get a program of their own, since {why}", new.records[0].line
+        return Reason("refused", what, hints.VARYING.fix, line=line, expected=True)
     if not old.same_state:
         hint = hints.ELSEWHERE
         what = f"the ops of program #{old.number} were recorded another way"
@@ -312,7 +329,7 @@ def _kept_alive(old: Old, new: New, extra: list[int]) -> Reason:
     hint = hints.of_kept([names.get(slot, "") for slot in extra])
     lines = tuple(f"+ result {_tensor_of(slot, slot_layouts, names, makers.get(slot))}" for slot in extra[:8])
     line = None if record is None else record.line
-    return Reason("live-outputs", what, hint.fix, hint.note, hint.name, line, lines)
+    return Reason("live-outputs", what, hint.fix, hint.note, hint.name, line, "", lines)
 
 
 def _still_needed(old: Old, new: New, taken: list[int]) -> Reason:
@@ -330,7 +347,7 @@ def _still_needed(old: Old, new: New, taken: list[int]) -> Reason:
         f"- takes input {wording.array(slot_layouts[inputs[i][0]].dtype, slot_layouts[inputs[i][0]].shape)}"
         for i in taken
     )
-    return Reason("donation", what, fix, "(a tensor that is overwritten is kept)", "", record.line, lines)
+    return Reason("donation", what, fix, "(a tensor that is overwritten is kept)", "", record.line, "", lines)
 
 
 def _makers(records: Sequence[Record]) -> dict[int, Record]:

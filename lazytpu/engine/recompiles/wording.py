@@ -71,10 +71,13 @@ def place(line: Any) -> str:
     it is unknown."""
     if line is None:
         return ""
-    path = os.path.relpath(line.file)
-    if path.startswith(os.pardir):
-        path = os.sep.join(line.file.split(os.sep)[-2:])
-    return f"{path}:{line.line}" + (" (backward)" if line.backward else "")
+    return f"{shortened(line.file)}:{line.line}" + (" (backward)" if line.backward else "")
+
+
+def shortened(file: str) -> str:
+    """Return a path, which a line number may follow, relative to the current folder or with one folder before it."""
+    path = os.path.relpath(file)
+    return os.sep.join(file.split(os.sep)[-2:]) if path.startswith(os.pardir) else path
 
 
 def at(record: Record) -> str:

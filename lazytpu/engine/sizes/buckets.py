@@ -24,8 +24,12 @@ MOST = 4
 
 
 class OneSize(Exception):
-    """Raised where a trace has no program for many sizes: its sizes are compiled in. The message has the op, line and
-    reason."""
+    """Raised where a trace has no program for many sizes: its sizes are compiled in. `place` is the op that needs them
+    with its line, such as `fft` at train.py:5; empty if no single op does."""
+
+    def __init__(self, reason: str, place: str = ""):
+        super().__init__(f"{place} needs one size: {reason}" if place else reason)
+        self.place = place
 
 
 def active() -> bool:

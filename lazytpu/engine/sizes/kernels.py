@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lazytpu.engine.recompiles.wording import at
 from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.ir.symbolic import number_at_bound
 from lazytpu.trace.extract import Slots
@@ -35,13 +36,13 @@ def _with_kernel(record: Record, name: str, layouts: Mapping[int, Layout]) -> Re
     try:
         key, results = MEMBERS[record.arguments[name]].at(operands)
     except Exception as error:  # a user function raises anything at unsupported sizes
-        raise OneSize(f"{record.op} at {record.line}: {error}") from error
+        raise OneSize(str(error), at(record)) from error
     expected = [(layout.dtype, _at_bound(layout.shape)) for layout in record.outs if layout is not None]
     written = [
         kind for argument in record.written for kind in [_kind(record.arguments[argument], layouts)] if kind is not None
     ]
     if sorted(map(str, [*expected, *written])) != sorted(map(str, results)):
-        raise OneSize(f"{record.op} at {record.line} returns {list(results)}, where {expected} would follow")
+        raise OneSize(f"it returns {list(results)}, where {expected} would follow", at(record))
     return replace(record, arguments={**record.arguments, name: key})
 
 

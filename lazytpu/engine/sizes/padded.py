@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lazytpu.aten.importer import Imported
 from lazytpu.engine.programs.binding import Factors, Padding
 from lazytpu.engine.programs.expressions import Expressions
+from lazytpu.engine.recompiles.wording import at
 from lazytpu.engine.sizes.buckets import OneSize, bound
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.templates import Sized as SizedTrace
@@ -102,7 +103,11 @@ def padded_for(
             if error.op not in ATTENTION:
                 raise
         return _padded(imports, symbols, symbolic, bounds_checks, True, sizes, key)
-    except (LostSize, Refused) as error:
+    except LostSize as error:
+        raise OneSize(str(error), "" if error.record is None else at(error.record)) from error
+    except Refusal as error:
+        raise OneSize(error.reason, error.place) from error
+    except Refused as error:
         raise OneSize(str(error)) from error
 
 
@@ -127,8 +132,8 @@ def _padded(
     # Where a guard fails the import takes another branch, so the program differs there.
     guards = tuple(derivation.guards)
     if sizes is not None and (failing := next((guard for guard in guards if not guard.at(sizes)), None)):
-        at = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise OneSize(f"the program of the bound holds where {failing}, which is not so at {at}")
+        here = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise OneSize(f"an op branches on a size: the program of the bound holds where {failing}, not at {here}")
 
     set_symbols(imported.module, symbols)
     sized = pad_sizes(imported.module)

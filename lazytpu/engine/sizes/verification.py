@@ -108,6 +108,6 @@ def verify(binding: Binding, sized: Sized) -> None:
             decompose(imported.module)
         compare(binding, expressions, imported, sized.sizes)
     except Refusal as error:
-        raise OneSize(str(error)) from error
+        raise OneSize(f"{error.reason}, {error.place}") from error
     except Exception as error:  # any error of an op's import: the exact program raises it for the user
         raise OneSize(f"at {sized.sizes} it cannot be imported: {error}") from error

@@ -14,6 +14,7 @@ from lazytpu.ir.control import RegionOp, YieldOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.forms import Form, form
 from lazytpu.ir.sizes import SIZES, sizes_of
+from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.errors import describe
 from lazytpu.passes.padding.arranging import in_a_row, rearranged
@@ -197,8 +198,11 @@ class Walk(Masks):
 
 
 class Refusal(Refused):
-    """Raised for an op whose padding no rule handles. It has the op, its source line and the reason."""
+    """Raised for an op whose padding no rule handles. It has the op, its source line and the reason. `place` names the
+    op as users do: `fft` at train.py:5."""
 
     def __init__(self, op: Operation, reason: str):
         super().__init__(f"{reason}\n  {describe(op)}")
         self.op, self.reason, self.line = op.name, reason, location.describe(op.location)
+        name = op.template_name.data if isinstance(op, TemplateOp) else op.name.removeprefix("lazytpu.")
+        self.place = f"`{name}`" + (f" at {self.line}" if self.line else "")

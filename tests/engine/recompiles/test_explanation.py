@@ -26,7 +26,8 @@ def test_first_program_and_last_batch() -> None:
     last = explanation_of(step, on_tpu(17, 784))
     assert (last.code, last.hint, last.nearest) == ("shape", "last-batch", first.number)
     assert re.fullmatch(
-        r"argument \d \(`\w+`\) of `\w+` at .*test_explanation.py:\d+ was f32\[32,784\], is f32\[17,784\] "
+        r"the tensor uploaded at .*explained.py:\d+, argument \d \(`\w+`\) of `\w+` at .*test_explanation.py:\d+, "
+        r"was f32\[32,784\], is f32\[17,784\] "
         r"\(last batch\); "
         rf"nearest program #{first.number} differs only there; fix: DataLoader\(\.\.\., drop_last=True\).*",
         last.text,

@@ -301,3 +301,70 @@ def test_debug_reports_each_compilation_at_once(capsys: pytest.CaptureFixture[st
     printed = " ".join(capsys.readouterr().err.split())
     assert "is made because: no earlier program is like it" in printed
     assert " ".join(explanation.text.split()) in printed
+
+
+def test_tensor_of_another_module_is_no_last_batch() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Linear(6, 2)).to("tpu")
+    x = on_tpu(5, 6)
+    explanation_of(lambda: model[0](x))
+
+    def step(layer: torch.nn.Module) -> torch.Tensor:
+        return layer(x).exp().sum()
+
+    explanation_of(step, model[0])
+    other = explanation_of(step, model[1])
+    assert (other.code, other.hint) == ("shape", "other-module")
+    assert "none needed" in other.fix
+
+
+def test_size_that_has_changed_before_is_no_last_batch() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.expm1().cumsum(0)
+
+    with lazytpu.options(buckets="off"):
+        sizes = [explanation_of(step, on_tpu(n, 11)).hint for n in (20, 12, 17, 9)]
+    assert sizes == ["", "last-batch", "varying-size", "varying-size"]
+
+
+def test_size_is_reported_where_it_entered() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.sinh().sum()
+
+    explanation_of(step, torch.ones(6, 13).to("tpu"))
+    changed = explanation_of(step, torch.ones(4, 13).to("tpu"))
+    line = step.__code__.co_firstlineno + 4
+    here = os.path.relpath(__file__)
+    assert changed.entered == f"{here}:{line}"
+    assert changed.text.startswith(f"the tensor uploaded at {here}:{line}, argument 1 (`self`) of `sinh` at {here}:")
+    assert changed.line == f"{here}:{line - 3}"
+
+
+def test_train_eval_is_a_switch_of_one_model() -> None:
+    first = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Tanh()).to("tpu")
+    other = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(4, 4), torch.nn.Tanh()).to("tpu")
+
+    def step(model: torch.nn.Module) -> torch.Tensor:
+        return model(x).asinh().sum()
+
+    x = on_tpu(3, 4)
+    explanation_of(step, first.eval())
+    assert explanation_of(step, other.train()).hint != "train-eval"
+
+
+def test_single_ops_of_debug_mode_have_no_cause_in_the_script() -> None:
+    x = on_tpu(9, 3)
+    with lazytpu.mode("debug"):
+        explanation_of(lambda: x.atan())
+        explanation_of(lambda: x[:4].atan())
+    last = lazytpu.explain()[-1]
+    assert (last.hint, last.recompile) == ("", 0)
+    assert last.fix == "none needed: mode debug compiles each op once for each shape, and later steps compile nothing"
+
+
+def test_debug_mode_warns_once_of_its_compilations(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    lines = ("import torch, lazytpu", "lazytpu.set_mode('debug')", "x = torch.ones(3).to('tpu')", "y = x.exp()")
+    script.write_text("\n".join([*lines, "z = y.sin()"]))
+    ran = zygote.run(["-W", "always", str(script)], check=True)
+    warned = [line for line in ran.stderr.splitlines() if "mode debug runs each op by itself" in line]
+    assert len(warned) == 1 and ":4: UserWarning" in warned[0]

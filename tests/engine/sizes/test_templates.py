@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -150,6 +151,12 @@ def test_unsupported_op_has_a_program_for_each_size() -> None:
     assert "no program for many sizes" in str(refused[-1])
     assert "test_templates.py" in str(refused[-1])
     assert not any("it serves all sizes" in str(program) for program in refused)
+    (place,) = re.findall(r"(`\w+` at \S*test_templates\.py:\d+) needs one size", refused[-1].fix)
+    assert refused[-1].fix.startswith("pad to one size, or to a few (each is compiled once); ")
+    # The programs that each size gets instead have the same cause.
+    later = [program for program in lazytpu.explain() if program.number >= refused[-1].number]
+    exact = [program for program in later if program.source != "refused"]
+    assert exact and all(place in f"{program.text} {program.fix}" for program in exact)
     assert all(program.text.endswith(f"; fix: {program.fix}") for program in refused)
 
 
