@@ -56,11 +56,13 @@ def start() -> Engine:
         from lazytpu.frontend.recording.growing import INFERENCE
         from lazytpu.frontend.storage.owners import owners
         from lazytpu.frontend.torch_private import python_dispatch, undisturbed
+        from lazytpu.frontend.waits import unasked
 
         options.check()
         warn_unchecked()
         symbolic_ints.python_dispatch = python_dispatch
         frontend = slot_names, parameter_slots, parameter_count, model_names
         ENGINE = Engine(*frontend, owners, user_line, undisturbed, INFERENCE)
+        ENGINE.inflight.waiting = unasked
         activation.install(ENGINE)
     return ENGINE

@@ -75,6 +75,7 @@ class Wait:
             lines.append(f"    {how} {'once' if times == 1 else f'{times:,} times'}: {after}")
         if self.splits:
             lines.append("    read it after optimizer.step(), so that the step is one program")
+            lines.append("    (an evaluation needs torch.no_grad(), to keep nothing for a backward pass)")
         if self.reason:
             lines.append(f"    because: {self.reason}")
         return "\n".join(lines)
@@ -108,7 +109,9 @@ class Waits(Sequence[Wait]):
     __repr__ = __str__
 
 
-_waits: OrderedDict[tuple[CodeType | None, int], Wait] = OrderedDict()
+Key = tuple[CodeType | None, int, str]
+"""An expression of the program: its code, the offset in it, and the reason if the program does not read there."""
+_waits: OrderedDict[Key, Wait] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -135,14 +138,16 @@ class Waiting:
     """Context in which the calling thread waits for the device, in order to read `value` if there is one.
 
     A wait within another one belongs to it. With `asked`, the program asks for the wait by name, so that
-    `set_sync_debug_mode` does not report it. `cut` is the cut that the wait causes, to be set in the context.
+    `set_sync_debug_mode` does not report it. `reason` is why it waits, if no code of the program reads. `cut` is the cut
+    that the wait causes, to be set in the context.
     """
 
-    __slots__ = ("asked", "before", "cut", "inner", "shown", "value")
+    __slots__ = ("asked", "before", "cut", "inner", "reason", "shown", "value")
 
-    def __init__(self, value: Value | None = None, *, asked: bool = False) -> None:
+    def __init__(self, value: Value | None = None, *, asked: bool = False, reason: str = "") -> None:
         self.value = value
         self.asked = asked
+        self.reason = reason
         self.cut: Cut | None = None
         self.shown: AbstractContextManager[Any] | None = None
 
@@ -165,7 +170,7 @@ class Waiting:
         if self.shown is not None:
             self.shown.__exit__(None, None, None)
         frame = user_frame()
-        key = (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+        key = (None, 0, self.reason) if frame is None else (frame.f_code, frame.f_lasti, self.reason)
         wait = _waits.get(key) or _begun(key, frame, self.value)
         with _lock:
             _waits[key] = wait  # another thread may have dropped it since
@@ -173,10 +178,15 @@ class Waiting:
             wait.note(activation.engine().waited() - self.before, self.cut)
 
 
-def _begun(key: tuple[CodeType | None, int], frame: FrameType | None, value: Value | None) -> Wait:
+def unasked(reason: str) -> Waiting:
+    """Return the context of a wait that no code of the program asks for."""
+    return Waiting(asked=True, reason=reason)
+
+
+def _begun(key: Key, frame: FrameType | None, value: Value | None) -> Wait:
     """Add the entry of a place that waits for the first time."""
     place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    wait = Wait(place, _text(frame), _reason(frame, value))
+    wait = Wait(place, _text(frame), key[2] or _reason(frame, value))
     with _lock:
         wait = _waits.setdefault(key, wait)
         if len(_waits) > LISTED:

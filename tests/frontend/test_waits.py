@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import lazytpu
+from lazytpu.engine.cutting import on_host
 from lazytpu.frontend import waits as waits_module
 from lazytpu.frontend.waits import Wait
 from tests.timing import measured
@@ -259,3 +260,42 @@ def test_error_leaves_the_ops_pending() -> None:
         torch.Stream(device="tpu").synchronize()
     TPU.set_sync_debug_mode("default")
     torch.testing.assert_close(y.cpu(), torch.arange(6.0).exp())
+
+
+def test_host_that_is_far_ahead_waits() -> None:
+    x = torch.ones(300, 300).to("tpu")
+    for _ in range(40):
+        x = x @ x / 300
+        lazytpu.mark_step()  # behind
+    (wait,) = lazytpu.waits()
+    assert "more than 16 programs ahead of the device" in wait.reason
+    assert wait.text == "lazytpu.mark_step()"
+    assert not wait.cuts
+
+
+def test_host_run_waits_for_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_host, "BESIDE", 0)
+    x = torch.ones(4).to("tpu")
+    big = torch.ones(900, 900).to("tpu")
+    lazytpu.sync()
+    lazytpu.reset_metrics()
+    for _ in range(3):
+        big = big @ big / 900
+    corner = big[0, :4].clone()
+    lazytpu.mark_step()
+    before = lazytpu.metrics()["on_host"]
+    y = corner + x
+    lazytpu.mark_step()
+    assert lazytpu.metrics()["on_host"] == before + 1
+    assert only().reason == "1 ops ran on the host, which read their inputs"
+    assert y.tolist() == [2.0] * 4
+    TPU.set_sync_debug_mode("error")
+    (corner - x).abs()
+    lazytpu.mark_step()  # no read of the script
+
+
+def test_evaluation_with_a_graph_is_pointed_to_no_grad() -> None:
+    model = nn.Linear(3, 3).to("tpu")
+    model(torch.ones(2, 3).to("tpu")).sum().item()
+    assert only().splits == 1
+    assert "torch.no_grad()" in str(only())

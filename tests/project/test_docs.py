@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
-WARNINGS = "error,ignore:`torch.jit"  # torch warns about its own code when it imports inductor
+WARNINGS = "error,ignore:`torch.jit,ignore:mode debug runs"  # torch warns about its own code; ours, of debug mode
 FLAGS = {"XLA_FLAGS": as_flags()}
 LIMIT = 1800  # seconds, after which a hanging command is killed: a command of one minute takes eight on busy cores
 

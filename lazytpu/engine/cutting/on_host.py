@@ -244,7 +244,7 @@ class OnHost:
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """Return the buffers of the slots `live`; None if an input failed."""
         buffers: list[Buffer] = trace.buffers
-        self.inflight.settle_for(buffers)
+        self.inflight.settle_for(buffers, f"{len(way.records):,} ops ran on the host, which read their inputs")
         if any(buffer.error is not None or (buffer.outcome and buffer.outcome.errors) for buffer in buffers):
             return None
         layouts = way.layouts

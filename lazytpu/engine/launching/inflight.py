@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -32,6 +33,7 @@ from lazytpu.runtime.xla import client
 from lazytpu.timeline import TIMELINE
 
 LIMIT = 16  # runs that the host may be ahead of the device: never starves the device, and bounds memory
+AHEAD = f"the host was more than {LIMIT} programs ahead of the device, which limits the speed: no read waits here"
 BATCH = 8  # runs resolved by one wait, which costs a third of separate waits
 
 
@@ -73,13 +75,17 @@ class Launch:
 
 
 class Inflight:
-    """The runs whose status was not examined yet, oldest first."""
+    """The runs whose status was not examined yet, oldest first.
+
+    `waiting` returns a context for a wait that the script does not ask for, given the reason.
+    """
 
     def __init__(self, metrics: Metrics):
         self.metrics = metrics
         self.runs: deque[Run] = deque()
         self.errors: list[DeviceError] = []  # errors that were not raised yet
         self.launched = 0
+        self.waiting: Callable[[str], AbstractContextManager[Any]] = nullcontext
         self._numbers = count(1)
         self._noting = threading.Lock()
         self._checking = 0  # the number of the last run that checks values
@@ -134,21 +140,23 @@ class Inflight:
         are raised at a read, not in the trace that happens to be cut now.
         """
         if len(self.runs) > LIMIT:
-            self._settle(BATCH)
+            with self.waiting(AHEAD):
+                self._settle(BATCH)
 
     def settle(self) -> None:
         """Wait for all runs. Failures are not raised, but recorded in the outcomes."""
         while self.runs:
             self._settle(len(self.runs))
 
-    def settle_for(self, buffers: Iterable[Any]) -> None:
-        """Wait for the runs that computed these buffers, and all earlier ones. Failures are recorded in
-        the outcomes."""
+    def settle_for(self, buffers: Iterable[Any], because: str) -> None:
+        """Wait for the runs that computed these buffers, and all earlier ones. Failures are recorded in the outcomes.
+        `because` is the reason that `lazytpu.waits()` shows."""
         wanted = {id(buffer.outcome) for buffer in buffers if buffer.outcome is not None}
         runs = enumerate(list(self.runs), 1) if wanted else ()
         count = max((i for i, run in runs if not wanted.isdisjoint(map(id, run.outcomes))), default=0)
         if count:
-            self._settle(count)
+            with self.waiting(because):
+                self._settle(count)
 
     def raise_first(self, errors: Sequence[DeviceError]) -> None:
         """Raise the first of these errors that was not raised yet.
