@@ -175,10 +175,16 @@ def _backward_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def note_forward(line: SourceLine) -> None:
-    """Store `line` as the line of the current op's backward ops; called in the kernel of an op that autograd
-    differentiates."""
+def has_forward(number: int) -> bool:
+    """Return whether the line of the forward op of the node with this sequence number is known."""
+    return number in _forward
+
+
+def note_forward(line: SourceLine, number: int | None = None) -> None:
+    """Store `line` as the line of the backward ops of a node, by its sequence number; by default that of the current
+    op, in the kernel of an op that autograd differentiates."""
     if len(_forward) >= _FORWARD_LIMIT:
         for old in list(_forward)[: _FORWARD_LIMIT // 2]:
             del _forward[old]
-    _forward[sequence_number() - 1] = line  # autograd created this op's node just before calling the kernel
+    # Autograd created the current op's node just before calling the kernel.
+    _forward[sequence_number() - 1 if number is None else number] = line

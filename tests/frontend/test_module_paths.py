@@ -70,6 +70,17 @@ def test_gradients_belong_to_the_modules_of_their_forward_ops() -> None:
     ]  # fmt: skip
 
 
+def test_gradients_of_a_forward_pass_that_hits_have_its_modules() -> None:
+    net, x = Net(13).to("tpu"), torch.ones(2, 13).to("tpu")
+    assert paths("addmm", lambda: net(x)) == LINEARS  # a forward pass without a backward pass
+    known = paths("aten.mm.", lambda: net(x).sum().backward(), backward=True)  # no record of it is new
+    assert known == [path for path in reversed(LINEARS) for _ in range(2)][:-1]
+    net.zero_grad()
+    assert paths("threshold_backward", lambda: net(x).sum().backward(), backward=True) == [
+        "blocks.1.mlp.1", "blocks.0.mlp.1",
+    ]  # fmt: skip
+
+
 def test_a_part_that_is_called_by_itself_keeps_its_path_in_the_model() -> None:
     net, x = Net(7).to("tpu"), torch.ones(3, 7).to("tpu")
     assert paths("relu", lambda: net.blocks[1](x)) == ["mlp.1"], "the model was never called"

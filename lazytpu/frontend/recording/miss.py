@@ -35,11 +35,12 @@ from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
 from lazytpu.frontend.recording.offsets import on_copies, varying_views
 from lazytpu.frontend.recording.one_by_one import on_each_device, on_several_devices, record_each, shares_elements
 from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
+from lazytpu.frontend.recording.replayed_lines import note_replayed
 from lazytpu.frontend.recording.retyping import retype, written_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.subclasses import has_overriding, with_plain
 from lazytpu.frontend.recording.writes import check_writes
-from lazytpu.frontend.torch_private import backward_id
+from lazytpu.frontend.torch_private import backward_id, current_node
 from lazytpu.ports import OpFacts
 from lazytpu.trace.cuts import AGAIN, THREAD
 from lazytpu.trace.loops import watch
@@ -186,6 +187,8 @@ def _add(
     out_slots, written, slots = _new_slots(k, bound, flat, r.slots)
     numbers = _NumberCounter(parent.numbers)
     arguments = _record_arguments(k, key, bound, numbers, iter(range(parent.slots, r.slots)))
+    if (node := current_node()) is not None:
+        note_replayed(r, node)
     line = recorded_line()
     in_graph = is_differentiated(args)
     if line is not None and in_graph:
