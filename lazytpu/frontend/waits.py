@@ -138,8 +138,8 @@ class Waiting:
     """Context in which the calling thread waits for the device, in order to read `value` if there is one.
 
     A wait within another one belongs to it. With `asked`, the program asks for the wait by name, so that
-    `set_sync_debug_mode` does not report it. `reason` is why it waits, if no code of the program reads. `cut` is the cut
-    that the wait causes, to be set in the context.
+    `set_sync_debug_mode` does not report it. `reason` is why it waits, if no code of the program reads. `cut` is the
+    cut that the wait causes, to be set in the context.
     """
 
     __slots__ = ("asked", "before", "cut", "inner", "reason", "shown", "value")

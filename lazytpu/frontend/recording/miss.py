@@ -34,8 +34,8 @@ from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.not_recorded import NotRecorded, cut_first
 from lazytpu.frontend.recording.offsets import on_copies, varying_views
 from lazytpu.frontend.recording.one_by_one import on_each_device, on_several_devices, record_each, shares_elements
-from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
 from lazytpu.frontend.recording.replayed_lines import note_replayed
+from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
 from lazytpu.frontend.recording.retyping import retype, written_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.subclasses import has_overriding, with_plain

@@ -1,8 +1,8 @@
 """Lines of backward ops whose forward ops were all found in the trie, so that no line was noted for their nodes.
 
-A node of autograd's graph refers to tensors of its forward op: those it saved, and the leaves that it computes gradients
-of. The forward record with the op of the node that reads or computes one of them has the line. A node without such
-tensors, as of an addition, stays without a line.
+A node of autograd's graph refers to tensors of its forward op: the saved ones, and the leaves whose gradients it
+computes. The forward record with the op of the node that reads or computes one of them has the line. A node without
+such tensors, as of an addition, stays without a line.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
-
-import torch
 
 from lazytpu.frontend.lines import SourceLine, has_forward, note_forward
 from lazytpu.frontend.observed import is_a, value_of
@@ -60,7 +58,7 @@ def _lines(recorder: Recorder) -> Lines:
 
 
 def _same(one: SourceLine | None, other: SourceLine | None) -> bool:
-    return one is not None and one == other and one.module == other.module
+    return one is not None and other is not None and (one, one.module) == (other, other.module)
 
 
 def _slots(record: Record) -> Iterator[int]:
@@ -69,12 +67,11 @@ def _slots(record: Record) -> Iterator[int]:
         yield from (operand.slot for operand in operands(argument))
 
 
-def _tensors(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors to which a node refers."""
+def _tensors(node: Any) -> Iterator[Any]:
+    """Yield the tensors to which a node refers, and other things that it has saved."""
     for edge, _ in node.next_functions:
-        if is_a(leaf := getattr(edge, "variable", None), torch.Tensor):
-            yield leaf
+        yield getattr(edge, "variable", None)
     for name in dir(node):
         if name.startswith("_saved_"):
             saved = getattr(node, name)
-            yield from (tensor for tensor in (saved if is_a(saved, tuple) else (saved,)) if is_a(tensor, torch.Tensor))
+            yield from saved if is_a(saved, tuple) else (saved,)
