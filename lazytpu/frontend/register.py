@@ -77,7 +77,7 @@ def _start(start_engine: Callable[[], object]) -> None:
     rest_at_exit()  # first, since exit handlers run in reverse order
     start_engine()
     from lazytpu.frontend.libraries import without_dynamo, without_sympy
-    from lazytpu.frontend.ops import transformer
+    from lazytpu.frontend.ops import flex_attention, transformer
     from lazytpu.frontend.patches import autocast, printing
     from lazytpu.frontend.recording import modes
     from lazytpu.frontend.register_ops import register_kernels
@@ -86,6 +86,7 @@ def _start(start_engine: Callable[[], object]) -> None:
     autocast.install()
     printing.install()
     modes.install()
+    flex_attention.install()
     transformer.install()
     without_dynamo.install()
     without_sympy.install()

@@ -157,6 +157,12 @@ OPAQUE = Place(DYNAMO_RULES, "_allowed_callable_ids"), Place(DYNAMO_RULES, "_non
 _OBJECT = "CustomClassObjectVariable" if VERSION >= (2, 14) else "TorchScriptObjectVariable"
 IS_OPERAND = Place("torch._dynamo.variables.script_object", f"{_OBJECT}.is_matching_cls")
 FLEX_DEVICE = Place("torch.nn.attention.flex_attention", "_validate_device")  # (query, key, value), raises
+_FLEX = "torch._higher_order_ops.flex_attention"
+FLEX, FLEX_BACKWARD = Place(_FLEX, "flex_attention"), Place(_FLEX, "flex_attention_backward")  # as in CONTROL_FLOW
+FLEX_IDENTITY = Place("torch.nn.attention.flex_attention", "_identity")  # the score_mod of a call without one
+FLEX_VMAP = Place("torch.nn.attention.flex_attention", "_vmap_for_bhqkv")  # (mask_mod, prefix, suffix)
+# a context in which indexing by a 0-d tensor of vmap does not read it
+FLEX_INDEXING = Place("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
 FAKE_RULE = Place("torch._subclasses.fake_impls", "register_op_impl")  # (check)(implementation)
 # Sets Dynamo's callback for calls; returns the old one.
 set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame  # pyright: ignore[reportAttributeAccessIssue]
