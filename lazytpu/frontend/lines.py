@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,17 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
 def user_frame() -> FrameType | None:
     """Return the innermost frame outside torch and lazytpu, or None."""
     return _user_frame(sys._getframe(1))
+
+
+def warn_user(message: str) -> None:
+    """Give a UserWarning at the user's line, as torch's C++ code does."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(message, UserWarning, stacklevel=2)
+    else:
+        registry = frame.f_globals.setdefault("__warningregistry__", {})
+        module = frame.f_globals.get("__name__")
+        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
 def user_place(frame: FrameType | None) -> str:

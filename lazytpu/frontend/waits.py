@@ -9,7 +9,6 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
-import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from lazytpu.frontend import activation, names, observed
-from lazytpu.frontend.lines import user_frame
+from lazytpu.frontend.lines import user_frame, warn_user
 from lazytpu.timeline import TIMELINE, WAIT
 from lazytpu.trace.cuts import READ, Cut
 from lazytpu.trace.value import Value
@@ -196,17 +195,11 @@ def _begun(key: Key, frame: FrameType | None, value: Value | None) -> Wait:
 
 def _report() -> None:
     """Warn of a wait, or refuse it, at the user's line."""
-    frame = user_frame()
-    text = _text(frame)
+    text = _text(user_frame())
     message = "called a synchronizing TPU operation" + (f": `{text}` waits for the device" if text else "")
     if DEBUG_MODE == ERROR:
         raise RuntimeError(message)
-    if frame is None:
-        warnings.warn(message, UserWarning, stacklevel=1)
-    else:
-        registry = frame.f_globals.setdefault("__warningregistry__", {})
-        module = frame.f_globals.get("__name__")
-        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
+    warn_user(message)
 
 
 def _text(frame: FrameType | None) -> str:

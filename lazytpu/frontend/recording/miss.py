@@ -19,6 +19,7 @@ import lazytpu.frontend.inference.quantization
 import lazytpu.frontend.inference.scans
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import activation
+from lazytpu.frontend.inference.cpu_warnings import warn
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.platforms import check_platform
@@ -238,6 +239,7 @@ def _infer_checked(k: RecordingKernel, r: Recorder, bound: dict[str, Any]) -> An
     check_dtypes(k.op, bound, results)
     check_dims(k.op, bound, results)
     check_writes(k.op, bound)
+    warn(k.op, bound, results)
     return results
 
 
