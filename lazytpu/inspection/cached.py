@@ -8,9 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from rich.table import Table
-
-from lazytpu.inspection.highlight import console
+from lazytpu.inspection.highlight import console, table
 from lazytpu.options import options
 from lazytpu.runtime.cache.files import Listed
 from lazytpu.runtime.cache.making import Making
@@ -43,12 +41,10 @@ def run(args: argparse.Namespace) -> int:
 def _list(cache: Store) -> int:
     entries, now = cache.entries(), time.time()
     if entries:
-        table = Table("key", "kind", "program", "age", "size", "last use", "hits", box=None, pad_edge=False)
-        for column in table.columns[3:]:
-            column.justify = "right"
+        listed = table("key", "kind", "program", "age", "size", "last use", "hits", left=("kind", "program"))
         for entry in reversed(entries):
-            table.add_row(*_row(entry, now))
-        console().print(table)
+            listed.add_row(*_row(entry, now))
+        console().print(listed)
     _list_making(cache, now)
     total, limit = sum(entry.size for entry in entries), options.cache_limit
     return _say(
@@ -60,13 +56,14 @@ def _list_making(cache: Store, now: float) -> None:
     making = cache.making()
     if not making:
         return
-    table = Table("in the making", "kind", "program", "ops", "since", "by process", "for", box=None, pad_edge=False)
+    columns = ("in the making", "kind", "program", "ops", "since", "by process", "for")
+    listed = table(*columns, left=columns)
     for entry in making:
         about = entry.about
         since = age(now - entry.since) + (f" of {age(about['estimate'])}" if "estimate" in about else "")
         ops = f"{about['ops']:,}" if "ops" in about else ""
-        table.add_row(entry.key[:12], entry.kind, str(about.get("name", "")), ops, since, *_processes(entry))
-    console().print(table)
+        listed.add_row(entry.key[:12], entry.kind, str(about.get("name", "")), ops, since, *_processes(entry))
+    console().print(listed)
 
 
 def _processes(making: Making) -> tuple[str, str]:

@@ -9,43 +9,20 @@ compile programs for another machine.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 
-def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
-    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file in `directory`.
-    Returns its path.
+def write(directory: str | os.PathLike[str], number: int, name: str, suffix: str, text: str) -> Path:
+    """Write a text about program `number` to the file with this suffix in `directory`. Returns its path.
 
     The directory is created if needed. The file appears atomically: it is written under another name and then moved.
 
     Raises OSError, which names LAZYTPU_DUMP, if the directory cannot be written.
     """
-    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
-
-
-def write_reason(directory: str | os.PathLike[str], number: int, name: str, reason: str) -> Path:
-    """Write why program `number` was compiled. Raises OSError, as `write` does."""
-    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.why.txt", reason + "\n")
-
-
-def write_about(directory: str | os.PathLike[str], number: int, name: str, about: str) -> Path:
-    """Write the origin of program `number` (`lazytpu.inspection.about`). Raises OSError, as `write` does."""
-    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.about.txt", about + "\n")
-
-
-def write_trace(directory: str | os.PathLike[str], number: int, name: str, trace: Mapping[str, Any]) -> Path:
-    """Write the description of program `number`'s trace as JSON (`lazytpu.engine.trace_cache.lookup.dumped`). Raises
-    OSError, as `write` does."""
-    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.json", json.dumps(trace, indent=1))
-
-
-def _write(path: Path, text: str) -> Path:
+    path = Path(directory) / f"{number:03d}-{file_name(name)}.{suffix}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import ClassVar
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -53,6 +55,14 @@ def console(*, stderr: bool = False) -> Console:
     made = Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
     if not made.is_terminal and not made.is_jupyter and "COLUMNS" not in os.environ:
         made.width = UNLIMITED
+    return made
+
+
+def table(*columns: str, left: Collection[str] = ()) -> Table:
+    """Return a table without lines. All columns but the first and those in `left` have figures."""
+    made = Table(box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="right" if number and column not in left else "left")
     return made
 
 

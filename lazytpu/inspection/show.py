@@ -11,6 +11,7 @@
     lazytpu-show passes FILE|DIR      what each pass does to a module; --diff PASS for the lines
     lazytpu-show why FILE|DIR...      why programs were compiled
     lazytpu-show html FILE|DIR        all of it as one HTML file
+    lazytpu-show runs DIR [DIR]       all programs of a run with their reasons, or two runs side by side
     lazytpu-show cache                the compiled programs on disk; --verify, --clear
     lazytpu-show pack FILE            write them to one file, for another machine
     lazytpu-show unpack FILE          add the programs of such a file to the cache
@@ -26,14 +27,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from lazytpu.inspection import cached, libraries
 from lazytpu.inspection.diff import diff, with_context
 from lazytpu.inspection.files import modules
-from lazytpu.inspection.highlight import console, mlir
+from lazytpu.inspection.highlight import console, mlir, table
 from lazytpu.inspection.html import command as html
+from lazytpu.inspection.html import runs
 from lazytpu.inspection.step import commands as step
 from lazytpu.inspection.textual import ModuleStats, stats
 from lazytpu.inspection.tpu import command as cost
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = "dump|stats|diff|cost|lines|graph|path|clusters|passes|why|html|cache|pack|unpack"
+    names = "dump|stats|diff|cost|lines|graph|path|clusters|passes|why|html|runs|cache|pack|unpack"
     commands = parser.add_subparsers(required=True, metavar=names)
     dump = commands.add_parser("dump", help="print modules")
     dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     cost.add_command(commands)
     step.add_commands(commands)
     html.add_command(commands)
+    runs.add_command(commands)
     cached.add_command(commands)
     libraries.add_commands(commands)
     return parser
@@ -89,12 +91,10 @@ def _stats(args: argparse.Namespace) -> int:
     for path in modules(args.paths):
         counts = stats(path.read_text())
         out.print(_summary(path, counts), markup=False)
-        table = Table("op", "count", "bytes of results", box=None, pad_edge=False)
-        for column in table.columns[1:]:
-            column.justify = "right"
+        kinds = table("op", "count", "bytes of results")
         for kind, (count, size) in sorted(counts.ops.items(), key=lambda item: (-item[1][0], item[0])):
-            table.add_row(kind, f"{count:,}", f"{size:,}")
-        out.print(table)
+            kinds.add_row(kind, f"{count:,}", f"{size:,}")
+        out.print(kinds)
     return 0
 
 

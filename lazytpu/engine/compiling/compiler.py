@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -367,14 +368,14 @@ class Compiler:
 def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:
     """Write the stages of a program as files, with its reason and origin."""
     number, name, reason = prepared.number, prepared.name, prepared.making.entry
+    texts = {"lazytpu.mlir": translated.text, "stablehlo.mlir": translated.stablehlo, "about.txt": f"{origin}\n"}
     if translated.imported is not None:
-        dumps.write(folder, number, name, "imported", translated.imported)
-    dumps.write(folder, number, name, "lazytpu", translated.text)
-    dumps.write(folder, number, name, "stablehlo", translated.stablehlo)
-    dumps.write_about(folder, number, name, origin)
+        texts["imported.mlir"] = translated.imported
     if prepared.content is not None:
         records = len(prepared.records)
         about = lookup.dumped(prepared.content, translated.binding, name, records, translated.stablehlo)
-        dumps.write_trace(folder, number, name, about)
+        texts["json"] = json.dumps(about, indent=1)
     if reason.text:
-        dumps.write_reason(folder, number, name, reason.reason())
+        texts["why.txt"] = f"{reason.reason()}\n"
+    for suffix, text in texts.items():
+        dumps.write(folder, number, name, suffix, text)

@@ -33,7 +33,7 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
         sections.insert(2, ("modules", "modules"))
     if changes:
         sections.insert(-1, ("passes", "passes"))
-    return environment.from_string(_read("page.html.jinja")).render(
+    return environment.from_string(read_part("page.html.jinja")).render(
         title=_title(about) or data["name"],
         name=data["name"],
         versions=", ".join(f"{name} {version}" for name, version in about.versions.items()) or "versions unknown",
@@ -46,13 +46,14 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
         modules=len(data["modules"]),
         roofline=len(data["roofline"]["dots"]),
         pipeline=_passes_for(pipeline),
-        style=Markup(_read("page.css")),
-        script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),
+        style=Markup(read_part("page.css")),
+        script=Markup("\n".join(read_part(f"{name}.js") for name in SCRIPTS)),
         data=Markup(_embedded(data)),
     )
 
 
-def _read(name: str) -> str:
+def read_part(name: str) -> str:
+    """Return the text of a template, style or script."""
     return files("lazytpu.inspection.html").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from lazytpu.inspection.files import COMPILED, IMPORTED, largest
-from lazytpu.inspection.highlight import console
+from lazytpu.inspection.highlight import console, table
 from lazytpu.options import options
 from lazytpu.passes.generations import GENERATIONS
 
@@ -112,13 +111,6 @@ def load_passes(args: argparse.Namespace) -> None:
             load(source)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(*columns, box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
-
-
 def _lines(args: argparse.Namespace, step: CostedStep) -> int:
     from lazytpu.inspection.step.costs import seconds_of
 
@@ -126,16 +118,16 @@ def _lines(args: argparse.Namespace, step: CostedStep) -> int:
     for op in step.step.all_ops:
         sizes[op.place] += op.bytes
     total = step.cost["seconds"] if step.cost["complete"] else None
-    table = _table("line", "us", "%", "ops", "bytes of results")
+    lines = table("line", "us", "%", "ops", "bytes of results")
     for place, ops in list(step.by_place.items())[: args.n or None]:
         taken = seconds_of(ops)
         share = f"{100 * taken / total:.0f}" if total else ""
         figures = f"{1e6 * taken:,.1f}", share, f"{step.count_of[place]:,}", f"{sizes[place]:,}"
-        table.add_row(place or "no source line", *figures)
+        lines.add_row(place or "no source line", *figures)
     out = console()
     out.print(_head(args, step), markup=False)
-    out.print(table)
-    modules = _table("module", "us", "%", "forward", "backward")
+    out.print(lines)
+    modules = table("module", "us", "%", "forward", "backward")
     for module in step.modules[: args.n or None]:
         share = f"{100 * module.seconds / total:.0f}" if total else ""
         times = [f"{1e6 * seconds:,.1f}" for seconds in (module.seconds, module.forward, module.backward)]
@@ -155,12 +147,12 @@ def _path(args: argparse.Namespace, step: CostedStep) -> int:
         f"{_head(args, step)}; the longest chain takes {1e6 * length:,.1f} us in {len(path):,} kernels", markup=False
     )
     by_name = {op["name"]: op for op in step.cost["ops"]}
-    table = _table("kernel", "us", "bound by", "line")
+    kernels = table("kernel", "us", "bound by", "line")
     shown = sorted(range(len(path)), key=lambda at: -path[at]["seconds"])[: args.n or None]
     for at in sorted(shown):
         op = by_name.get(path[at]["op"], {"bound": "", "line": None})
-        table.add_row(path[at]["op"], f"{1e6 * path[at]['seconds']:,.2f}", op["bound"], place_of(op["line"]))
-    out.print(table)
+        kernels.add_row(path[at]["op"], f"{1e6 * path[at]['seconds']:,.2f}", op["bound"], place_of(op["line"]))
+    out.print(kernels)
     if len(shown) < len(path):
         out.print(f"{len(path) - len(shown):,} cheaper ones are left out (-n 0 shows all)", markup=False)
     return 0
@@ -176,14 +168,13 @@ def _clusters(args: argparse.Namespace, step: CostedStep) -> int:
     for op in step.step.ops:
         inside[op.cluster].append(op)
     seconds = {label: sum(step.op_seconds[op.number] for op in ops) for label, ops in inside.items()}
-    table = _table("function", "calls", "ops", "us per call", "us", "lines")
-    table.columns[-1].justify = "left"
+    functions = table("function", "calls", "ops", "us per call", "us", "lines", left=("lines",))
     costliest = sorted(calls, key=lambda name: -sum(seconds[label] for label in calls[name]))
     for name in costliest[: args.n or None]:
         labels = calls[name]
         lines = dict.fromkeys(op.place for op in inside[labels[0]] if op.place)
         total = sum(seconds[label] for label in labels)
-        table.add_row(
+        functions.add_row(
             name, f"{len(labels):,}", f"{len(inside[labels[0]]):,}", f"{1e6 * seconds[labels[0]]:,.1f}",
             f"{1e6 * total:,.1f}", ", ".join(list(lines)[:3]) + (", ..." if len(lines) > 3 else ""),
         )  # fmt: skip
@@ -192,7 +183,7 @@ def _clusters(args: argparse.Namespace, step: CostedStep) -> int:
     outside = max(0.0, 1e6 * (step.cost["seconds"] - sum(seconds[label] for label in step.step.clusters)))
     out.print(_head(args, step), markup=False)
     out.print(f"{count:,} calls of {len(calls):,} functions; {outside:,.1f} us are outside them", markup=False)
-    out.print(table)
+    out.print(functions)
     return 0
 
 
@@ -218,16 +209,15 @@ def _passes(args: argparse.Namespace) -> int:
         changes, _ = history(args.file.read_text(), args.passes or options.target or "cpu", args.file.name)
     except PassError as error:
         raise ValueError(str(error)) from error
-    out, table = console(), _table("pass", "ms", "ops", "", "lines changed", "kinds")
-    table.columns[-1].justify = "left"
+    out, passes = console(), table("pass", "ms", "ops", "", "lines changed", "kinds", left=("kinds",))
     for change in changes:
         kinds = [f"{count:+,} {kind}" for kind, count in change.kinds.items()]
-        table.add_row(
+        passes.add_row(
             change.name, f"{1e3 * change.seconds:.1f}", f"{change.ops_after:,}",
             f"{change.ops_after - change.ops_before:+,}", f"{change.changed:,}",
             ", ".join(kinds[:4]) + (", ..." if len(kinds) > 4 else ""),
         )  # fmt: skip
-    out.print(table)
+    out.print(passes)
     names = args.diff or []
     unknown = set(names) - {"all"} - {change.name for change in changes}
     if unknown:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lazytpu.inspection.html.page import page
+from lazytpu.inspection.show import main
 from tests.inspection.html.conftest import CHROMIUM
 from tests.inspection.step.samples import CLUSTERS, MODULES, STEP, costed
 
@@ -256,3 +257,22 @@ def test_the_roofline_and_the_exported_timeline(tmp_path: Path) -> None:
     assert report["dots"] == sum(op["flops"] > 0 for op in step.cost["ops"]) == 2
     assert report["searched"].startswith("model.py:5") and report["wide"] <= 500
     assert report["events"] == 1 + len(step.cost["timeline"]), "the name of the lane, and each kernel"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_index_of_runs_fits_the_window(tmp_path: Path, width: int) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for number, text in enumerate((STEP, MODULES)):
+        (run / f"{number:03d}-a_step_with_a_long_name.imported.mlir").write_text(text)
+        (run / f"{number:03d}-a_step_with_a_long_name.why.txt").write_text(f"{'a long reason ' * 9}\n- old\n+ new\n")
+    assert main(["runs", str(run), str(run), "-o", str(tmp_path / "pages"), "--model"]) == 0
+    actions = """
+told.wide = document.documentElement.scrollWidth <= innerWidth;
+told.links = document.querySelectorAll("td a").length;
+told.columns = getComputedStyle(document.querySelector("thead")).display !== "none";
+document.querySelector("summary").click();
+told.shown = document.querySelector("details").open;
+"""
+    told = in_chromium((tmp_path / "pages" / "index.html").read_text(), tmp_path, actions, width)
+    assert told == {"wide": True, "links": 4, "columns": width > 700, "shown": True}
