@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
@@ -22,7 +22,7 @@ from lazytpu.ir.base import (
     integer,
     one_of,
 )
-from lazytpu.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, dtype_of, ints, shape_of, tensor_type
+from lazytpu.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, UNSIGNED, dtype_of, extremes, ints, shape_of, tensor_type
 
 KINDS: dict[str, frozenset[str]] = {
     "add": INTEGERS | FLOATS | COMPLEX,
@@ -40,6 +40,15 @@ XLA:CPU. `total` is an add that is accumulated in f64, with the squares that it 
 f64."""
 ORDERED = ("max", "min")
 SCANS = ("add", "mul", "max", "min")
+
+
+def identity(kind: str, dtype: str) -> Any:
+    """Return the number that a reduction of this kind starts from, which changes no element."""
+    if kind in ("max", "min", "peak"):
+        return extremes(dtype)[kind == "min"]
+    if kind == "and":
+        return extremes(dtype)[1] if dtype == "i1" or dtype in UNSIGNED else -1
+    return kind == "mul" if dtype == "i1" else int(kind == "mul")
 
 
 @irdl_op_definition

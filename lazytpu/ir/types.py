@@ -261,6 +261,16 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(names[dtype])
 
 
+def extremes(dtype: str) -> tuple[Any, Any]:
+    """Return the least and the greatest number of a dtype, infinities for floats."""
+    if is_float(dtype):
+        return -np.inf, np.inf
+    if dtype == "i1":
+        return False, True
+    info = np.iinfo(numpy_dtype(dtype))
+    return int(info.min), int(info.max)
+
+
 def array_dtype(dtype: str) -> np.dtype[Any]:
     """Return the numpy dtype of arrays on the device; uint8 for 8-bit floats, which programs take as bits."""
     return np.dtype(np.uint8) if dtype in FLOATS8 else numpy_dtype(dtype)

@@ -9,7 +9,17 @@ import numpy as np
 from xdsl.ir import Attribute
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.types import FLOATS8, array_dtype, dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
+from lazytpu.ir.types import (
+    FLOATS8,
+    array_dtype,
+    dtype_of,
+    extremes,
+    is_complex,
+    is_float,
+    is_unsigned,
+    numpy_dtype,
+    shape_of,
+)
 from lazytpu.runtime.xla import client
 from lazytpu.runtime.xla.mlir import func, ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
@@ -160,7 +170,7 @@ class Emission:
         if element == self.element("bf16"):
             return hlo.reduce_precision(x, 8, 7)
         dtype = "i8" if element == self.element("i8") else "ui8"
-        low, high = (self.constant(limit, dtype) for limit in _range(dtype))
+        low, high = (self.constant(limit, dtype) for limit in extremes(dtype))
         return hlo.clamp(low, x, high)
 
     def binary(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -193,17 +203,6 @@ class Emission:
         if not _is_number(y):
             beyond = self.binary("or", beyond, self.compare("NE", y, y, dtype))
         return self.create("stablehlo.select", [beyond, y, x], x.type)
-
-    def identity(self, kind: str, dtype: str) -> bool | int | float | complex:
-        """The number that a reduction of this kind starts from."""
-        if kind in ("add", "or", "total"):
-            return 0
-        if kind == "mul":
-            return 1
-        low, high = _range(dtype)
-        return {"max": low, "peak": low, "min": high, "and": -1 if dtype.startswith("i") and dtype != "i1" else high}[
-            kind
-        ]
 
     def combiner(self, region: ir.Region, kind: str, dtype: str, one_op: bool = False) -> None:
         """Fill the body of a reduction or scatter, which combines two 0-d values of `dtype`. `set` returns the second.
@@ -247,15 +246,6 @@ class Emission:
         location: Any = ir.Location.current
         named = location if isinstance(location, ir.NameLoc) else ir.Location.name(symbol, childLoc=location)
         return list(func.CallOp(list(results), symbol, list(operands), loc=named).results)
-
-
-def _range(dtype: str) -> tuple[Any, Any]:
-    if is_float(dtype):
-        return -np.inf, np.inf
-    if dtype == "i1":
-        return False, True
-    info = np.iinfo(numpy_dtype(dtype))
-    return info.min, info.max
 
 
 def _is_number(x: ir.Value) -> bool:

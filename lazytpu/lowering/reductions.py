@@ -26,7 +26,7 @@ import numpy as np
 
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
-from lazytpu.ir.reductions import ORDERED
+from lazytpu.ir.reductions import ORDERED, identity
 from lazytpu.ir.types import REAL_OF, dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
 from lazytpu.lowering.rules import lowers
@@ -52,7 +52,7 @@ def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]
         return hlo.complex(*(_reduce(e, kind, part(x), REAL_OF[dtype], dims) for part in (hlo.real, hlo.imag)))
     wide = _accumulator(e, kind, dtype)
     x = e.settled(e.convert(x, wide))
-    start = e.constant(e.identity(kind, wide), wide)
+    start = e.constant(identity(kind, wide), wide)
     op = hlo.ReduceOp([e.tensor(wide, _kept(x, dims))], [x], [start], list(dims))
     e.combiner(op.body, kind, wide)
     return e.convert(op.results[0], dtype)
@@ -63,7 +63,7 @@ def _with_nan(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[in
     kinds = {dtype: kind, "i1": "or"}
     missing = e.compare("NE", x, x, dtype)
     shape = _kept(x, dims)
-    starts = [e.constant(e.identity(by, of), of) for of, by in kinds.items()]
+    starts = [e.constant(identity(by, of), of) for of, by in kinds.items()]
     op = hlo.ReduceOp([e.tensor(of, shape) for of in kinds], [x, missing], starts, list(dims))
     scalars = [e.tensor(of) for of in (*kinds, *kinds)]
     block = op.body.blocks.append(*scalars, arg_locs=[ir.Location.current] * len(scalars))
@@ -137,7 +137,7 @@ def _reduce_window(
     op = hlo.ReduceWindowOp(
         [e.tensor(wide, result.shape)],
         [e.settled(e.convert(x, wide))],
-        [e.constant(e.identity(kind, wide), wide)],
+        [e.constant(identity(kind, wide), wide)],
         padding=e.dense(np.array(padding, np.int64), "i64", (len(padding), 2)),
         **windows,  # pyright: ignore[reportArgumentType]
     )

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
-from math import inf
 
-import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.forms import Atom, Form, Symbols, form
-from lazytpu.ir.types import UNSIGNED, bitwidth, dtype_of, is_float, numpy_dtype, shape_of
+from lazytpu.ir.types import bitwidth, dtype_of, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, sized, static
 from lazytpu.passes.patterns.rewriting import RECOMPUTE
 
@@ -240,28 +238,3 @@ class Masks:
 def same(x: Number, y: Number) -> bool:
     """Return whether two numbers are equal; NaN equals itself, and both zeros are equal."""
     return x == y or (x != x and y != y)
-
-
-def identity(kind: str, dtype: str) -> Number:
-    """Return the identity element of a reduction of this kind."""
-    if kind in ("max", "min", "peak"):
-        return highest(dtype) if kind == "min" else lowest(dtype)
-    if dtype == "i1":
-        return kind in ("mul", "and")
-    if kind == "and" and dtype in UNSIGNED:
-        return highest(dtype)
-    return {"add": 0, "total": 0, "mul": 1, "and": -1, "or": 0}[kind]
-
-
-def lowest(dtype: str) -> Number:
-    """Return the least number of a dtype, -inf for floats."""
-    if dtype == "i1":
-        return False
-    return -inf if is_float(dtype) else int(np.iinfo(numpy_dtype(dtype)).min)
-
-
-def highest(dtype: str) -> Number:
-    """Return the greatest number of a dtype, inf for floats."""
-    if dtype == "i1":
-        return True
-    return inf if is_float(dtype) else int(np.iinfo(numpy_dtype(dtype)).max)

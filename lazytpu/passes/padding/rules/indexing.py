@@ -10,9 +10,10 @@ from xdsl.ir import SSAValue
 from lazytpu.ir import indexing as ops
 from lazytpu.ir.base import FALSE, integer
 from lazytpu.ir.forms import Form
+from lazytpu.ir.reductions import identity
 from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, is_unsigned, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged, sized
-from lazytpu.passes.padding.masks import Padded, identity
+from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk, rule
 
 

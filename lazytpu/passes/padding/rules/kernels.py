@@ -15,9 +15,9 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.collectives import CollectiveOp
 from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.padding_rule import DimRule, PaddingRule
-from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.ir.types import dtype_of, extremes, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, contiguous, merged, sized
-from lazytpu.passes.padding.masks import Padded, highest, lowest
+from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk, rule
 
 
@@ -57,7 +57,7 @@ def _number(fill: float, operand: SSAValue) -> Number:
     dtype = dtype_of(operand)
     if is_float(dtype):
         return fill
-    return (highest(dtype) if fill > 0 else lowest(dtype)) if isinf(fill) else int(fill)
+    return extremes(dtype)[fill > 0] if isinf(fill) else int(fill)
 
 
 def _result(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> Padded:

@@ -8,10 +8,11 @@ from math import nan
 
 from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import integer
+from lazytpu.ir.reductions import identity
 from lazytpu.ir.sorting import SortOp
-from lazytpu.ir.types import dtype_of, ints, is_float, shape_of
+from lazytpu.ir.types import dtype_of, extremes, ints, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, contiguous, merged_all, sized
-from lazytpu.passes.padding.masks import Padded, highest, identity, lowest
+from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk, rule
 from lazytpu.passes.padding.windows import Window, windowed
 
@@ -72,7 +73,8 @@ def sort(w: Walk, op: SortOp) -> Sequence[Padded]:
     afterwards."""
     along, dims = integer(op.dim), merged_all([w.dims(x) for x in op.operands])
     dtype = dtype_of(op.operands[0])
-    last = lowest(dtype) if integer(op.descending) else nan if is_float(dtype) else highest(dtype)
+    low, high = extremes(dtype)
+    last = low if integer(op.descending) else nan if is_float(dtype) else high
     if dims[along].padded and w.dims(op.operands[0])[along].factors != dims[along].factors:
         raise Refused("the keys of a sort are all equal, and padded in another way than what is sorted")
     w.mask_operand(op, 0, [along], last)

@@ -8,9 +8,9 @@ from math import inf, nan
 from xdsl.ir import SSAValue
 
 from lazytpu.ir.template import TemplateOp
-from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.ir.types import dtype_of, extremes, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, contiguous, merged_all, static
-from lazytpu.passes.padding.masks import Padded, highest
+from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Result, Walk, rule
 
 ELEMENTWISE = frozenset(
@@ -118,7 +118,7 @@ def _scanned(w: Walk, op: TemplateOp) -> Sequence[Padded]:
 
 def _greatest(x: SSAValue) -> Number:
     """Return the greatest key of a value's dtype."""
-    return nan if is_float(dtype_of(x)) else highest(dtype_of(x))
+    return nan if is_float(dtype_of(x)) else extremes(dtype_of(x))[1]
 
 
 @in_template("searchsorted")
