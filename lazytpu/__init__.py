@@ -253,7 +253,7 @@ def metrics() -> dict[str, Any]:
     """
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
-    from lazytpu.engine.sizes.unexpected import UNEXPECTED
+    from lazytpu.engine.errors.unexpected import UNEXPECTED
     from lazytpu.runtime.buffers.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 

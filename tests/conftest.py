@@ -127,8 +127,8 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the varying sizes that earlier tests have shown, so that the first size of an op has an exact program in
     every test."""
     from lazytpu import wiring
+    from lazytpu.engine.launching.uploads import UPLOADS
     from lazytpu.engine.sizes.every import Templates
-    from lazytpu.engine.sizes.uploads import UPLOADS
 
     UPLOADS.forget()
     if wiring.ENGINE is not None:
@@ -142,7 +142,7 @@ def nothing_unexpected(request: pytest.FixtureRequest) -> Iterator[None]:
     not see. Tests that provoke one are marked `unexpected`."""
     yield
     raised: list[str] = []
-    for module, name in (("sizes.unexpected", "UNEXPECTED"), ("compiling.pass_errors", "PASS_ERRORS")):
+    for module, name in (("errors.unexpected", "UNEXPECTED"), ("compiling.pass_errors", "PASS_ERRORS")):
         counted = getattr(sys.modules.get(f"lazytpu.engine.{module}"), name, None)
         if counted is not None:
             raised += counted.tracebacks

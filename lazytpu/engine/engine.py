@@ -28,7 +28,7 @@ from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics, waited
 from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.sizes.unexpected import UNEXPECTED, looking_for
+from lazytpu.engine.errors.unexpected import UNEXPECTED, looking_for
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers

@@ -23,7 +23,7 @@ def nothing_is_compiled_yet(empty_cache: Path) -> None:
 def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of other tests must not form a shape family with the traces of this one."""
     from lazytpu.engine.sizes.every import Templates
-    from lazytpu.engine.sizes.uploads import UPLOADS
+    from lazytpu.engine.launching.uploads import UPLOADS
 
     compiler = wiring.start().compiler
     monkeypatch.setattr(compiler, "templates", Templates(compiler.inference))

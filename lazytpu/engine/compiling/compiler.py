@@ -29,7 +29,7 @@ from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.sizes.unexpected import looking_for
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about

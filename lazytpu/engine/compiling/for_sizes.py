@@ -18,7 +18,7 @@ from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.sizes.unexpected import looking_for
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError

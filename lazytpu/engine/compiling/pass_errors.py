@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from lazytpu.engine.sizes.unexpected import Unexpected
+from lazytpu.engine.errors.unexpected import Unexpected
 from lazytpu.inspection.terminal import say
 from lazytpu.passes.registry import passes
 

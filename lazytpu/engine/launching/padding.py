@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.uploads import UPLOADS
+from lazytpu.engine.launching.uploads import UPLOADS
 from lazytpu.ports import Ranges
 from lazytpu.runtime.buffers import padded, repadding
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer, KnownBuffer, Origin

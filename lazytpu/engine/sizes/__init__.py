@@ -1,2 +1,1 @@
-"""Varying sizes: the buckets of sizes that share a program, the traces that belong to them, and padding of uploaded
-data."""
+"""Varying sizes: the buckets of sizes that share a program, and the traces that belong to them."""

@@ -24,7 +24,7 @@ from lazytpu.engine.sizes.edges import Edge, Key, at_sizes
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
 from lazytpu.engine.sizes.skeletons import Integers, Layouts, forms_in, note_given, note_made, trace_apart
-from lazytpu.engine.sizes.unexpected import looking_for
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Guard, Size
 from lazytpu.options import options

@@ -10,7 +10,7 @@ from typing import Any
 from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.engine.sizes.templates import Forms, Template
-from lazytpu.engine.sizes.unexpected import looking_for
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Grow, State
 

@@ -17,7 +17,7 @@ import lazytpu
 from lazytpu.engine.launching.out_of_memory import OutOfMemoryError
 from lazytpu.engine.launching.padding import fitted
 from lazytpu.engine.memory.alive import LiveValue, MemoryReport
-from lazytpu.engine.sizes.uploads import UPLOADS
+from lazytpu.engine.launching.uploads import UPLOADS
 from lazytpu.frontend.tensors import value_of
 from lazytpu.runtime.buffers import padded
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import lazytpu
+from lazytpu.engine.errors.unexpected import UNEXPECTED
 from lazytpu.engine.sizes import chains, every, growth, templates
 from lazytpu.engine.sizes.skeletons import SIZE
 from lazytpu.engine.sizes.templates import Template
-from lazytpu.engine.sizes.unexpected import UNEXPECTED
 from lazytpu.passes.padding.walk import Walk
 from tests.fitted import fit
 
