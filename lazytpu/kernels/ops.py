@@ -9,7 +9,7 @@ serves lists of all lengths: two of equal schemas make torch abort the process w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,10 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.types import shape_of
+from lazytpu.ir.symbolic import number_at_bound
+from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.kernels.tracing import identifier
+from lazytpu.trace.families import MEMBERS, Kind
 
 NAMESPACE = "lazytpu_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
@@ -91,21 +93,38 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
 
 
 def _rule(aliases: Aliases) -> Callable[..., Any]:
-    """Return the op's import rule: one call. The fresh results come first, with the shapes that torch expects, and then
-    those that are written to operands, with the shapes of these."""
+    """Return the op's import rule: one call of the kernel for the shapes of the operands, which a trace rebuilt at
+    other sizes lacks. The fresh results come first, with the shapes that torch expects, and then those that are written
+    to operands, with the shapes of these."""
 
     def imported(b: Builder, key: str, **operands: Any) -> tuple[SSAValue, ...]:
-        kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
         values: list[SSAValue] = list(operands["xs"] if "xs" in operands else operands.values())
+        if key in MEMBERS:
+            key = _at(key, [(dtypes.torch_dtype(dtype_of(x)), _at_bound(shape_of(x))) for x in values])
+        kinds: list[tuple[str, Sequence[Any]]] = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
         fresh = _fresh(key, aliases)
         order = [*fresh, *(result for _, result in sorted(aliases))]
         shapes = [*(shape for _, shape in b.out[: len(fresh)]), *(shape_of(values[i]) for i, _ in sorted(aliases))]
         for i, shape in zip(order, shapes, strict=True):
+            if _at_bound(shape) != tuple(kinds[i][1]):
+                raise ValueError(f"the kernel returns {list(kinds[i][1])}, where {list(_at_bound(shape))} would follow")
             kinds[i] = kinds[i][0], shape
         results = b.jax_call(key, values, kinds, *_RULES.get(key, ()))
         return tuple(results[i] for i in order)
 
     return imported
+
+
+def _at(key: str, operands: Sequence[Kind]) -> str:
+    """Return the key of a kernel for operands of these shapes. Raise ValueError if it does not support them."""
+    try:
+        return MEMBERS[key].at(operands)[0]
+    except Exception as error:  # a user function raises anything at unsupported sizes
+        raise ValueError(str(error)) from error
+
+
+def _at_bound(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(map(number_at_bound, shape))
 
 
 def _fresh(key: str, aliases: Aliases) -> list[int]:

@@ -17,6 +17,7 @@ from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
 from lazytpu.engine.compiling.verifying import Verifier
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.programs.binding import Binding
@@ -29,7 +30,6 @@ from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
@@ -148,7 +148,6 @@ class Compiler:
             with self.recompiles.making(number, name, trace, records, live, dead, for_many_sizes) as making:
                 with looking_for("the program of a bucket"):
                     try:
-                        bucket.settle()
                         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
                         return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                     except OneSize as error:  # the sizes are compiled in

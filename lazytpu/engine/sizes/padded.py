@@ -9,16 +9,17 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import Imported
 from lazytpu.engine.programs.binding import Factors, Padding
 from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.recompiles.wording import at
 from lazytpu.engine.sizes.buckets import OneSize, bound
-from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.templates import Sized as SizedTrace
 from lazytpu.engine.sizes.verification import decompose, expressions_of
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
+from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.rebinding import rebuilt
 from lazytpu.ir.shape import ReshapeOp, SliceOp
 from lazytpu.ir.sizes import set_symbols
@@ -153,10 +154,11 @@ def _derived(
 ) -> Derived:
     """Import records with symbolic sizes. Raise OneSize if the import fails at the bound."""
     try:
-        with_own_kernels = with_kernels(records)
-        imported = imports(with_own_kernels)
+        imported = imports(records)
     except LostSize:
         raise
+    except ImportFailure as error:
+        raise OneSize(f"at its bound, {error.__cause__}", at(error.record)) from error
     except Exception as error:  # such as a table smaller than the bound
         raise OneSize(f"at its bound, {error}") from error
     if decomposed:
@@ -165,7 +167,8 @@ def _derived(
     annotate(imported.module, reading)
     _drop_identities(imported.module)
     expressions = expressions_of(reading, decomposed, bounds_checks)
-    return Derived(imported, derivation, expressions, with_own_kernels is records)
+    copied = not any(isinstance(op, JaxCallOp) for op in imported.module.walk())
+    return Derived(imported, derivation, expressions, copied)
 
 
 def _drop_identities(module: ModuleOp) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.limits import Views
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
@@ -61,25 +60,13 @@ class Bucket:
 
     @cached_property
     def state(self) -> State:
-        """A state that ends a trace at the greatest sizes. After `settle` its records have the custom kernels of these
-        sizes."""
-        return self._at_bound(self.forms.at(self.greatest))
-
-    def _at_bound(self, records: list[Record]) -> State:
-        ending = self.ending
+        """A state that ends a trace at the greatest sizes."""
+        ending, records = self.ending, self.forms.at(self.greatest)
         return State(None, tuple(records), None, ending.slots, ending.inputs, ending.numbers)
 
     def records(self) -> list[Record]:
         """Return the records at the greatest sizes."""
         return self.state.records()
-
-    def settle(self) -> None:
-        """Replace the custom kernels in the records by those for the greatest sizes. Raise OneSize if a kernel has
-        none."""
-        records = self.records()
-        settled = with_kernels(records)
-        if settled is not records:
-            self.state = self._at_bound(settled)
 
     @cached_property
     def spacious(self) -> bool:

@@ -25,7 +25,6 @@ from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.expressions import DIGITS, Expressions, digests
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.skeletons import with_parts
 from lazytpu.engine.sizes.templates import Sized
 from lazytpu.ir.forms import parse
@@ -34,13 +33,6 @@ from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.annotations import Reading, place, read
 from lazytpu.passes.padding.rules.values import quotient
 from lazytpu.passes.padding.walk import Refusal
-from lazytpu.trace.trie import Record
-
-
-def served(sized: Sized) -> list[Record]:
-    """Return the trace's records in the form of its bucket: with kernels for their sizes, and full views where the
-    bucket slices."""
-    return with_kernels(with_parts(sized.records, sized.bucket.records()))
 
 
 def decompose(module: ModuleOp) -> None:
@@ -103,7 +95,8 @@ def verify(binding: Binding, sized: Sized) -> None:
     expressions = binding.padding.expressions
     try:
         checks = expressions.bounds_checks
-        imported = import_trace(served(sized), binding.live, (), bounds_checks=checks, identities=True)
+        records = with_parts(sized.records, sized.bucket.records())  # full views where the bucket slices
+        imported = import_trace(records, binding.live, (), bounds_checks=checks, identities=True)
         if expressions.decomposed:
             decompose(imported.module)
         compare(binding, expressions, imported, sized.sizes)
