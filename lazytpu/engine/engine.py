@@ -17,6 +17,7 @@ from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.pass_errors import PASS_ERRORS
 from lazytpu.engine.cutting.cutter import Cutter
 from lazytpu.engine.device import Device, available, capacity, limit
+from lazytpu.engine.errors.unexpected import UNEXPECTED, looking_for
 from lazytpu.engine.launching.closing import close_at_exit
 from lazytpu.engine.launching.compiled import Queue
 from lazytpu.engine.launching.constants import Constants
@@ -28,7 +29,6 @@ from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics, waited
 from lazytpu.engine.programs.target import untunable
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.errors.unexpected import UNEXPECTED, looking_for
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers

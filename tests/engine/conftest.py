@@ -22,8 +22,8 @@ def nothing_is_compiled_yet(empty_cache: Path) -> None:
 @pytest.fixture(autouse=True)
 def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of other tests must not form a shape family with the traces of this one."""
-    from lazytpu.engine.sizes.every import Templates
     from lazytpu.engine.launching.uploads import UPLOADS
+    from lazytpu.engine.sizes.every import Templates
 
     compiler = wiring.start().compiler
     monkeypatch.setattr(compiler, "templates", Templates(compiler.inference))

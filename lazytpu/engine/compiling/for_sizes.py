@@ -12,13 +12,13 @@ from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.sizes.templates import Sized
-from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.inspection.terminal import say
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 import torch
 
 from lazytpu.aten.schema import functional
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.sizes.edges import Edge, Key, at_sizes
 from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.results import LARGEST, Results, integers_of
-from lazytpu.engine.sizes.skeletons import Integers, Layouts, forms_in, note_given, note_made, trace_apart
-from lazytpu.engine.errors.unexpected import looking_for
+from lazytpu.engine.sizes.results import LARGEST
+from lazytpu.engine.sizes.skeletons import SIZE, Integers, Layouts, forms_in, note_given, note_made, trace_apart
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL, Guard, Size
+from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, Guard, Size
 from lazytpu.options import options
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
@@ -48,41 +48,21 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive edges whose sizes are all known once the key of the first one is.
+    """Consecutive states, from `start` to `end`, whose sizes are all known once the key of the first one is.
 
-    - `shown`: the positions of new symbols among the integers of the first key.
+    - `key`: the expressions of the integers of the first key, and `shown`: the positions of new symbols among them.
+    - `sizes`: the expressions of sizes of tensors.
     - `guards`: the conditions under which the derived layouts of results hold.
-    - `asked`: the numbers of the edges whose results torch must infer.
+    - `asked`: the numbers of the states whose results torch must infer.
     """
 
-    edges: Sequence[Edge]
+    start: int
+    end: int
+    key: Sequence[Form]
     shown: Mapping[str, int]
+    sizes: Sequence[Form]
     guards: Sequence[Guard]
     asked: Sequence[int]
-
-    @cached_property
-    def forms(self) -> frozenset[Form]:
-        """The expressions of all integers."""
-        return frozenset[Form]().union(*[edge.forms for edge in self.edges])
-
-    @cached_property
-    def sizes(self) -> frozenset[Form]:
-        """The expressions of sizes of tensors."""
-        return frozenset[Form]().union(*[edge.sizes for edge in self.edges])
-
-    def at(self, sizes: Sizes, key: Key, inference: Inference) -> list[tuple[Key, Any, Record]] | None:
-        """Return the edges at these sizes; None if the first one has another key, or if they are not known to be right.
-
-        They are right if all sizes belong to the structure, and if errors would name the right source line.
-        """
-        numbers, first = {form: form.at(sizes) for form in self.forms}, self.edges[0]
-        if max(numbers.values(), default=0) >= LARGEST:
-            return None
-        if min([*sizes.values(), *[numbers[size] for size in self.sizes]]) < MIN_SYMBOL:
-            return None
-        if first.at(numbers, inference.layout)[0] != key or not all(guard.at(sizes) for guard in self.guards):
-            return None
-        return [edge.at(numbers, inference.layout) for edge in self.edges] if inference.at(first.record) else None
 
 
 class Chain:
@@ -96,40 +76,42 @@ class Chain:
     """
 
     def __init__(self, states: Sequence[State], varying: Varying, sizes: Sizes, inference: Inference) -> None:
-        results, forms = varying.results, list(varying.forms)
-        if results is None or results.derivation.bound != sizes:  # comparisons are to be decided at these sizes
-            results = Results(inference)
-            for name, size in sizes.items():
-                results.begin(name, MIN_SYMBOL, size)
-        edges = _right_at(at_sizes(states, map(results.derivation.size, forms)), sizes, inference)
+        self._states, self._varying, self._sizes = states, varying, sizes
+        derivation, forms = Derivation(dict.fromkeys(sizes, (0, LARGEST)), sizes), varying.forms
+        edges = at_sizes(states, map(derivation.size, forms))
+        right = self._right(inference)
+        trace_apart([*map(_record, states)], integers := Integers([], []))
+        ends = [0, *integers.ends]
         self.left = sum(state.key is None for state in states)
-        trace_apart([*map(_record, states[: self.left])], integers := Integers([], []))
-        self._of_left = forms[: len(integers.values)]
+        self._of_left = forms[: ends[self.left]]
         self._shown_by_left = {name: self._of_left.index(n) for name in sizes if (n := symbol(name)) in self._of_left}
         self.of_left = bool(self._shown_by_left)
         # Find the first key that has each other symbol. A segment begins with each such key.
+        keys = [[*map(derivation.form_of, _integers(key))] for key, _, _ in edges[:right]]
         shown: dict[str, tuple[int, int]] = dict.fromkeys(self._shown_by_left, (self.left, -1))
-        for number, edge in enumerate(edges):
-            for at, integer in enumerate(_integers(edge.key)):
-                if type(integer) is Size and [*integer.form.symbols] == [str(integer.form)]:
-                    shown.setdefault(str(integer.form), (number, at))
+        for number, key in enumerate(keys):
+            for at, integer in enumerate(key):
+                if [*integer.symbols] == [str(integer)]:
+                    shown.setdefault(str(integer), (number, at))
         starts = sorted({number for number, _ in shown.values()})
         self.begins = starts[0] - 1 if starts else -1
         self.segments: list[Segment] = []
-        if not starts or (not self.of_left and any(edge.forms for edge in edges[: self.begins + 1])):
+        if not starts or (not self.of_left and any(f.symbols for f in forms[: ends[max(self.begins + 1, 0)]])):
             return
-        derived = _derived(edges, results)
-        copied = (i for i, edge in enumerate(edges) if edge.twin.offsets.copies and i > self.begins)
-        last = next(copied, len(edges) - 1) + 1  # views that are copied have keys of their own
+        asked = self._asked([record for _, _, record in edges])
+        copied = (i for i, state in enumerate(states[:right]) if state.offsets.copies and i > self.begins)
+        last = next(copied, right - 1) + 1  # views that are copied have keys of their own
         for start, end in zip(starts, [*starts[1:], last], strict=True):
             known = {name for name, (number, _) in shown.items() if number <= start}
-            of_segment = edges[start : min(end, last)]
-            if not of_segment or any(form.symbols - known for edge in of_segment for form in edge.forms):
+            positions = range(ends[start], ends[end := min(end, last)])
+            if end <= start or any(forms[at].symbols - known for at in positions):
                 break
             new = {name: at for name, (number, at) in shown.items() if number == start and at >= 0}
-            guards = dict.fromkeys([guard for i in range(start, end) for guard in derived.get(i, ())])
-            asked = [i for i in range(len(of_segment)) if start + i not in derived or options.verify_sizes]
-            self.segments.append(Segment(of_segment, new, tuple(guards), asked))
+            of_tensors = dict.fromkeys([forms[at] for at in positions if integers.kinds[at] == SIZE])
+            guards = dict.fromkeys([guard for i in range(start, end) for guard in varying.derived.get(i, ())])
+            numbers = [i for i in asked if start <= i < end]
+            sized = [form for form in of_tensors if form.symbols]
+            self.segments.append(Segment(start, end, keys[start], new, sized, tuple(guards), numbers))
 
     @looking_for("states of other sizes behind a read")
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
@@ -146,27 +128,38 @@ class Chain:
     @looking_for("states of other sizes")
     def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
         """Add the states of a segment as children of `parent`, if the segment's first key is `key`. `known` are the
-        values of the symbols of earlier segments."""
+        values of the symbols of earlier segments.
+
+        The states are right if all sizes belong to the structure, and if errors would name the right source line.
+        """
         segment, integers = self.segments[number], _integers(key)
-        if max(segment.shown.values(), default=-1) >= len(integers):
+        if len(segment.key) != len(integers):
             return
         sizes = {**known, **{name: integers[at] for name, at in segment.shown.items()}}
+        at = {**self._sizes, **sizes}  # other symbols are those of later segments
+        if [form.at(at) for form in segment.key] != integers or not all(guard.at(at) for guard in segment.guards):
+            return
+        if min([*sizes.values(), *[form.at(at) for form in segment.sizes]]) < MIN_SYMBOL:
+            return
+        states = self._states[segment.start : segment.end]
         try:
-            edges = segment.at(sizes, key, inference)
+            if max(at.values()) >= LARGEST or not inference.at(_record(states[0])):
+                return
+            edges = self._at(at, segment.end, inference)[segment.start :]
         except (RuntimeError, NotImplementedError):  # too large for the device: recording raises the error
             return
-        if edges is None:
+        if edges[0][0] != key:
             return
         # Ask torch for result layouts that are not derived.
         if segment.asked:
             previous = parent.records()
             records = [*previous, *[record for _, _, record in edges]]
-            if not inference.agrees(records, [len(previous) + i for i in segment.asked]):
+            if not inference.agrees(records, [len(previous) + i - segment.start for i in segment.asked]):
                 return
         state = parent
         # Add the states that the trie does not have yet, and let the next segment begin after them.
-        for (edge_key, outs, record), edge in zip(edges, segment.edges, strict=True):
-            child, twin = state.next.get(edge_key), edge.twin
+        for (edge_key, outs, record), twin in zip(edges, states, strict=True):
+            child = state.next.get(edge_key)
             if child is None:
                 child = State(state, record, outs, twin.slots, twin.inputs, twin.numbers)
                 child.inherit(twin)
@@ -178,6 +171,32 @@ class Chain:
         if number + 1 < len(self.segments):
             grows = (partial(self.grow, number + 1, sizes), *state.sizes.grows)[:AT_ONCE]
             state.sizes = state.sizes._replace(grows=grows)
+
+    def _at(self, sizes: Sizes, end: int, inference: Inference) -> list[Edge]:
+        """Return the edges into the first `end` states at these sizes."""
+        return at_sizes(self._states[:end], iter(self._varying.at(sizes)), inference.layout)
+
+    def _right(self, inference: Inference) -> int:
+        """Return the number of edges before the first one that differs at its own sizes from the recorded one."""
+        edges = self._at(self._sizes, len(self._states), inference)
+        for number, ((key, _, record), twin) in enumerate(zip(edges, self._states, strict=True)):
+            outs, recorded = ([out and out.key for out in of.outs] for of in (record, _record(twin)))
+            if key != (twin.key or ()) or outs != recorded:
+                return number
+        return len(edges)
+
+    def _asked(self, records: Sequence[Record]) -> list[int]:
+        """Return the numbers of the records with symbolic sizes whose results torch must infer: sizes concern them, and
+        they are not derived, or the op may reject sizes for which they are."""
+        layouts, asked = Layouts(), list[int]()
+        for number, record in enumerate(records):
+            note_given(record, layouts)
+            read = [layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
+            derived = number in self._varying.derived and _is_checked(_record(self._states[number]))
+            if options.verify_sizes or (not derived and forms_in((record, read))):
+                asked.append(number)
+            note_made(record, layouts)
+        return asked
 
 
 def _record(state: State) -> Record:
@@ -191,36 +210,6 @@ def _integers(key: Any) -> list[Any]:
     if isinstance(key, tuple):
         return [integer for token in cast("tuple[Any, ...]", key) for integer in _integers(token)]
     return [key] if type(key) in (int, Size) else []
-
-
-def _right_at(edges: Sequence[Edge], sizes: Sizes, inference: Inference) -> Sequence[Edge]:
-    """Return the edges before the first one that differs at these sizes from the recorded one."""
-    for number, edge in enumerate(edges):
-        key, _, record = edge.at({form: form.at(sizes) for form in edge.forms}, inference.layout)
-        outs, recorded = ([out and out.key for out in of.outs] for of in (record, _record(edge.twin)))
-        if key != edge.twin.key or outs != recorded:
-            return edges[:number]
-    return edges
-
-
-def _derived(edges: Sequence[Edge], results: Results) -> dict[int, tuple[Guard, ...]]:
-    """Return the numbers of the edges whose result layouts follow from the layouts of operands, each with the guards
-    under which they do."""
-    layouts, derived = Layouts(), dict[int, tuple[Guard, ...]]()
-    for number, edge in enumerate(edges):
-        record, original = edge.record, _record(edge.twin)
-        note_given(record, layouts)
-        read = [layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
-        if not edge.forms and not forms_in(read):
-            derived[number] = ()
-        elif _is_checked(original):
-            outs, guards = results.of(record, layouts)
-            form_of = results.derivation.form_of
-            pair = [[*map(form_of, integers_of(original, of))] for of in (outs, record.outs) if of is not None]
-            if outs is not None and pair[0] == pair[1]:
-                derived[number] = guards
-        note_made(record, layouts)
-    return derived
 
 
 def _is_checked(record: Record) -> bool:

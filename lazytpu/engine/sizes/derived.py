@@ -6,19 +6,21 @@ serves a trace only if all expressions give exactly its integers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, simplest
 from lazytpu.engine.sizes.guesses import Guesses
-from lazytpu.engine.sizes.results import Derived, Results
-from lazytpu.engine.sizes.skeletons import OTHER, Integers, trace_apart
-from lazytpu.ir.forms import Form, symbol
+from lazytpu.engine.sizes.results import Results, integers_of
+from lazytpu.engine.sizes.skeletons import OTHER, Integers, Together, trace_apart
+from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import Guard
 from lazytpu.ports import Inference
-from lazytpu.trace.trie import Record
+from lazytpu.trace.trie import Operand, Record
+from lazytpu.trace.value import Layout
 
 MANY = (*NAMES, "g", "f", "e", "d", "c", "b")
 """Names for the symbols of a first pass, in which some symbols may turn out to be expressions of others."""
@@ -46,7 +48,7 @@ def fit_derived(
     # Arguments, in the order of the trace, show the sizes that are no expressions of earlier ones. If a number is no
     # expression of earlier sizes, such as the length of zeros, consider the sizes of the whole trace.
     try:
-        first = _walk(fitting(names=MANY), records, inference)
+        first = Derived(records, fitting(names=MANY), inference).varying
         places = [*first.symbols.values()]
     except NoForm:
         first, is_argument = None, kinds != OTHER
@@ -58,7 +60,7 @@ def fit_derived(
         return first
     while symbols is not None:
         try:
-            varying = _walk(fitting(symbols), records, inference)
+            varying = Derived(records, fitting(symbols), inference).varying
         except NoForm:
             return None
         follow = _dependent(varying)
@@ -68,41 +70,85 @@ def fit_derived(
     return None
 
 
+def fit_guessed(guesses: Guesses, records: Sequence[Record], inference: Inference) -> Varying | None:
+    """Return the size expressions of one trace of these records, or None if a symbol is an expression of others."""
+    varying = Derived(records, guesses, inference).varying
+    return None if _dependent(varying) else varying
+
+
 def _dependent(varying: Varying) -> list[str]:
     """Return the symbols that are expressions of others."""
     return [name for name, at in varying.symbols.items() if varying.forms[at] != symbol(name)]
 
 
-def _walk(known: Fitting, records: Sequence[Record], inference: Inference) -> Varying:
-    """Return the size expression of each integer of these records. Raise NoForm if an integer has none."""
-    results, samples, begun = Results(inference), range(len(known.table)), set[str]()
+class Derived(Together):
+    """The size expression of each integer of a trace, in the order of `trace_apart`: derived for results and for
+    operands that are full tensors, else from `known`. Raises NoForm if an integer has none."""
 
-    def begin() -> None:
-        for name in known.symbols.keys() - begun:
-            begun.add(name)
-            kind = int(known.kinds[known.symbols[name]])
-            results.begin(name, LOWEST[kind], known.sizes(-1)[name])
+    def __init__(self, records: Sequence[Record], known: Fitting, inference: Inference) -> None:
+        super().__init__(self._sizes())
+        self._known, self._inferred, self._forms = known, Results(inference), list[Form]()
+        self._guards, self._number = dict[int, Sequence[Guard]](), 0
+        self._begin()
+        for self._number, record in enumerate(records):
+            self.record(record)
 
-    def given(position: int) -> Form:
-        size = known.choose(position)
-        begin()
-        return size
+    @property
+    def varying(self) -> Varying:
+        return Varying(self._forms, self._known.symbols, self._guards)
 
-    def learn(start: int, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
-        for row in samples:
-            sizes, integers = known.sizes(row), known.table[row, start : start + len(forms)].tolist()
-            if [form.at(sizes) for form in forms] != integers or not all(guard.at(sizes) for guard in guards):
+    def _begin(self) -> None:
+        """Declare the symbols that `known` has introduced."""
+        fitting, begun = self._known, self._inferred.derivation.symbols
+        for name, at in fitting.symbols.items():
+            if name not in begun:
+                self._inferred.begin(name, LOWEST[int(fitting.kinds[at])], fitting.sizes(-1)[name])
+
+    def _sizes(self) -> Iterator[Any]:
+        """Yield the integers of arguments as symbolic sizes."""
+        sources = self._known.sources
+        while True:
+            size = self._known.choose(len(self._forms))
+            self._begin()
+            if size.symbols & sources.keys():
+                size = size.where({name: self._source(name) for name in size.symbols})
+                self._known.learn(len(self._forms), size)
+            self._forms.append(size)
+            yield self._inferred.derivation.size(size)
+
+    def _source(self, name: str) -> Form:
+        """Return the expression that a name of `sources` stands for, or the symbol itself."""
+        if name not in self._known.sources:
+            return symbol(name)
+        slot, dim = self._known.sources[name]
+        return self._inferred.derivation.form_of(self.after[slot].shape[dim])
+
+    def operand(self, operand: Operand) -> Operand:
+        if operand.view is not None:
+            return super().operand(operand)
+        shape = self.after[operand.slot].shape
+        self._forms += [*map(self._inferred.derivation.form_of, shape), *[form(0)] * len(shape)]
+        return operand
+
+    def results(self, record: Record) -> tuple[Layout | None, ...]:
+        """Return the layouts of a record's results: derived if they give the observed integers, else from `known`."""
+        outs, guards = self._inferred.of(record, self.after)
+        if outs is not None:
+            forms = [self._inferred.derivation.form_of(integer) for integer in integers_of(record, outs)]
+            if self._agree(forms, guards):
+                for position, size in enumerate(forms, len(self._forms)):
+                    if size.number is None:
+                        self._known.learn(position, size)
+                self._forms += forms
+                self._guards[self._number] = guards
+                return tuple(outs)
+        return self.outs(record)
+
+    def _agree(self, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
+        """Return whether these expressions give the next integers of all samples, and the guards hold there."""
+        start = len(self._forms)
+        for row, integers in enumerate(self._known.table[:, start : start + len(forms)].tolist()):
+            sizes = self._known.sizes(row)
+            if [size.at(sizes) for size in forms] != integers or not all(guard.at(sizes) for guard in guards):
                 return False
-        for position, form in enumerate(forms, start):
-            if form.number is None:
-                known.learn(position, form)
         return True
-
-    begin()
-    return Varying(Derived(records, results, given, learn).forms, known.symbols, results)
-
-
-def fit_guessed(guesses: Guesses, records: Sequence[Record], inference: Inference) -> Varying | None:
-    """Return the size expressions of one trace of these records, or None if a symbol is an expression of others."""
-    varying = _walk(guesses, records, inference)
-    return None if _dependent(varying) else varying

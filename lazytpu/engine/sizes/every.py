@@ -8,13 +8,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.sizes.graphs import known_of
 from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.relatives import ALIKE, shared
 from lazytpu.engine.sizes.skeletons import SIZE, Integers, trace_apart
 from lazytpu.engine.sizes.templates import Sized, Template
-from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import Slots

@@ -8,7 +8,7 @@ trace only if all expressions give exactly its integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, permutations, product
 from operator import add, mul, sub
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.results import LARGEST, Results
+from lazytpu.engine.sizes.results import LARGEST
 from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL
+from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
 
 NAMES = ("n", "m", "k", "j", "i", "h")
 """The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
@@ -42,11 +42,12 @@ Base = tuple[Form, Column]
 @dataclass(frozen=True)
 class Varying:
     """The integers of the traces of one structure as size expressions: `forms`, by position. A symbol's value is the
-    integer at its position in `symbols`. `results` derived the layouts of results, if they are derived."""
+    integer at its position in `symbols`. `derived` are the numbers of the records whose result layouts follow from the
+    layouts of operands, each with the guards under which they do."""
 
     forms: Sequence[Form]
     symbols: dict[str, int]
-    results: Results | None = None
+    derived: Mapping[int, Sequence[Guard]] = field(default_factory=dict[int, Sequence[Guard]])
 
     @cached_property
     def varying(self) -> dict[Form, list[int]]:
@@ -85,6 +86,9 @@ class Fitting:
     columns known to depend on others. Any other size is then a symbol or a product: that it was another size plus a
     constant is a coincidence of these samples.
     """
+
+    sources: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    """The slot and the dimension of names in expressions that are no symbols."""
 
     def __init__(
         self,

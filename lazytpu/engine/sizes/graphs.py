@@ -6,111 +6,52 @@ known in both. So the second graph's symbols are expressions of the first graph'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, cast
-
-from lazytpu.engine.sizes.fitting import NAMES, NoForm, Varying
+from lazytpu.engine.sizes.derived import fit_guessed
+from lazytpu.engine.sizes.fitting import NAMES, Varying
+from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.results import Results
-from lazytpu.engine.sizes.skeletons import (
-    STRUCTURE,
-    Integers,
-    Layouts,
-    forms_in,
-    note_given,
-    note_made,
-    trace_apart,
-    with_sizes,
-)
+from lazytpu.engine.sizes.skeletons import Integers, trace_apart, with_sizes
 from lazytpu.ir.forms import Form, symbol
-from lazytpu.ir.symbolic import MIN_SYMBOL, Size
+from lazytpu.ir.symbolic import MIN_SYMBOL, Size, number_at_bound
 from lazytpu.ports import Inference
-from lazytpu.trace.extract import operands
-from lazytpu.trace.trie import Operand, Record, State
+from lazytpu.trace.extract import Slots
+from lazytpu.trace.trie import Record, State
 
 
 def known_of(state: State, inference: Inference) -> Varying | None:
-    """Return the size expressions of the trace that ends at `state`, in the order of `trace_apart`.
-
-    Return None if no compiled graph knows them, or if an eager record combines varying operands with integers of its
-    own.
-    """
-    edges = state.path()
-    if not any(edge.sizes.symbolic for edge in edges):
+    """Return the size expressions of the trace that ends at `state`, or None if no compiled graph knows them."""
+    if not any(edge.sizes.symbolic for edge in state.path()):
         return None
-    walk = _Walk(Results(inference))
-    try:
-        for edge in edges:
-            walk.take(edge)
-    except NoForm:
+    # Name the symbols of each graph apart, and take its integers.
+    records, in_graph, sources = list[Record](), list[bool](), dict[str, tuple[int, int]]()
+    layouts, results = Slots(state.records()).layouts, Results(inference)
+    for edge in state.path():
+        expressed, symbols = edge.sizes.symbolic or (edge.recorded, {})
+        names = dict[str, Form]()
+        for name, (slot, dim) in symbols.items():
+            new = f"g{len(sources)}"
+            sources[new], names[name] = (slot, dim), symbol(new)
+            results.begin(new, MIN_SYMBOL, layouts[slot].shape[dim])
+
+        def renamed(size: Size, names: dict[str, Form] = names) -> Size:
+            return results.derivation.size(size.form.where(names))
+
+        records += [with_sizes(record, renamed) for record in expressed]
+        in_graph += [edge.sizes.symbolic is not None] * len(expressed)
+    trace_apart(records, into := Integers([], []))
+    forms, results_at = [*map(results.derivation.form_of, into.values)], frozenset(into.made)
+    # Sizes of the trace's inputs are its symbols. The others follow from results of the trace.
+    inputs = {(slot, dim): at for at, slot, dim in into.inputs if (slot, dim) in sources.values()}
+    if len(inputs) > len(NAMES):
         return None
-    trace_apart(walk.records, integers := Integers([], []))
-    forms = [walk.results.derivation.form_of(number) for number in integers.values]
-    inputs = {walk.symbols[slot, dim]: at for at, slot, dim in integers.inputs if (slot, dim) in walk.symbols}
-    if not inputs or len(inputs) > len(NAMES) or {name for size in forms for name in size.symbols} != inputs.keys():
-        return None
-    names = {name: symbol(NAMES[number]) for number, name in enumerate(inputs)}
-    return Varying([size.where(names) for size in forms], dict(zip(NAMES, inputs.values(), strict=False)))
-
-
-class _Walk:
-    """Rebuilds the `records` of a trace with symbolic sizes. `symbols` names the input sizes that are symbols, by slot
-    and dimension."""
-
-    def __init__(self, results: Results):
-        self.results = results
-        self.records: list[Record] = []
-        self.symbols: dict[tuple[int, int], str] = {}
-        self._layouts: Layouts = {}
-
-    def take(self, edge: State) -> None:
-        """Append the records of an edge. Raise NoForm if an integer of them may vary in an unknown way."""
-        if edge.sizes.symbolic is None:
-            for record in edge.recorded:
-                self._append(record, told=False)
-            return
-        records, symbols = edge.sizes.symbolic
-        inputs = {slot: layout for record in edge.recorded for slot, layout, _ in record.admitted}
-        forms = {name: self._form(slot, dim, inputs) for name, (slot, dim) in symbols.items()}
-        for record in records:
-            self._append(with_sizes(record, lambda size: self.results.derivation.size(size.form.where(forms))))
-
-    def _form(self, slot: int, dim: int, inputs: Layouts) -> Form:
-        """Return the expression of an argument's size: the known one if the trace computed that argument, else a new
-        symbol."""
-        layout = self._layouts.get(slot)
-        if layout is not None:
-            return self.results.derivation.form_of(layout.shape[dim])
-        name = self.symbols[slot, dim] = f"g{len(self.symbols)}"
-        self.results.begin(name, MIN_SYMBOL, inputs[slot].shape[dim])
-        return symbol(name)
-
-    def _append(self, record: Record, told: bool = True) -> None:
-        """Append a record, deriving the sizes of its results if needed. With `told` its integers are symbolic already.
-
-        Raise NoForm if `told` is false and the record combines varying operands with integers of its own.
-        """
-        note_given(record, self._layouts)
-        varies = self._varies(record)
-        arguments = [value for name, value in record.arguments.items() if name not in STRUCTURE]
-        if varies and not told and _has_numbers(arguments):
-            raise NoForm
-        if varies and not forms_in(record.outs):
-            outs, _ = self.results.of(record, self._layouts)
-            if outs is None:
-                raise NoForm
-            record = replace(record, outs=tuple(outs))
-        note_made(record, self._layouts)
-        self.records.append(record)
-
-    def _varies(self, record: Record) -> bool:
-        """Return whether an operand or argument of a record has a symbolic size."""
-        taken = [self._layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
-        return bool(forms_in((taken, record.arguments)))
-
-
-def _has_numbers(value: Any) -> bool:
-    """Return whether an argument has integers of its own, or operands that are views."""
-    if isinstance(value, list | tuple):
-        return any(map(_has_numbers, cast("Sequence[Any]", value)))
-    return value.view is not None if isinstance(value, Operand) else type(value) in (int, Size)
+    by_place = dict(zip(inputs, NAMES, strict=False))
+    resolved = {name: symbol(by_place.get(place, name)) for name, place in sources.items()}
+    expressions = {at: forms[at] for at, _, _ in into.inputs}
+    for symbolic, start, end in zip(in_graph, [0, *into.ends], into.ends, strict=False):
+        positions = [at for at in range(start, end) if symbolic and (forms[at].symbols or at not in results_at)]
+        expressions |= {at: forms[at] for at in positions}
+    expressions = {at: size.where(resolved) for at, size in expressions.items()}
+    symbols_at = {name: inputs[place] for place, name in by_place.items()}
+    expressions |= {at: symbol(name) for name, at in symbols_at.items()}
+    into.values = [number_at_bound(number) for number in into.values]
+    return fit_guessed(Guesses(into, symbols_at, expressions, sources), state.records(), inference) if inputs else None

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
 from lazytpu.engine.sizes.templates import Forms, Template
-from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Grow, State
 

@@ -5,12 +5,13 @@ An integer equal to a varying size, and to no constant size, is taken for that v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
 from lazytpu.engine.sizes.fitting import Fitting
-from lazytpu.engine.sizes.skeletons import BEGIN, SIZE
+from lazytpu.engine.sizes.skeletons import BEGIN, SIZE, Integers
 from lazytpu.ir.forms import Form, form
 
 CERTAIN = 5
@@ -18,21 +19,22 @@ CERTAIN = 5
 
 
 class Guesses(Fitting):
-    """Guesses the size expressions of one trace's integers. `told` has the known ones by position; `fixed` are constant
-    sizes."""
+    """Guesses the size expressions of one trace's integers, of which `told` has the known ones by position."""
 
     def __init__(
         self,
-        integers: np.ndarray,
-        kinds: np.ndarray,
+        integers: Integers,
         symbols: Mapping[str, int],
         told: Mapping[int, Form],
-        fixed: Collection[int],
+        sources: Mapping[str, tuple[int, int]] = MappingProxyType({}),
     ) -> None:
-        super().__init__(integers[None], kinds, symbols=symbols)
-        self._told, self._fixed, self._size_of = told, fixed, dict[int, Form]()
+        table, self._size_of = np.array([integers.values], dtype=np.int64), dict[int, Form]()
+        super().__init__(table, np.array(integers.kinds), symbols=symbols)
+        self._told, self.sources = told, sources
+        self._fixed = {int(table[0, at]) for at in told if told[at].number is not None and self.kinds[at] == SIZE}
         for position in sorted(told, key=lambda at: -len(str(told[at]))):  # the shortest is the last
-            self.learn(position, told[position])
+            if told[position].symbols <= symbols.keys():
+                self.learn(position, told[position])
 
     def learn(self, position: int, size: Form) -> None:
         """Use `size` as the expression of later integers equal to the one at `position`.

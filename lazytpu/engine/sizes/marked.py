@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lazytpu.engine.sizes.derived import fit_guessed
 from lazytpu.engine.sizes.fitting import NAMES, Varying
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart
-from lazytpu.ir.forms import Form, symbol
+from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL
 from lazytpu.ports import Inference, Ranges
 from lazytpu.runtime.buffers.padded import PaddedBuffer
@@ -54,12 +52,11 @@ class Marked:
         Equal marked sizes are one symbol, so they stay equal.
         """
         trace_apart(self.records, into := Integers([], []))
-        integers, fixed = np.array(into.values, dtype=np.int64), set[int]()
         symbols, told, limits = dict[int, int](), dict[int, Form](), dict[int, Limits]()
         for position, slot, dim in into.inputs:
             size, limit = into.values[position], self.ranges.get(slot, {}).get(dim)
             if limit is None or size < MIN_SYMBOL:  # 0 and 1 belong to another structure
-                fixed.add(size)
+                told[position] = form(size)
                 continue
             first = symbols.setdefault(size, position)
             if len(symbols) > len(NAMES):
@@ -69,7 +66,7 @@ class Marked:
         if not symbols:
             return None
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
-        varying = fit_guessed(Guesses(integers, np.array(into.kinds), names, told, fixed), self.records, inference)
+        varying = fit_guessed(Guesses(into, names, told), self.records, inference)
         return None if varying is None else (varying, limits)
 
 

@@ -127,8 +127,7 @@ def transferred(
     for mine, theirs in pairs:
         counterparts[mine] = there.records[theirs]
     records = with_parts(here.records, counterparts)
-    fixed = {int(integers[at]) for at, size in remaining.items() if size.number is not None and kinds[at] == SIZE}
-    transferred_sizes = fit_guessed(Guesses(integers, kinds, names, remaining, fixed), records, inference)
+    transferred_sizes = fit_guessed(Guesses(here.integers, names, remaining), records, inference)
     return None if transferred_sizes is None else (transferred_sizes, records)
 
 

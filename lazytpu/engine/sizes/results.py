@@ -6,14 +6,13 @@ import of a bucket. Nothing is derived from a meta function that needs the numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from lazytpu.aten.symbolic_ints import from_torch, to_torch
-from lazytpu.engine.sizes.skeletons import Layouts, Together, with_sizes
+from lazytpu.engine.sizes.skeletons import Layouts, with_sizes
 from lazytpu.engine.sizes.strides import dense_order, dense_strides, plain
-from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import Derivation, Guard, Size
 from lazytpu.ports import Inference
 from lazytpu.trace.extract import operands
@@ -75,45 +74,6 @@ class Results:
             return list(map(_ordered, record.outs, outs))
         except Exception:  # noqa: BLE001  (LostSize, or any error of a meta function that does not expect SymInts)
             return None
-
-
-class Derived(Together):
-    """The size expression of each integer of a trace, in the order of `trace_apart`.
-
-    `given` returns the expressions of arguments, and of results that cannot be derived, by position. `learn` receives
-    derived expressions and returns whether they give the observed integers.
-    """
-
-    def __init__(
-        self,
-        records: Sequence[Record],
-        results: Results,
-        given: Callable[[int], Form],
-        learn: Callable[[int, Sequence[Form], Sequence[Guard]], bool],
-    ) -> None:
-        super().__init__(self._sizes())
-        self.forms: list[Form] = []
-        self._results, self._given, self._learn = results, given, learn
-        for record in records:
-            self.record(record)
-
-    def _sizes(self) -> Iterator[Any]:
-        """Yield the integers of arguments as symbolic sizes."""
-        while True:
-            self.forms.append(self._given(len(self.forms)))
-            yield self._results.derivation.size(self.forms[-1])
-
-    def results(self, record: Record) -> tuple[Layout | None, ...]:
-        """Return the layouts of a record's results: derived if `learn` accepts them, else from `given`."""
-        if not record.outs:
-            return ()
-        outs, guards = self._results.of(record, self.after)
-        if outs is not None:
-            forms = [self._results.derivation.form_of(integer) for integer in integers_of(record, outs)]
-            if self._learn(len(self.forms), forms, guards):
-                self.forms += forms
-                return tuple(outs)
-        return self.outs(record)
 
 
 def integers_of(record: Record, outs: Outs) -> list[Any]:

@@ -59,11 +59,12 @@ class Walk:
     """A walk over the records of a trace that rebuilds them with the integers that `take` returns.
 
     `note` receives everything else that distinguishes one structure from another. `before` and `after` are the old and
-    the new layouts of slots.
+    the new layouts of slots, and `new` creates one.
     """
 
     def __init__(self) -> None:
         self.before, self.after = Layouts(), Layouts()
+        self.new: Callable[..., Layout] = Layout
 
     def take(self, numbers: Sequence[Any], kind: int) -> Sequence[Any]:
         """Return the replacements of integers of one kind."""
@@ -141,7 +142,7 @@ class Walk:
         canonical = plain(layout)
         self.note(layout.dtype)
         size, stride = self.strided(layout.shape, layout.stride, canonical.stride)
-        return canonical if size is layout.shape else Layout(layout.dtype, size, stride)
+        return canonical if size is layout.shape else self.new(layout.dtype, size, stride)
 
     def strided(self, size: Strides, stride: Strides, canonical: Strides) -> tuple[Strides, Strides]:
         """Return a new size and its canonical strides; `stride` are the old ones and `canonical` the old canonical

@@ -16,8 +16,8 @@ from torch.testing import assert_close
 import lazytpu
 from lazytpu.engine.launching.out_of_memory import OutOfMemoryError
 from lazytpu.engine.launching.padding import fitted
-from lazytpu.engine.memory.alive import LiveValue, MemoryReport
 from lazytpu.engine.launching.uploads import UPLOADS
+from lazytpu.engine.memory.alive import LiveValue, MemoryReport
 from lazytpu.frontend.tensors import value_of
 from lazytpu.runtime.buffers import padded
 from lazytpu.runtime.buffers.buffer import MEMORY, Buffer

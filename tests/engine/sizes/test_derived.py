@@ -121,7 +121,7 @@ def test_argument_has_the_expression_of_the_nearest_result() -> None:
     trace_apart(records, into := Integers([], []))
     length, n = (position for position, slot, _ in into.inputs if slot in (0, 2))
     told = {length: symbol("n"), n: symbol("m")}
-    guesses = Guesses(np.array(into.values), np.array(into.kinds), {"n": length, "m": n}, told, {1})
+    guesses = Guesses(into, {"n": length, "m": n}, told)
     varying = fit_guessed(guesses, records, INFERENCE)
     assert varying is not None
     view = into.ends[1] + 1
