@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from lazytpu.kernels.ragged_paged_attention import ragged_paged_attention
 from tools.judge.models import VOCABULARY, Gpt, Llama, Residual, ResnetBlock
 
 Step = Callable[[], torch.Tensor]
@@ -207,6 +208,28 @@ def experts(dense: bool = False, tokens: int = 4096, width: int = 512, hidden: i
     return step
 
 
+def paged(gathered: bool = False, sequences: int = 32, length: int = 1024, page: int = 16) -> Step:
+    """Attention of the next token of sequences, with 32 heads for 8 heads of keys in pages. If `gathered`, the pages
+    are copied to one array for each sequence."""
+    heads, shared, width, most = 32, 8, 128, length // page
+    queries = torch.randn(sequences, heads, width, dtype=torch.bfloat16).to(DEVICE)
+    pages = torch.randn(sequences * most, page, 2 * shared, width, dtype=torch.bfloat16).to(DEVICE)
+    table = torch.randperm(sequences * most).reshape(sequences, most).int().to(DEVICE)
+    lengths = torch.randint(length // 2, length, (sequences,)).int().to(DEVICE)
+    ends, count = torch.arange(sequences + 1).int().to(DEVICE), torch.tensor([sequences]).int().to(DEVICE)
+
+    def step() -> torch.Tensor:
+        if not gathered:
+            return ragged_paged_attention(queries, pages, lengths, table, ends, count, scale=width**-0.5)
+        held = pages[table].flatten(1, 2).unflatten(2, (shared, 2)).transpose(1, 2)
+        mask = (torch.arange(length, device=DEVICE) < lengths[:, None])[:, None, None]
+        return F.scaled_dot_product_attention(
+            queries[:, :, None], held[:, :, :, 0], held[:, :, :, 1], mask, enable_gqa=True
+        )
+
+    return step
+
+
 CASES: dict[str, Case] = {
     "gpt2": Case("GPT-2 of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Gpt(2)), per_op=True),
     "llama": Case("Llama-like of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Llama(2))),
@@ -241,5 +264,7 @@ CASES: dict[str, Case] = {
     "attention": Case("causal attention with its gradients, 4 heads of 128, 8,192 tokens", attention),
     "packed": Case("the same for documents of 1,000 tokens in one row", packed),
     "experts": Case("a mixture of 16 experts 512-1024-512, 2 for each of 4,096 tokens, bfloat16, SGD", experts),
+    "paged": Case("attention of 32 sequences' next tokens to 1,024 in pages of 16, 32 heads for 8, bfloat16", paged),
+    "paged-gathered": Case("the same, where the pages are copied first", lambda: paged(gathered=True)),
     "experts-dense": Case("the same, where all experts compute all tokens", lambda: experts(dense=True)),
 }
