@@ -22,8 +22,6 @@ SMALL = 1 << 16
 "Minimum bytes of a result that advice is given for."
 WORTH = 0.01
 "Minimum share of the run that the new advice on whole classes of ops is given for."
-HOST_RECORD = 6e-6
-"Seconds of the host for each op that it records: `make bench` measures 4 to 8 us on the forward and backward pass."
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +202,13 @@ def _layout_copies(report: ProgramReport) -> Found:
 
 def _host_bound(report: ProgramReport) -> Found:
     """A step that the host records for longer than the device computes."""
-    host = HOST_RECORD * report.records
-    if host > report.seconds and report.complete:
+    if report.host_seconds > report.seconds and report.complete:
+        host = f"{1e3 * report.host_seconds:,.1f} ms of this machine's CPU"
         yield (
-            f"the host records {report.records:,} ops in about {1e3 * host:,.1f} ms, longer than the device computes",
+            f"the host needs {host} to record {report.records:,} ops, longer than the device computes",
             "a larger batch, torch.compile (one record for a graph), optimizers with fused=True or foreach=True",
             None,
-            host - report.seconds,
+            report.host_seconds - report.seconds,
             0,
         )
 

@@ -37,6 +37,8 @@ class ProgramReport:
     "Decisions of passes that are based on estimates, such as rolled loops."
     records: int = 0
     "The number of ops that the host records for it; 0 if unknown."
+    host_seconds: float = 0.0
+    "CPU seconds of this machine to record it and to run the step's Python, measured in the rehearsal; 0 if unknown."
 
     @property
     def facts(self) -> Generation:
