@@ -169,3 +169,11 @@ def test_paths_end_with_their_modules() -> None:
     assert known_after_a_call()
     gc.collect()
     assert all(known.module() is not None for known in module_paths._known.values())
+
+
+def test_gradients_that_are_summed_up_need_no_saved_tensors() -> None:
+    net, x = Net(14).to("tpu"), torch.ones(2, 14).to("tpu")
+    for calls in (1, 2, 3):  # a forward pass that hits, and sums of its gradients that are new
+        sum(net(x).square().mean() for _ in range(calls)).backward()  # type: ignore[union-attr]
+        lazytpu.mark_step()
+    assert all(parameter.grad is not None for parameter in net.parameters())

@@ -73,5 +73,8 @@ def _tensors(node: Any) -> Iterator[Any]:
         yield getattr(edge, "variable", None)
     for name in dir(node):
         if name.startswith("_saved_"):
-            saved = getattr(node, name)
+            try:
+                saved = getattr(node, name)
+            except RuntimeError:  # the node has run and freed its tensors: autograd sums up gradients now
+                return
             yield from saved if is_a(saved, tuple) else (saved,)
