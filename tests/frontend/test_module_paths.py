@@ -177,3 +177,24 @@ def test_gradients_that_are_summed_up_need_no_saved_tensors() -> None:
         sum(net(x).square().mean() for _ in range(calls)).backward()  # type: ignore[union-attr]
         lazytpu.mark_step()
     assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_hooks_of_saved_tensors_run_for_the_backward_pass_alone() -> None:
+    weight, x = torch.ones(5, 15, requires_grad=True, device="tpu"), torch.ones(2, 5).to("tpu")
+    unpacked: list[int] = []
+
+    def unpack(tensor: Tensor) -> Tensor:
+        unpacked.append(1)
+        return tensor
+
+    def forward() -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+            return (x @ weight).exp().sum()
+
+    forward()
+    lazytpu.mark_step()
+    forward().backward()  # the forward pass hits, the backward pass is new
+    new = len(unpacked)
+    unpacked.clear()
+    forward().backward()
+    assert len(unpacked) == new

@@ -68,13 +68,14 @@ def _slots(record: Record) -> Iterator[int]:
 
 
 def _tensors(node: Any) -> Iterator[Any]:
-    """Yield the tensors to which a node refers, and other things that it has saved."""
+    """Yield the tensors to which a node refers, and other things that it has saved. Tensors that hooks have packed, as
+    of a checkpoint, stay so."""
     for edge, _ in node.next_functions:
         yield getattr(edge, "variable", None)
     for name in dir(node):
-        if name.startswith("_saved_"):
+        if name.startswith("_raw_saved_"):
             try:
                 saved = getattr(node, name)
-            except RuntimeError:  # the node has run and freed its tensors: autograd sums up gradients now
+            except RuntimeError:  # a function in Python that has run and freed its tensors
                 return
-            yield from saved if is_a(saved, tuple) else (saved,)
+            yield from (getattr(one, "data", None) for one in (saved if is_a(saved, tuple) else (saved,)))
