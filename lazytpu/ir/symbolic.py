@@ -321,7 +321,7 @@ class Size:
         return self._lost("in a text")
 
     def _lost(self, where: str) -> NoReturn:
-        raise LostSize(f"the size {self.form} is used {where}, where it would be the number {self.value} at all sizes")
+        raise LostSize(f"its code uses the size {self.form} {where}, which would fix it to {self.value}")
 
     def __repr__(self) -> str:
         """A text for debugging, not a number."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.engine.recompiles import hints
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.reasons import Reason, sentence
 from lazytpu.engine.recompiles.whole_runs import WholeRuns
@@ -57,7 +56,8 @@ class Made:
     optimisation ("quick"), or in "parts", or run "op by op"."""
     estimate: float = 0.0
     """The milliseconds that XLA was expected to take for this strategy; 0 if there was no choice."""
-    _otherwise: str = ""
+    otherwise: str = ""
+    """The fix without a program for many sizes, if this is the reason of one."""
 
     def explain(self, reason: Reason, recompile: int) -> None:
         """Set the reason."""
@@ -65,7 +65,7 @@ class Made:
         self.text = sentence(reason, self.nearest)
         self.line, self.entered = place(reason.line), reason.entered
         self.recompile = recompile
-        self._otherwise = reason.otherwise
+        self.otherwise = reason.otherwise
 
     def refuse(self, source: str, cause: str) -> None:
         """Note that there is no program for many sizes, and why: this size, and others, get programs of their own.
@@ -73,7 +73,8 @@ class Made:
         self.source = source
         self.notes = (f"no program for many sizes: {cause}",)
         text = self.text.removesuffix(f"; fix: {self.fix}")
-        self.fix = f"{self._otherwise or hints.VARYING.fix}; {cause}"
+        self.otherwise = self.otherwise or self.fix
+        self.fix = f"{self.otherwise}; {cause}"
         self.text = f"{text}; fix: {self.fix}"
 
     def __str__(self) -> str:

@@ -155,7 +155,7 @@ class Recompiles:
                 earlier.is_first,
                 earlier.family.varied,
                 earlier.family.refused,
-                earlier.made.source in ("refused", "failed"),
+                earlier.made.otherwise if earlier.made.source in ("refused", "failed") else None,
             )
             reason, family = reasons.reason(old, new, self._ops), earlier.family
             entry.nearest = earlier.made.number

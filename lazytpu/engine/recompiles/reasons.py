@@ -67,8 +67,8 @@ class Old:
     """Whether a size of this step has changed before."""
     refused: str
     """Why there is no program for many sizes of this step; empty if none was refused."""
-    is_refused: bool
-    """Whether its own compilation was refused or failed."""
+    otherwise: str | None
+    """The fix without this program, if its own compilation was refused or failed; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,10 +302,10 @@ def _same_records(old: Old, new: New) -> Reason:
     if old.setting.mode != new.setting.mode:
         what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
         return Reason("mode", what, _EACH_MODE, expected=True)
-    if old.is_refused:
+    if old.otherwise is not None:
         why = old.refused or f"program #{old.number} failed to compile"
         what, line = f"its sizes get a program of their own, since {why}", new.records[0].line
-        return Reason("refused", what, hints.VARYING.fix, line=line, expected=True)
+        return Reason("refused", what, old.otherwise, line=line, expected=True)
     if not old.same_state:
         hint = hints.ELSEWHERE
         what = f"the ops of program #{old.number} were recorded another way"

@@ -12,7 +12,7 @@ import torch
 import lazytpu
 from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.engine.recompiles.history import Recompiles
-from lazytpu.engine.recompiles.reasons import CODES
+from lazytpu.engine.recompiles.reasons import CODES, Reason
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.pending import Trace
 from tests import zygote
@@ -368,3 +368,11 @@ def test_debug_mode_warns_once_of_its_compilations(tmp_path: Path) -> None:
     ran = zygote.run(["-W", "always", str(script)], check=True)
     warned = [line for line in ran.stderr.splitlines() if "mode debug runs each op by itself" in line]
     assert len(warned) == 1 and ":4: UserWarning" in warned[0]
+
+
+def test_fix_of_a_number_that_changes_survives_a_refusal() -> None:
+    made = Made(0, "step", 1)
+    made.explain(Reason("static-scalar", "k was 9, is 11", "keep it fixed"), 1)
+    made.refuse("refused", "`topk` at train.py:3 needs one size: it does")
+    assert made.otherwise == "keep it fixed"
+    assert made.text == "k was 9, is 11; fix: keep it fixed; `topk` at train.py:3 needs one size: it does"
