@@ -211,6 +211,26 @@ def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
         torch.testing.assert_close(product.cpu().float(), expected.to(like.dtype).float(), rtol=0.01, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtypes", [("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn")])
+def test_scaled_products_hold_special_values(dtypes: tuple[str, str]) -> None:
+    """Each product of 8-bit floats is exact, denormal numbers included; NaN and infinity reach their row and column."""
+    generator = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(512, 512, generator=generator).to(getattr(torch, name)) for name in dtypes)
+    info = [torch.finfo(each.dtype) for each in (x, weight)]
+    denormal = [each.smallest_normal * each.eps for each in info]
+    x[3], weight[5] = (each / 2 * (torch.arange(512) % 2 * 2) for each in (torch.full((512,), n) for n in denormal))
+    x[7, :2], weight[9, :2] = info[0].max, -info[1].max
+    x[11, 100], weight[13, 100] = torch.nan, torch.nan
+    if dtypes[0] == "float8_e5m2":
+        x[15, 0] = torch.inf
+    assert x[3].float().any() and weight[5].float().any()
+    of_row, of_column = torch.rand(512, 1, generator=generator), torch.rand(1, 512, generator=generator)
+    expected = (x.double() * of_row) @ (weight.double().t() * of_column)
+    settings = {"scale_a": of_row.to("tpu"), "scale_b": of_column.to("tpu"), "out_dtype": torch.float32}
+    actual = torch._scaled_mm(x.to("tpu"), weight.to("tpu").t(), **settings).cpu()
+    torch.testing.assert_close(actual, expected.float(), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 WRONG_PRODUCTS: dict[str, Callable[[str], Any]] = {
     "sizes": lambda device: _scaled(device, (32, 64), (48, 32)),
     "a scale": lambda device: _scaled(device, (32, 64), (48, 64), scale=torch.rand(3)),

@@ -32,7 +32,9 @@ def contract(
     """Σ x·y over the dims `over` of x and y, at the precision in effect; in f32 for f16, bf16 and 8-bit floats.
     Empty products may be of bool, and are then of ui8."""
     if dtype_of(x) in FLOATS8:
-        x, y = b.convert(x, "f32"), b.convert(y, "f32")
+        # bf16 holds each 8-bit float; of those that are exponents alone, denormal numbers, which a TPU takes for zeros.
+        wide = "f32" if "f8e8m0fnu" in (dtype_of(x), dtype_of(y)) else "bf16"
+        x, y = b.convert(x, wide), b.convert(y, wide)
     if dtype_of(x) == "i1":
         x, y = b.convert(x, "ui8"), b.convert(y, "ui8")
     dtype = dtype_of(x)
@@ -92,10 +94,11 @@ def scaled_mm(
     out_dtype: Any,
     use_fast_accum: bool,
 ) -> SSAValue:
-    """(scale_a * self) @ (scale_b * mat2) + bias of 8-bit floats, in f32. A scale is for the whole operand, or for each
+    """scale_a * scale_b * (self @ mat2) + bias of 8-bit floats, in f32. A scale is for the whole operand, or for each
     row of self and each column of mat2. As on the CPU, `scale_result` is ignored."""
-    wide = [b.mul(*promote(b, x, scale, to="f32")) for x, scale in ((self, scale_a), (mat2, scale_b))]
-    product = contract(b, *wide, over=((1,), (0,)))
+    product = contract(b, self, mat2, over=((1,), (0,)))
+    for scale in (scale_a, scale_b):
+        product = b.mul(*promote(b, product, scale, to="f32"))
     if bias is not None:
         product = b.add(product, *promote(b, bias, to="f32", shape=shape_of(product)))
     return b.convert(product, b.out[0][0])
