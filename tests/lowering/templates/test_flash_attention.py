@@ -60,6 +60,12 @@ CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
     ),
     "nan added": (ODD, ODD, [Extra(_keys(100, 100, 3))], How(hidden="nan", added=True)),
     "packed": (ODD, ODD, [Extra(segments=PACKED), Extra(_keys(100, 20, 70), segments=PACKED)], How(True)),
+    "packed shifted": (
+        (1, 1, 128, 16),
+        (1, 1, 256, 16),
+        [Extra(None, np.int32(n), (_ids(50, 78)[None], _ids(60, 196)[None])) for n in (100, 0)],
+        How(True, 40),
+    ),
     "packed nan": (
         ODD,
         ODD,
