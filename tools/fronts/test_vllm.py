@@ -28,12 +28,10 @@ VOCABULARY = 512  # tokens: a tiny model
 STARTING = 300  # seconds for the server
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama with random weights, large enough that its logits differ clearly."""
-    path = tmp_path_factory.mktemp("llama")
+def saved(path: Path, kind: str, **settings: Any) -> Path:
+    """Save a model with random weights, large enough that its logits differ clearly."""
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+    config = getattr(transformers, f"{kind}Config")(
         vocab_size=VOCABULARY,
         hidden_size=64,
         intermediate_size=128,
@@ -42,25 +40,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_key_value_heads=2,
         max_position_embeddings=256,
         initializer_range=0.3,
+        **settings,
     )
-    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(path)
     return path
+
+
+def started(folder: Path, **settings: Any) -> Any:
+    """Return vLLM's engine for a saved model, in this process."""
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    from vllm import LLM
+
+    sizes = {"max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_memory_bytes": 8 << 20}
+    return LLM(str(folder), skip_tokenizer_init=True, dtype="float32", **sizes, **settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("llama"), "Llama")
 
 
 @pytest.fixture(scope="module")
 def llm(folder: Path) -> Any:
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
-    from vllm import LLM
-
-    return LLM(
-        str(folder),
-        skip_tokenizer_init=True,
-        dtype="float32",
-        max_model_len=256,
-        max_num_seqs=8,
-        max_num_batched_tokens=64,
-        kv_cache_memory_bytes=8 << 20,
-    )
+    return started(folder)
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +148,32 @@ def test_cached_prefixes(llm: Any, reference: Any) -> None:
     generate(llm, [prefix])
     requests = [prefix + tail for tail in prompts(5, 9, seed=2)]
     assert generate(llm, requests) == greedy(reference, requests)
+
+
+def test_warm_engine_compiles_few_programs_for_new_batches(llm: Any) -> None:
+    lengths = random.Random(4)
+    batches = [
+        prompts(*(lengths.choice((1, 2, 5, 9, 20, 40, 70, 100)) for _ in range(lengths.randint(1, 8))), seed=turn)
+        for turn in range(12)
+    ]
+    before = lazytpu.metrics()["compiles"]
+    for batch in batches:
+        generate(llm, batch)
+    assert lazytpu.metrics()["compiles"] - before <= 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Qwen3", {"head_dim": 16}),
+        ("Gemma2", {"head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 16}),
+    ],
+    ids=["Qwen3", "Gemma2, with a sliding window and a soft cap"],
+)
+def test_tokens_of_other_models(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    path, requests = saved(tmp_path, kind, **settings), prompts(4, 60, 33)
+    reference = getattr(transformers, f"{kind}ForCausalLM").from_pretrained(path).eval()
+    assert generate(started(path, enforce_eager=True), requests) == greedy(reference, requests)
 
 
 def test_repeated_batches_compile_nothing(llm: Any) -> None:

@@ -1,7 +1,6 @@
 """Writes to vLLM's paged cache of keys and values, as ops of torch that join the program of the step.
 
-vLLM's own are a kernel of CUDA and one of Triton. A cache is a table of blocks; the slot of a token is
-`block * size of a block + place in it`, and -1 for padding.
+A cache is a table of blocks; the slot of a token is `block * size of a block + place in it`, and -1 for padding.
 """
 
 from __future__ import annotations
@@ -9,41 +8,26 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-_cache_ops = torch.library.Library("_C_cache_ops", "FRAGMENT")
-_WRITE = (
-    "reshape_and_cache_flash(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, "
-    "Tensor slot_mapping, str kv_cache_dtype, Tensor k_scale, Tensor v_scale) -> ()"
-)
+from vllm.v1.utils import CpuGpuBuffer
+from vllm.v1.worker import block_table, gpu_model_runner
 
 
 def install() -> None:
-    """Register the writes under the names that vLLM calls. Block tables made afterwards compute slots by `Slots`."""
-    from vllm.v1.worker import block_table
-
-    if not hasattr(torch.ops._C_cache_ops, "reshape_and_cache_flash"):
-        _cache_ops.define(_WRITE)
-        _cache_ops.impl("reshape_and_cache_flash", write, "PrivateUse1")
+    """Let block tables that are made afterwards compute slots by `Slots`: vLLM's kernel is Triton's."""
     block_table._COMPUTE_SLOT_MAPPING_KERNEL = Slots()  # pyright: ignore
+    block_table.CpuGpuBuffer = gpu_model_runner.CpuGpuBuffer = Buffer  # pyright: ignore
 
 
-def write(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slot_mapping: torch.Tensor,
-    kv_cache_dtype: str,
-    *scales: torch.Tensor,
-) -> None:
-    """Write keys and values into their slots. Padding goes to block 0, which vLLM gives to no request."""
-    if kv_cache_dtype.startswith("fp8"):
-        raise NotImplementedError(f"the cache has the model's dtype here, not {kv_cache_dtype}")
-    size, count = key_cache.shape[1], slot_mapping.shape[0]
-    slots = slot_mapping.clamp(min=0)
-    where = slots // size, slots % size
-    key_cache.index_put_(where, key[:count])
-    value_cache.index_put_(where, value[:count])
+def whole(rows: torch.Tensor) -> torch.Tensor:
+    """Return the buffer whose first rows these are: vLLM keeps one for the most tokens, or requests, of a step."""
+    return rows if rows._base is None else rows._base
+
+
+def write(key: torch.Tensor, value: torch.Tensor, pages: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+    """Write keys and values, [tokens, heads, width], into their slots of [blocks, tokens of a block, 2 * heads, width].
+    Padding goes to block 0, which vLLM gives to no request."""
+    size, slots = pages.shape[1], whole(slot_mapping)[: len(key)].clamp(min=0)
+    pages.index_put_((slots // size, slots % size), torch.stack([key, value], 2).flatten(1, 2))
 
 
 class Slots:
@@ -65,9 +49,19 @@ class Slots:
         out: torch.Tensor,
         *rest: Any,
     ) -> None:
-        order = torch.arange(tokens, device=out.device)
-        after = torch.searchsorted(starts[: requests + 1], order.to(starts.dtype), right=True)
-        request = (after - 1).clamp(0, requests - 1)
-        slots = table[request, positions // block].long() * block + positions % block
-        out.fill_(-1)
-        out[:tokens] = torch.where(order < starts[requests], slots, -1)
+        starts, positions = whole(starts), whole(positions)[: len(out)]
+        order = torch.arange(len(out), device=out.device)
+        request = torch.searchsorted(starts, order.to(starts.dtype), right=True).clamp(1, len(table)) - 1
+        slots = table[request, (positions // block).clamp(0, table.shape[1] - 1)].long() * block + positions % block
+        out.copy_(torch.where(order < starts[-1], slots, -1))
+
+
+class Buffer(CpuGpuBuffer):
+    """A buffer that is copied as a whole, so that programs have one size. After the rows of a step it is 0: a token, a
+    block or a request that exists."""
+
+    def copy_to_gpu(self, n: int | None = None) -> torch.Tensor:
+        if n is None:
+            return super().copy_to_gpu()
+        self.cpu[n:] = 0
+        return super().copy_to_gpu()[:n]

@@ -62,9 +62,13 @@ class TpuPlatform(Platform):
         return torch.no_grad()
 
     @classmethod
-    def get_attn_backend_cls(cls, *args: Any, **kwargs: Any) -> str:
-        """Attention to the paged cache, in ops that join the program of the step."""
-        return "vllm.v1.attention.backends.flex_attention.FlexAttentionBackend"
+    def get_attn_backend_cls(cls, selected_backend: Any, attn_selector_config: Any, *args: Any, **kwargs: Any) -> str:
+        """Attention to the paged cache by lazytpu's kernel; of encoders, which have no cache, by flex_attention."""
+        if attn_selector_config.use_mla or attn_selector_config.use_sparse:
+            raise NotImplementedError("lazytpu-vllm has no latent (MLA) and no sparse attention")
+        if attn_selector_config.attn_type == "encoder_only":
+            return "vllm.v1.attention.backends.flex_attention.FlexAttentionBackend"
+        return "lazytpu_vllm.attention.PagedAttentionBackend"
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:

@@ -10,6 +10,8 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from lazytpu_vllm import cache
 
+TOKENS = 16  # the least tokens of a step, padding included
+
 
 def use_streams() -> None:
     """Give CUDA's names of streams and events, which vLLM calls on every accelerator, the device's ones."""
@@ -36,3 +38,7 @@ class TpuModelRunner(GPUModelRunner):
 
     def _sync_device(self) -> None:
         torch.tpu.synchronize()
+
+    def _pad_for_sequence_parallelism(self, num_scheduled_tokens: int) -> int:
+        """Return the tokens of a step, padding included: few sizes, whose programs a warm server has."""
+        return min(max(TOKENS, 1 << (num_scheduled_tokens - 1).bit_length()), self.max_num_tokens)

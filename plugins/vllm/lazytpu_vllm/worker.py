@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from vllm.v1.worker.worker_base import CompilationTimes
 from vllm.v1.worker.workspace import init_workspace_manager
 
 from lazytpu_vllm.runner import TpuModelRunner
+from lazytpu_vllm.warmup import warm_up
 
 
 class TpuWorker(Worker):
@@ -41,8 +43,12 @@ class TpuWorker(Worker):
         return max(int(self.requested_memory - 2 * weights), 0)
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
+        """Make the programs of all steps, unless `enforce_eager` leaves them to the first requests."""
+        begin = time.monotonic()
+        if not self.model_config.enforce_eager and not self.model_runner.is_pooling_model:
+            warm_up(self, self.model_runner)
         set_random_seed(self.model_config.seed)
-        return CompilationTimes(0.0, 0.0)
+        return CompilationTimes(time.monotonic() - begin, 0.0)
 
     def _maybe_get_memory_pool_context(self, tag: str) -> Any:
         return contextlib.nullcontext()
