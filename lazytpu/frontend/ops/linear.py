@@ -130,7 +130,9 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     """The kernel of aten::linear."""
     if weight.requires_grad and torch.is_grad_enabled():
         return _torch_linear(input, weight, bias)
-    if not concerns_device_alone(input, weight, bias) or (bias is not None and bias.dim() != 1):
+    if not concerns_device_alone(input, weight, bias):
+        return _torch_linear(input, weight, bias)
+    if bias is not None and (bias.dim() != 1 or not bias.is_contiguous()):  # torch may add it to the product
         return _torch_linear(input, weight, bias)
     key = (input.shape, input.stride(), weight.shape, weight.stride(), input.dtype)
     try:

@@ -201,6 +201,21 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(linear._plans) <= 2
 
 
+@pytest.mark.parametrize("gaps", [lambda x: x[::2], lambda x: x[:1].expand(len(x) // 2)], ids=["strided", "expanded"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_bias_with_gaps_is_added_as_torch_does(name: str, gaps: Any) -> None:
+    operands = _operands(name, False, torch.bfloat16)
+    operands = *operands, torch.randn(2 * len(operands[1]), dtype=torch.bfloat16)
+    on_cpu, on_tpu = (_viewed(name, (*x[:2], gaps(x[2]))) for x in (operands, [x.to("tpu") for x in operands]))
+    with torch.no_grad():
+        expected = functional.linear(*on_cpu)
+        for _ in range(2):
+            assert _records(linear.linear, *on_tpu) == _records(linear._torch_linear, *on_tpu)
+            result = functional.linear(*on_tpu)
+            assert (result._is_view(), result._version) == (expected._is_view(), expected._version)
+            torch.testing.assert_close(result.cpu(), expected)
+
+
 def test_result_of_no_grad_is_a_view_that_autograd_checks() -> None:
     """As on the CPU, where with a bias the result of a 3-D input is a view of the product."""
     seen = []
