@@ -35,6 +35,7 @@ def _mask(query: torch.Tensor, key: torch.Tensor, mask_mod: Any, captured: Seque
     sizes = (*query.shape[:3], key.shape[2])
     with private.FLEX_INDEXING.get()():
         mask = vectorized(*(torch.arange(size, device=query.device) for size in sizes), *captured)
+    mask = mask.bool()
     shared = [size if stride else 1 for size, stride in zip(mask.shape[:2], mask.stride()[:2], strict=True)]
     return mask[: shared[0], : shared[1]]
 
@@ -107,7 +108,20 @@ def _implement(change: Callable[[Dense], Dense]) -> Callable[[Any], None]:
     return act
 
 
+def _cast(op: Any) -> None:
+    """Let flex_attention compute in autocast's dtype, as torch does for CUDA."""
+
+    @op.py_impl(private.Key.AutocastPrivateUse1)
+    def cast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *settings: Any) -> Any:
+        dtype = torch.get_autocast_dtype("tpu")
+        operands = [x if x.dtype == torch.float64 else x.to(dtype) for x in (query, key, value)]
+        with private.without_keys(private.AUTOCAST):
+            return op(*operands, *settings)
+
+
 def install() -> None:
     """Give torch's ops of flex_attention an implementation for the device, once they are imported."""
+    call_when_imported(private.FLEX, _cast)
+    call_when_imported(private.FLEX_BACKWARD, lambda op: op.fallthrough(private.Key.AutocastPrivateUse1))
     call_when_imported(private.FLEX, _implement(_forward))
     call_when_imported(private.FLEX_BACKWARD, _implement(_backward))

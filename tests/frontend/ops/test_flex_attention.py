@@ -90,3 +90,34 @@ def test_documents_are_segments_of_the_kernel(compile: bool) -> None:
 
 def test_changed_scores_are_computed() -> None:
     assert "template" not in programs(lambda score, b, h, q, k: score + (q - k), False)
+
+
+def test_autocast_computes_in_its_dtype() -> None:
+    results: list[list[torch.Tensor]] = []
+    for device in ("cpu", "tpu"):
+        torch.manual_seed(0)
+        operands = [torch.randn(1, 2, 20, 8).to(device) for _ in range(3)]
+        with torch.autocast(device, torch.bfloat16):
+            results.append([flex_attention(*operands, score_mod).cpu() for score_mod in (None, halved)])
+            if device == "tpu":  # torch has no gradients on the CPU
+                leaves = [x.requires_grad_() for x in operands]
+                flex_attention(*leaves).sum().backward()
+                assert all(x.grad is not None and x.grad.dtype == torch.float32 for x in leaves)
+    assert all(x.dtype == torch.bfloat16 for device in results for x in device)
+    torch.testing.assert_close(results[1], results[0])
+
+
+def halved(score: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    return score * 0.5
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8")
+def test_mask_of_bytes_hides_where_it_is_zero() -> None:
+    results: list[torch.Tensor] = []
+    for device in ("cpu", "tpu"):
+        torch.manual_seed(0)
+        operands = [torch.randn(1, 2, 20, 8).to(device) for _ in range(3)]
+        mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 20, 20, device=device)
+        mask.mask_mod = lambda b, h, q, k: (q >= k).to(torch.uint8)
+        results.append(flex_attention(*operands, block_mask=mask).cpu())
+    torch.testing.assert_close(results[1], results[0])
