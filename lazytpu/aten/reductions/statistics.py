@@ -103,7 +103,9 @@ def _spread(b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keep
 
 
 def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> SSAValue:
-    """max(0, size - correction), rounded to the dtype of `like` once."""
+    """max(0, size - correction), rounded to the dtype of `like` once; 0 for no elements, which have no mean."""
+    if (isinstance(correction, Scalar) or correction < 0) and size == 0:
+        return full(b, 0.0, like)
     if not isinstance(correction, Scalar):
         left = full(b, size - (int(correction) if correction == int(correction) else correction), like)
         return left if correction <= 0 else b.max(left, full(b, 0.0, like))  # in the program: the size may vary

@@ -111,7 +111,7 @@ def _implement(change: Callable[[Dense], Dense]) -> Callable[[Any], None]:
 def _cast(op: Any) -> None:
     """Let flex_attention compute in autocast's dtype, as torch does for CUDA."""
 
-    @op.py_impl(private.Key.AutocastPrivateUse1)
+    @op.py_impl(private.AUTOCAST_KEY)
     def cast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *settings: Any) -> Any:
         dtype = torch.get_autocast_dtype("tpu")
         operands = [x if x.dtype == torch.float64 else x.to(dtype) for x in (query, key, value)]
@@ -122,6 +122,6 @@ def _cast(op: Any) -> None:
 def install() -> None:
     """Give torch's ops of flex_attention an implementation for the device, once they are imported."""
     call_when_imported(private.FLEX, _cast)
-    call_when_imported(private.FLEX_BACKWARD, lambda op: op.fallthrough(private.Key.AutocastPrivateUse1))
+    call_when_imported(private.FLEX_BACKWARD, lambda op: op.fallthrough(private.AUTOCAST_KEY))
     call_when_imported(private.FLEX, _implement(_forward))
     call_when_imported(private.FLEX_BACKWARD, _implement(_backward))

@@ -51,6 +51,8 @@ def test_few_elements() -> None:
     check(A.std.correction, torch.ones(0, 3), [0])
     check(A.var_mean.correction, torch.ones(3, 0), [1])
     check(A.var.correction, torch.ones(0, 3), [1])
+    check(A.var.correction, torch.ones(0, 3), [0], correction=-2)
+    check(A.std_mean.correction, torch.ones(3, 0), [1], correction=-1)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 0.5, -1, inf, -inf])
