@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lazytpu.inspection.highlight import PlainTable
 from lazytpu.inspection.tpu.advice import advise
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
@@ -103,7 +104,7 @@ def _summary(report: ProgramReport) -> Panel:
 
 
 def _lines(report: ProgramReport) -> Table:
-    table = Table("time", "share", "ops", "line", box=None, pad_edge=False)
+    table = PlainTable("time", "share", "ops", "line", box=None, pad_edge=False)
     for column, width in ((0, 9), (1, 5), (2, 6)):
         table.columns[column].min_width, table.columns[column].justify = width, "right"
     for line, costs in list(report.by_line.items())[:LINES]:
@@ -116,7 +117,7 @@ def _lines(report: ProgramReport) -> Table:
 def _modules(report: ProgramReport) -> Table:
     """Return the most expensive modules with all that they contain, in the order of their tree."""
     shown = set(map(id, sorted(report.modules, key=lambda module: -module.seconds)[:MODULES]))
-    table = Table("time", "share", "forward", "backward", "module", box=None, pad_edge=False)
+    table = PlainTable("time", "share", "forward", "backward", "module", box=None, pad_edge=False)
     for column in table.columns[:4]:
         column.min_width, column.justify = 9, "right"
     for module in report.modules:
@@ -127,7 +128,7 @@ def _modules(report: ProgramReport) -> Table:
 
 
 def _ops(report: ProgramReport) -> Table:
-    table = Table("time", "share", "bound by", "unit", "moved", "line", "op", box=None, pad_edge=False)
+    table = PlainTable("time", "share", "bound by", "unit", "moved", "line", "op", box=None, pad_edge=False)
     for column, width in ((0, 9), (1, 5), (2, 11), (3, 4), (4, 8)):
         table.columns[column].min_width = width
         table.columns[column].justify = "left" if column == 2 else "right"
@@ -171,7 +172,7 @@ def _about(report: ProgramReport, cost: Cost) -> str | None:
 
 
 def _collectives(report: ProgramReport) -> Table:
-    table = Table("collective", "bytes", "takes", "waited for", "line", box=None, pad_edge=False)
+    table = PlainTable("collective", "bytes", "takes", "waited for", "line", box=None, pad_edge=False)
     for cost in report.collectives[:OPS]:
         hidden = "hidden" if cost.waited == 0 else us(cost.waited)
         line = located(report.line(cost.op))
@@ -181,7 +182,7 @@ def _collectives(report: ProgramReport) -> Table:
 
 def _padding(report: ProgramReport) -> Table:
     total = sum(entry.wasted for entry in report.padded)
-    table = Table("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
+    table = PlainTable("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
     for entry in [entry for entry in report.padded if _worth_listing(entry)][:5]:
         origin = Text(entry.argument) if entry.argument else located(entry.line)
         table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), origin)
