@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-_ELEMENT = re.compile(r"\[[^\]]*\](?= in |$)")
+_ELEMENT = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^]'"]*)\](?= in \S+\(\)$|$)""")
 "The last index in the path of a holder, such as [3] in `losses[3] in train()`."
 SHOWN = 12  # source lines in the table; by_line() has all
 # Maps all Python objects by type, and whether to search for holders, to owners by id of their buffer, and the graphs of
@@ -89,7 +89,7 @@ class MemoryReport:
     "programs" (code and constants of compiled programs).
 
     `graphs` is the number of autograd's graphs that tensors keep alive, and `graph_holders` the paths to these tensors,
-    if the report searched for holders. `earlier` has the amounts by line in the report before.
+    if the report searched for holders (`searched`). `earlier` has the amounts by line in the report before.
     """
 
     values: tuple[LiveValue, ...]
@@ -100,6 +100,7 @@ class MemoryReport:
     graphs: int = 0
     graph_holders: tuple[str, ...] = ()
     earlier: Mapping[str, Amount] = field(default_factory=dict[str, Amount])
+    searched: bool = False
 
     @property
     def allocated(self) -> int:
@@ -157,6 +158,7 @@ class MemoryReport:
     def __rich__(self) -> Group:
         from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         padding = f"{size(self.padding)} of it padding, " if self.padding else ""
         title = f"{size(self.allocated)} on the device ({padding}peak {size(self.peak)}, free {size(self.free)})"
@@ -165,15 +167,18 @@ class MemoryReport:
         for column in ("bytes", "values"):
             table.add_column(column, justify="right")
         for name, amount in self.by_category().items():
-            table.add_row(name, size(amount.nbytes), f"{amount.values:,}")
+            table.add_row(Text(name), size(amount.nbytes), f"{amount.values:,}")
         for name, amount in self.beside.items():
             table.add_row(f"({name})", size(amount.nbytes), f"{amount.values:,}")
         table.add_row()
         _add_rows(table, self.by_line(), "lines")
-        if self.by_holder():
+        if self.searched:
             table.add_row()
             table.add_row("held by")
             _add_rows(table, self.by_holder(), "holders")
+            lost = [value.nbytes for value in self.values if value.name is None and value.holder is None]
+            if lost:
+                table.add_row("(no holder found)", size(sum(lost)), f"{len(lost):,}")
         if self.earlier and self.growth():
             table.add_row()
             table.add_row("change since the report before")
@@ -181,7 +186,7 @@ class MemoryReport:
         if self.graphs:
             among = f", of {', '.join(self.graph_holders[:3])}" if self.graph_holders else ""
             graphs = f"{self.graphs:,} {'graphs' if self.graphs > 1 else 'graph'} of autograd alive{among}"
-            return Group(title, table, graphs + (", …" if len(self.graph_holders) > 3 else ""))
+            return Group(title, table, Text(graphs + (", …" if len(self.graph_holders) > 3 else "")))
         return Group(title, table)
 
     def __str__(self) -> str:
@@ -217,13 +222,15 @@ def report(
     if gc.get_freeze_count() and unseen > 0:
         values.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
     values.sort(key=lambda value: -value.nbytes)
-    return MemoryReport(tuple(values), MEMORY.peak, free, total, beside, graphs.count, graphs.holders, earlier)
+    return MemoryReport(tuple(values), MEMORY.peak, free, total, beside, graphs.count, graphs.holders, earlier, holders)
 
 
 def _add_rows(table: Table, amounts: Mapping[str, Amount], kind: str, sign: str = "") -> None:
     """Add the first rows of a part of the table, and one for all others."""
+    from rich.text import Text  # a str would be parsed as markup
+
     for name, amount in list(amounts.items())[:SHOWN]:
-        table.add_row(short(name), size(amount.nbytes, sign), f"{amount.values:{sign},}")
+        table.add_row(Text(short(name)), size(amount.nbytes, sign), f"{amount.values:{sign},}")
     further = list(amounts.values())[SHOWN:]
     if further:
         nbytes, values = sum(amount.nbytes for amount in further), sum(amount.values for amount in further)

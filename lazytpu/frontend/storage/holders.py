@@ -1,7 +1,7 @@
 """The variables, lists and attributes that hold tensors, found by searching Python's objects backwards.
 
 A search walks level by level: from the tensors to the objects that refer to them, and so on, until each path reaches a
-name. One level takes as long as a pass of the garbage collector, however many tensors there are.
+name. A level is one pass over all objects that the garbage collector knows, however many tensors there are.
 """
 
 from __future__ import annotations
@@ -34,38 +34,51 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
     # The garbage collector does not find objects that `gc.freeze()` hides from it.
     frozen = [value for _, _, value in variables.values()] if gc.get_freeze_count() else []
     found: dict[int, str] = {}
-    paths = {id(tensor): {id(tensor): ""} for tensor in tensors}  # id of an object -> tails of paths through it
     names: dict[int, str] = {}  # of tensors that are variables themselves: a list that keeps them matters more
-    level: list[Any] = list(tensors)
+    level: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
+    paths = {key: {key: ""} for key in level}  # id of an object of the level -> tails of its new paths, by tensor
+    seen = {key: {key} for key in level}  # id of an object -> tensors with a path through it
     for depth in range(LEVELS):
         # Take the names of objects that are variables of running functions and modules.
-        for thing in level:
-            name, where, _ = variables.get(id(thing), ("", "", None))
-            for tensor, tail in paths[id(thing)].items() if name else ():
+        for key, tails in paths.items():
+            name, where, _ = variables.get(key, ("", "", None))
+            for tensor, tail in tails.items() if name else ():
                 (found if depth else names).setdefault(tensor, f"{name}{tail}{where}")
         # Go on to the objects that refer to the remaining ones.
-        level = [thing for thing in level if not found.keys() >= paths[id(thing)].keys()]
-        within, following = {id(thing) for thing in level}, dict[int, Any]()
-        own = {id(level), id(tensors), id(following), id(frozen), *map(id, variables.values()), *hidden}
-        for referrer in (*gc.get_referrers(*level), *frozen) if level else ():
+        paths = {key: {t: tail for t, tail in tails.items() if t not in found} for key, tails in paths.items()}
+        paths = {key: tails for key, tails in paths.items() if tails}
+        excluded = {id(level), id(tensors), id(frozen), *map(id, variables.values()), *hidden}
+        level, above, further = {}, paths, dict[int, dict[int, str]]()
+        excluded.add(id(level))
+        for referrer in (*_referrers(above.keys()), *frozen) if above else ():
             # The variables of functions and modules are known.
             is_namespace = is_a(referrer, dict) and "__builtins__" in dict.keys(referrer)
-            if is_namespace or issubclass(type(referrer), FrameType | ModuleType):
+            if is_namespace or id(referrer) in excluded:
                 continue
-            if id(referrer) in own or id(referrer) in paths:
-                continue
-            tails: dict[int, str] = {}
+            tails, passed = dict[int, str](), seen.get(id(referrer), ())
             for child, label, is_name in _children(referrer):
-                for tensor, tail in paths[id(child)].items() if id(child) in within else ():
+                for tensor, tail in above.get(id(child), {}).items():
                     if is_name:
                         found.setdefault(tensor, label + tail)
-                    else:
+                    elif tensor not in passed:
                         tails.setdefault(tensor, label + tail)
             if tails:
-                following[id(referrer)] = referrer
-                paths[id(referrer)] = tails
-        level = list(following.values())
+                level[id(referrer)], further[id(referrer)] = referrer, tails
+                seen.setdefault(id(referrer), set()).update(tails)
+        paths = further
     return {tensor: _ATTRIBUTE.sub(r".\1", path) for tensor, path in (names | found).items()}
+
+
+def _referrers(wanted: Collection[int]) -> list[Any]:
+    """Return the objects that refer to one whose id is wanted, except frames and modules. `gc.get_referrers` would
+    compare each reference with each wanted object."""
+    wanted = frozenset(wanted)
+    return [
+        thing
+        for thing in gc.get_objects()
+        if not wanted.isdisjoint(map(id, gc.get_referents(thing)))
+        and not issubclass(type(thing), FrameType | ModuleType)
+    ]
 
 
 def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
@@ -128,7 +141,14 @@ def _variables() -> dict[int, tuple[str, str, Any]]:
 
 
 def _release(frame: FrameType, variables: Any) -> None:
-    """Empty a copy of a function's variables, which would keep them alive as long as the function runs. Before Python
-    3.13 a frame keeps the copy; if the program holds it too, as by `locals()`, it stays."""
-    if type(variables) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(variables) <= 4:
-        variables.clear()
+    """Take a function's variables out of a copy of them, which would keep them alive as long as the function runs.
+
+    Before Python 3.13 a frame keeps the copy, and brings it up to date at each use. It may also have variables that
+    `exec` has made there, which stay. So does all of a copy that the program holds, as by `locals()`, or that a
+    debugger or profiler writes back to the function.
+    """
+    is_copy = type(variables) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(variables) <= 4
+    if is_copy and frame.f_trace is None and sys.gettrace() is None and sys.getprofile() is None:
+        code = frame.f_code
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            variables.pop(name, None)

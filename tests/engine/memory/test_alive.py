@@ -192,45 +192,6 @@ def test_size_has_binary_units(nbytes: int, text: str) -> None:
     assert size(nbytes) == text
 
 
-class Keeper:
-    def __init__(self) -> None:
-        self.history: dict[str, list[torch.Tensor]] = {"loss": []}
-
-
-KEPT: list[torch.Tensor] = []
-
-
-def test_report_names_the_holders_of_tensors() -> None:
-    keeper, losses = Keeper(), [torch.ones(3, 7).to("tpu") for _ in range(3)]
-    keeper.history["loss"] += [torch.ones(5, 7).to("tpu") for _ in range(2)]
-    single = torch.ones(11, 7).to("tpu")
-    KEPT.append(torch.ones(13, 7).to("tpu"))
-    layer = nn.Linear(17, 7).to("tpu")
-    here = "test_report_names_the_holders_of_tensors()"
-    try:
-        report = lazytpu.memory(holders=True)
-    finally:
-        KEPT.clear()
-    paths = {value.shape[0]: value.holder for value in report.values if value.shape[1:] == (7,)}
-    assert paths[11] == f"single in {here}"
-    assert paths[13] == f"{__name__}.KEPT[0]"
-    held = report.by_holder()
-    assert held[f"losses in {here}"].values == 3
-    assert held["Keeper.history['loss']"].nbytes == 2 * 4 * 5 * 7
-    assert "Keeper.history['loss']" in str(report)
-    assert "layer" not in str(held)  # a module's parameters have names
-    assert all(value.holder is None for value in lazytpu.memory().values)
-    del single, layer, losses
-
-
-def test_search_for_holders_keeps_nothing_alive() -> None:
-    kept = torch.ones(1000).to("tpu")
-    lazytpu.memory(holders=True)
-    before = MEMORY.live
-    del kept
-    assert MEMORY.live == before - 4000
-
-
 def test_report_counts_the_graphs_that_tensors_keep_alive() -> None:
     w = torch.ones(4, requires_grad=True, device="tpu")
     before = lazytpu.memory().graphs

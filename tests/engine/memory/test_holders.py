@@ -1,0 +1,182 @@
+"""lazytpu.memory(holders=True): the variables, lists and attributes that hold tensors."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import lazytpu
+from lazytpu.runtime.buffers.buffer import MEMORY
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    lazytpu.sync()
+    gc.collect()
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.history: dict[str, list[torch.Tensor]] = {"loss": []}
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def test_report_names_the_holders_of_tensors() -> None:
+    keeper, losses = Keeper(), [torch.ones(3, 7).to("tpu") for _ in range(3)]
+    keeper.history["loss"] += [torch.ones(5, 7).to("tpu") for _ in range(2)]
+    single = torch.ones(11, 7).to("tpu")
+    KEPT.append(torch.ones(13, 7).to("tpu"))
+    layer = nn.Linear(17, 7).to("tpu")
+    here = "test_report_names_the_holders_of_tensors()"
+    try:
+        report = lazytpu.memory(holders=True)
+    finally:
+        KEPT.clear()
+    paths = {value.shape[0]: value.holder for value in report.values if value.shape[1:] == (7,)}
+    assert paths[11] == f"single in {here}"
+    assert paths[13] == f"{__name__}.KEPT[0]"
+    held = report.by_holder()
+    assert held[f"losses in {here}"].values == 3
+    assert held["Keeper.history['loss']"].nbytes == 2 * 4 * 5 * 7
+    assert "Keeper.history['loss']" in str(report)
+    assert "layer" not in str(held)  # a module's parameters have names
+    assert all(value.holder is None for value in lazytpu.memory().values)
+    del single, layer, losses
+
+
+def test_search_for_holders_keeps_nothing_alive() -> None:
+    kept = torch.ones(1000).to("tpu")
+    lazytpu.memory(holders=True)
+    before = MEMORY.live
+    del kept
+    assert MEMORY.live == before - 4000
+
+
+def fresh() -> torch.Tensor:
+    return torch.ones(19, 7).to("tpu")
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.last = fresh()
+        self.history = [fresh() for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: {"last": fresh(), "history": [fresh() for _ in range(5)]}, {"": 1, "['history']": 5}),
+        (lambda: [fresh(), [fresh(), fresh()], (fresh(),)], {"": 1, "[1]": 2, "[2]": 1}),
+        (lambda: [fresh(), [fresh(), [fresh(), [fresh()]]]], {"": 1, "[1]": 1, "[1][1]": 1, "[1][1][1]": 1}),
+        (lambda: {"a[b]": fresh(), "c] in d()": fresh(), "it's": fresh()}, {"": 3}),
+        (lambda: {"a[b]": [fresh(), fresh()]}, {"['a[b]']": 2}),
+    ],
+    ids=["dict", "list", "deep", "keys", "key"],
+)
+def test_container_holds_tensors_directly_and_through_others(make: Callable[[], Any], expected: dict[str, int]) -> None:
+    kept = make()
+    held = lazytpu.memory(holders=True).by_holder()
+    where = " in test_container_holds_tensors_directly_and_through_others()"
+    found = {path.removeprefix("kept"): amount.values for path, amount in held.items() if path.startswith("kept")}
+    assert found == {path + where: values for path, values in expected.items()}
+    assert kept
+
+
+def test_object_holds_tensors_directly_and_through_others() -> None:
+    trainer = Trainer()
+    held = lazytpu.memory(holders=True).by_holder()
+    assert (held["Trainer.last"].values, held["Trainer.history"].values) == (1, 3)
+    assert trainer.history
+
+
+def test_containers_that_hold_each_other_are_searched_once() -> None:
+    ring: list[Any] = [fresh()]
+    other = [ring, fresh()]
+    ring.append(other)
+    held = lazytpu.memory(holders=True).by_holder()
+    where = "test_containers_that_hold_each_other_are_searched_once()"
+    assert (held[f"ring in {where}"].values, held[f"other in {where}"].values) == (1, 1)
+
+
+@pytest.mark.parametrize("key", ["[/b]", "loss[train]", "[bold]x", ":smile:", "\\[a]"])
+def test_keys_are_printed_as_they_are(key: str) -> None:
+    kept = {key: [fresh(), fresh()]}
+    report = lazytpu.memory(holders=True)
+    assert f"kept[{key!r}]" in str(report)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report)  # with rich's markup, as in a notebook
+    assert f"kept[{key!r}]" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert kept
+
+
+def test_search_takes_as_long_for_many_tensors_as_for_few() -> None:
+    def seconds(count: int) -> float:
+        kept = [torch.empty(1, device="tpu") for _ in range(count)]
+        lazytpu.sync()
+        began = time.process_time()
+        lazytpu.memory(holders=True)
+        assert len(kept) == count
+        return time.process_time() - began
+
+    assert seconds(3000) < 4 * min(seconds(10), seconds(10)), "a linear search takes 20 times as long"
+
+
+def test_search_keeps_the_variables_that_exec_made() -> None:
+    kept = 3
+    exec("y = 5")
+    lazytpu.memory(holders=True)
+    assert eval("y + kept") == 8
+    assert kept == 3
+
+
+def test_search_in_an_evaluated_expression_keeps_its_variables() -> None:
+    kept = 3
+    assert eval("(lazytpu.memory(holders=True), kept)")[1] == 3
+    variables = locals()
+    lazytpu.memory(holders=True)
+    assert variables["kept"] == kept
+
+
+def test_search_by_a_trace_function_keeps_the_variables_of_the_function() -> None:
+    seen: list[str] = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name == "traced" and event == "line" and not seen:
+            seen.append(event)
+            lazytpu.memory(holders=True)
+        return trace
+
+    def traced(kept: int) -> int:
+        again = kept
+        return again + kept
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert traced(4) == 8
+    finally:
+        sys.settrace(before)
+    assert seen
+
+
+def test_report_counts_the_values_without_a_holder() -> None:
+    w = torch.ones(4, requires_grad=True, device="tpu")
+    loss = w.exp().exp().sum()  # the graph holds exp's results, no variable does
+    lazytpu.sync()
+    report = lazytpu.memory(holders=True)
+    lost = sum(value.name is None and value.holder is None for value in report.values)
+    (line,) = [line for line in str(report).splitlines() if line.startswith("(no holder found)")]
+    assert lost >= 2 and line.split()[-1] == str(lost)
+    assert "(no holder found)" not in str(lazytpu.memory())
+    assert loss.shape == ()
