@@ -53,7 +53,7 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
         for referrer in (*_referrers(above.keys()), *frozen) if above else ():
             # The variables of functions and modules are known.
             is_namespace = is_a(referrer, dict) and "__builtins__" in dict.keys(referrer)
-            if is_namespace or id(referrer) in excluded:
+            if is_namespace or issubclass(type(referrer), FrameType | ModuleType) or id(referrer) in excluded:
                 continue
             tails, passed = dict[int, str](), seen.get(id(referrer), ())
             for child, label, is_name in _children(referrer):
@@ -70,15 +70,10 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
 
 
 def _referrers(wanted: Collection[int]) -> list[Any]:
-    """Return the objects that refer to one whose id is wanted, except frames and modules. `gc.get_referrers` would
-    compare each reference with each wanted object."""
+    """Return the objects that refer to one whose id is wanted. `gc.get_referrers` would compare each reference with
+    each wanted object."""
     wanted = frozenset(wanted)
-    return [
-        thing
-        for thing in gc.get_objects()
-        if not wanted.isdisjoint(map(id, gc.get_referents(thing)))
-        and not issubclass(type(thing), FrameType | ModuleType)
-    ]
+    return [thing for thing in gc.get_objects() if not wanted.isdisjoint(map(id, gc.get_referents(thing)))]
 
 
 def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:

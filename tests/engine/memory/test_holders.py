@@ -109,6 +109,20 @@ def test_containers_that_hold_each_other_are_searched_once() -> None:
     assert (held[f"ring in {where}"].values, held[f"other in {where}"].values) == (1, 1)
 
 
+def test_modules_are_no_holders_while_their_objects_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [fresh()]
+    this = sys.modules[__name__]  # a variable whose value is a module
+    monkeypatch.setattr(this, "LATEST", kept[0], raising=False)
+    gc.freeze()
+    try:
+        held = lazytpu.memory(holders=True).by_holder()
+    finally:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as after collection (tests/conftest.py)
+    assert not [path for path in held if path.startswith("module.")]
+
+
 @pytest.mark.parametrize("key", ["[/b]", "loss[train]", "[bold]x", ":smile:", "\\[a]"])
 def test_keys_are_printed_as_they_are(key: str) -> None:
     kept = {key: [fresh(), fresh()]}
