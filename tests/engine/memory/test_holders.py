@@ -110,10 +110,10 @@ def test_containers_that_hold_each_other_are_searched_once() -> None:
 
 
 def test_modules_are_no_holders_while_their_objects_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = [fresh()]
     this = sys.modules[__name__]  # a variable whose value is a module
-    monkeypatch.setattr(this, "LATEST", kept[0], raising=False)
     gc.freeze()
+    kept = [fresh()]  # not frozen
+    monkeypatch.setattr(this, "LATEST", kept[0], raising=False)
     try:
         held = lazytpu.memory(holders=True).by_holder()
     finally:
