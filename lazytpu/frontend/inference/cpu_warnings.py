@@ -1,5 +1,5 @@
-"""Warnings of the CPU's kernels that torch's meta functions do not give, op by op. Given on the miss path: where the CPU
-warns at each call, a call that is recorded again, from any line, warns no more."""
+"""Warnings of the CPU's kernels that torch's meta functions do not give, op by op. Given on the miss path: where the
+CPU warns at each call, a call that is recorded again, from any line, warns no more."""
 
 from __future__ import annotations
 
