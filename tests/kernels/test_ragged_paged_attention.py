@@ -88,6 +88,7 @@ def test_queries_may_be_padded() -> None:
 )
 def test_kernel_is_used_where_it_supports_the_sizes(width: int, shared: int, dtype: torch.dtype, calls: int) -> None:
     operands = [x.to("tpu") for x in case(*MIXED, 2 * shared, shared, width, dtype)]
+    before = lazytpu.metrics()["cpu_fallbacks"]
     text = stablehlo(lambda: ragged_paged_attention(*operands, scale=0.1), "v6e")
     assert text.count("@tpu_custom_call") == calls
-    assert lazytpu.metrics()["cpu_fallbacks"] == 0
+    assert lazytpu.metrics()["cpu_fallbacks"] == before
