@@ -74,7 +74,7 @@ class Wait:
             lines.append(f"    {how} {'once' if times == 1 else f'{times:,} times'}: {after}")
         if self.splits:
             lines.append("    read it after optimizer.step(), so that the step is one program")
-            lines.append("    (an evaluation needs torch.no_grad(), to keep nothing for a backward pass)")
+            lines.append("    (after it, or in an evaluation: compute it under torch.no_grad(), to keep nothing)")
         if self.reason:
             lines.append(f"    because: {self.reason}")
         return "\n".join(lines)
