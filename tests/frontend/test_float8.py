@@ -231,6 +231,18 @@ def test_scaled_products_hold_special_values(dtypes: tuple[str, str]) -> None:
     torch.testing.assert_close(actual, expected.float(), rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
+@pytest.mark.parametrize("scales", [(1e35, 1e-35), (1e-35, 1e35), (1e15, 1e15), (1e-15, 1e-15), (-1e35, 1e-30)])
+def test_scales_of_any_size_leave_a_product_in_range(scales: tuple[float, float]) -> None:
+    x, weight = (torch.full((16, 32), 448.0).to(torch.float8_e4m3fn) for _ in range(2))
+    settings = {"scale_a": torch.tensor(scales[0]), "scale_b": torch.tensor(scales[1]), "out_dtype": torch.float32}
+    expected = (x.double() * scales[0]) @ (weight.double().t() * scales[1])
+    on_device = {name: y.to("tpu") if isinstance(y, torch.Tensor) else y for name, y in settings.items()}
+    for mode in ("fused", "strict"):
+        with lazytpu.mode(mode), lazytpu.options(on_host=False):
+            actual = torch._scaled_mm(x.to("tpu"), weight.to("tpu").t(), **on_device).cpu()
+        torch.testing.assert_close(actual, expected.float(), rtol=1e-5, atol=0)
+
+
 WRONG_PRODUCTS: dict[str, Callable[[str], Any]] = {
     "sizes": lambda device: _scaled(device, (32, 64), (48, 32)),
     "a scale": lambda device: _scaled(device, (32, 64), (48, 64), scale=torch.rand(3)),

@@ -96,9 +96,14 @@ def scaled_mm(
 ) -> SSAValue:
     """scale_a * scale_b * (self @ mat2) + bias of 8-bit floats, in f32. A scale is for the whole operand, or for each
     row of self and each column of mat2. As on the CPU, `scale_result` is ignored."""
-    product = contract(b, self, mat2, over=((1,), (0,)))
-    for scale in (scale_a, scale_b):
-        product = b.mul(*promote(b, product, scale, to="f32"))
+    product, *scales = promote(b, contract(b, self, mat2, over=((1,), (0,))), scale_a, scale_b, to="f32")
+    # Scales on different sides of 1 are multiplied first, else one after the other: no intermediate result leaves f32
+    # where the last one does not.
+    one = full(b, 1.0, product)
+    are_large = [b.compare("GT", b.abs(scale), one) for scale in scales]
+    first, second = scales
+    together = b.mul(product, b.mul(first, second))
+    product = b.select(b.compare("EQ", *are_large), b.mul(b.mul(product, first), second), together)
     if bias is not None:
         product = b.add(product, *promote(b, bias, to="f32", shape=shape_of(product)))
     return b.convert(product, b.out[0][0])
