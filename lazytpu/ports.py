@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.timeline import Traced
 from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.pending import Trace
 from lazytpu.trace.subtraces import Subtrace
@@ -111,6 +112,14 @@ class DevicePort(Protocol):
     @abstractmethod
     def summary(self) -> str:
         """Return a table of the live memory."""
+
+    @abstractmethod
+    def begin_trace(self) -> Any:
+        """Begin a trace of the device's own, to be passed to `end_trace`; None if it keeps none."""
+
+    @abstractmethod
+    def end_trace(self, session: Any) -> Traced | None:
+        """End a trace that `begin_trace` returned. Return it; None, with a warning, if there is none."""
 
 
 class Inference(Protocol):

@@ -8,6 +8,7 @@ import resource
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,7 +18,8 @@ from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.passes.generations import generation_of
 from lazytpu.ports import DevicePort, DeviceProperties
 from lazytpu.runtime.buffers.buffer import MEMORY
-from lazytpu.runtime.xla import client
+from lazytpu.runtime.xla import client, tracing
+from lazytpu.timeline import Traced
 
 
 def capacity() -> tuple[int, int]:
@@ -135,3 +137,9 @@ class Device(DevicePort):
 
     def summary(self) -> str:
         return str(self.report())
+
+    def begin_trace(self) -> Any:
+        return tracing.begin_trace()
+
+    def end_trace(self, session: Any) -> Traced | None:
+        return tracing.end_trace(session)

@@ -4,7 +4,7 @@ torch lets a backend add its events in C++ alone. So the device's events are mer
 `ProfilerActivity.TPU`: into `events()`, which `key_averages()` sums up, and into the file of `export_chrome_trace`.
 
 - Each run of a program is an event of the device, and a kernel of the host's range `lazytpu::launch NAME`, in which it
-  was launched.
+  was launched. A TPU notes the runs itself, by XLA's profiler, and the ops in them, which are a row of the file.
 - Waits are ranges of the host's thread (`lazytpu::wait EXPRESSION`).
 - Compilations are ranges of a track of their own, since threads of lazytpu compile.
 - The live memory of the device after each launch is a counter in the file, and with `profile_memory` the change is an
@@ -25,7 +25,7 @@ from typing import Any
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import PRIVATE_USE, FunctionEvent, Profile, host_range
-from lazytpu.timeline import COMPILE, LAUNCH, TIMELINE, Collected
+from lazytpu.timeline import COMPILE, LAUNCH, TIMELINE, Collected, Run
 
 DEVICE_TRACK, COMPILE_TRACK = 1 << 30, (1 << 30) + 1
 """Process numbers of the device and of the compilations in a trace file: greater than those of Linux."""
@@ -36,6 +36,7 @@ class Profiled:
 
     def __init__(self) -> None:
         self.collected = Collected()
+        self.session: Any = None  # of the device's own trace
         self._offset = time.time_ns() - time.perf_counter_ns()
 
     def nanoseconds(self, seconds: float) -> int:
@@ -57,9 +58,13 @@ def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
     def _start_trace(self: Any) -> Any:
         if self.use_device == "tpu":
             self._on_tpu = profiled = Profiled()
+            device = activation.started_device()
+            if device is not None and device.platform() == "tpu":
+                activation.engine().wait(activation.engine().launched())  # so that the trace has later runs alone
+                profiled.session = device.begin_trace()
+            profiled.collected.began = time.perf_counter()
             TIMELINE.host_range = host_range
             TIMELINE.collecting = profiled.collected
-            device = activation.started_device()
             TIMELINE.holds(time.perf_counter(), 0 if device is None else device.live_bytes())
         return original(self)
 
@@ -74,9 +79,13 @@ def _stopping(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *raised)  # it synchronizes the device
         finally:
             if profiled is not None and TIMELINE.collecting is profiled.collected:
-                if activation.started_device() is not None:
+                device = activation.started_device()
+                if device is not None:
                     activation.engine().settle_times()
                 TIMELINE.collecting = None
+                if device is not None and profiled.session is not None:
+                    session, profiled.session = profiled.session, None
+                    profiled.collected.traced = device.end_trace(session)
 
     return __exit__
 
@@ -115,10 +124,10 @@ def _function_events(profiled: Profiled, events: Sequence[Any], zero: int, with_
 
     number = max((event.id for event in events), default=0)
     launches = _Launches([(e.name, e.time_range.start, e.time_range.end, e) for e in events])
-    for run in profiled.collected.runs:
+    for run in profiled.collected.device_runs():
         number += 1
         start, end = microseconds(run.start), microseconds(run.end)
-        launch = launches.of(run.name, microseconds(run.launched))
+        launch = launches.of(run, microseconds)
         linked = 0
         if launch is not None:
             linked = launch.id
@@ -150,10 +159,12 @@ class _Launches:
             if name.startswith(LAUNCH):
                 self._ranges.setdefault(name, []).append((start, end, of))
 
-    def of(self, name: str, launched: float) -> Any:
-        """Return the range in which a program was launched at a time, or None: threads that the profiler does not
-        observe launch, too."""
-        ranges = self._ranges.get(LAUNCH + name, [])
+    def of(self, run: Run, microseconds: Callable[[float], float]) -> Any:
+        """Return the range in which a run was launched, or None: threads that the profiler does not observe launch,
+        too. `microseconds` converts a time of the timeline to one of the ranges."""
+        if run.launched is None:
+            return None
+        ranges, launched = self._ranges.get(LAUNCH + run.name, []), microseconds(run.launched)
         index = bisect_right(ranges, launched, key=lambda entry: entry[0]) - 1
         return ranges[index][2] if index >= 0 and launched <= ranges[index][1] else None
 
@@ -176,20 +187,26 @@ def _trace_events(profiled: Profiled, events: Sequence[dict[str, Any]], zero: in
         return (profiled.nanoseconds(seconds) - zero) / 1e3
 
     collected = profiled.collected
-    for track, name, rows in ((DEVICE_TRACK, "TPU 0", "programs"), (COMPILE_TRACK, "lazytpu", "compilations")):
-        yield {"ph": "M", "name": "process_name", "pid": track, "tid": 0, "args": {"name": name}}
-        yield {"ph": "M", "name": "thread_name", "pid": track, "tid": 0, "args": {"name": rows}}
+    ops = [] if collected.traced is None else collected.traced.ops
+    rows = [(DEVICE_TRACK, "TPU 0", 0, "programs"), (COMPILE_TRACK, "lazytpu", 0, "compilations")]
+    for track, name, row, title in (*rows, *([(DEVICE_TRACK, "TPU 0", 1, "ops")] if ops else [])):
+        yield {"ph": "M", "name": "process_name", "pid": track, "tid": row, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_name", "pid": track, "tid": row, "args": {"name": title}}
     ranges = [e for e in events if e.get("ph") == "X" and str(e.get("name")).startswith(LAUNCH)]
     launches = _Launches([(e["name"], e["ts"], e["ts"] + e["dur"], e) for e in ranges])
-    for number, run in enumerate(collected.runs, 1):
+    for number, run in enumerate(collected.device_runs(), 1):
         start = microseconds(run.start)
         event = {"cat": "kernel", "name": run.name, "pid": DEVICE_TRACK, "tid": 0, "ts": start}
         yield {"ph": "X", **event, "dur": microseconds(run.end) - start, "args": {"correlation": number}}
-        launch = launches.of(run.name, microseconds(run.launched))
+        launch = launches.of(run, microseconds)
         if launch is not None:
             flow = {"cat": "ac2g", "name": "ac2g", "id": number}
             yield {"ph": "s", **flow, "pid": launch["pid"], "tid": launch["tid"], "ts": launch["ts"]}
             yield {"ph": "f", "bp": "e", **flow, "pid": DEVICE_TRACK, "tid": 0, "ts": start}
+    for op in ops:
+        start = microseconds(op.start)
+        event = {"cat": "op", "name": op.name, "pid": DEVICE_TRACK, "tid": 1, "ts": start, "args": op.about}
+        yield {"ph": "X", **event, "dur": microseconds(op.end) - start}
     for compilation in collected.compilations:
         start = microseconds(compilation.start)
         event = {"cat": "compile", "name": COMPILE + compilation.name, "pid": COMPILE_TRACK, "tid": 0, "ts": start}

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from jax.profiler import ProfileData
 from torch import nn
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import lazytpu
+from lazytpu.frontend import activation
+from lazytpu.runtime.xla import client, tracing
 from lazytpu.timeline import TIMELINE, Run
 from tests.timing import measured
 
@@ -181,3 +184,100 @@ def test_schedule_shows_its_last_cycle() -> None:
             lazytpu.sync()
             p.step()
     assert seen == [2, 2]
+
+
+def chip_profile(began: int, runs: list[tuple[str, int, int]], ops: list[tuple[str, int, int]]) -> ProfileData:
+    """An xspace as libtpu fills it. `began` is in nanoseconds of `time.time_ns()`, the rest in nanoseconds after it."""
+    names = sorted({name for name, _, _ in (*runs, *ops)})
+    lines = "".join(
+        f'lines {{ id: {number} name: "{line}" timestamp_ns: 0 '
+        + "".join(
+            f"events {{ metadata_id: {names.index(name) + 1} offset_ps: {1000 * at} duration_ps: {1000 * taken} "
+            f'stats {{ metadata_id: 1 str_value: "convolution" }} }} '
+            for name, at, taken in events
+        )
+        + "} "
+        for number, (line, events) in enumerate((("Steps", []), ("XLA Modules", runs), ("XLA Ops", ops)), 1)
+    )
+    metadata = "".join(
+        f"event_metadata {{ key: {number} value {{ id: {number} name: {json.dumps(name)} }} }} "
+        for number, name in enumerate(names, 1)
+    )
+    return ProfileData.from_text_proto(
+        'planes { name: "/host:CPU" } planes { name: "/device:TPU:1" } '
+        f'planes {{ name: "/device:TPU:0" {lines} {metadata} '
+        'stat_metadata { key: 1 value { id: 1 name: "hlo_category" } } } '
+        f'planes {{ name: "Task Environment" stats {{ metadata_id: 1 uint64_value: {began} }} '
+        'stat_metadata { key: 1 value { id: 1 name: "profile_start_time" } } }'
+    )
+
+
+class Chip:
+    """A device that traces itself: each run takes 7 us, in this order of names."""
+
+    def __init__(self, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names = names
+        device = activation.started_device()
+        assert device is not None
+        monkeypatch.setattr(type(device), "platform", lambda _: "tpu")
+        monkeypatch.setattr(tracing, "begin_trace", time.time_ns)
+        monkeypatch.setattr(tracing, "end_trace", self.end)
+
+    def end(self, began: int) -> Any:
+        runs = [(f"{name}(18)", 10_000 * at, 7_000) for at, name in enumerate(self.names)]
+        return tracing.read_trace(chip_profile(began, runs, [("%fusion.3 = bf16[8]{0} fusion(%p)", 1000, 3_000)]))
+
+
+def test_runs_have_the_times_of_the_chip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    step = training()
+    Chip(["profiled_step"] * 3, monkeypatch)
+    with profile(activities=[CPU, TPU]) as profiler:
+        begun = time.time_ns()
+        for _ in range(3):
+            step()
+    runs = runs_of(profiler)
+    assert [(run.name, round(run.device_time_total, 1)) for run in runs] == [("profiled_step", 7.0)] * 3
+    launches = [event for event in profiler.events() if event.name == "lazytpu::launch profiled_step"]
+    assert [run.linked_correlation_id for run in runs] == [launch.id for launch in launches]
+    assert [round(launch.kernels[0].duration, 1) for launch in launches] == [7.0] * 3
+    path = tmp_path / "trace.json"
+    events = trace_of(profiler, path)
+    (op,) = [event for event in events if event.get("cat") == "op"]
+    assert (op["name"], round(op["dur"], 1), op["args"]) == ("fusion.3", 3.0, {"hlo_category": "convolution"})
+    zero = json.loads(path.read_text())["baseTimeNanoseconds"]
+    assert abs(zero + 1e3 * op["ts"] - begun) < 60e9, "one clock"
+    named = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == op["pid"]]
+    assert named == ["programs", "ops"]
+
+
+def test_a_run_of_the_chip_without_a_launch_has_no_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = training()
+    Chip(["profiled_step", "part_0", "profiled_step", "other", "other"], monkeypatch)
+    with profile(activities=[CPU, TPU]) as profiler:
+        step()
+        step()
+    linked = [(run.name, run.linked_correlation_id > 0) for run in runs_of(profiler)]
+    expected = [("profiled_step", True), ("part_0", False), ("profiled_step", True), ("other", False), ("other", False)]
+    assert linked == expected
+
+
+def test_names_that_ran_more_often_than_launched_have_no_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = training()
+    Chip(["profiled_step"] * 3, monkeypatch)
+    with profile(activities=[CPU, TPU]) as profiler:
+        step()
+    assert [run.linked_correlation_id for run in runs_of(profiler)] == [0, 0, 0]
+
+
+def test_trace_that_another_profiler_holds_leaves_the_times_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = training()
+    monkeypatch.setattr(client, "platform", lambda: "tpu")
+    other = tracing.begin_trace()
+    with (
+        pytest.warns(UserWarning, match="Another profiling session active.*Use one profiler at a time"),
+        profile(activities=[CPU, TPU]) as profiler,
+    ):
+        step()
+    assert [run.name for run in runs_of(profiler)] == ["profiled_step"]
+    with pytest.warns(UserWarning, match="no runs of a TPU"):
+        assert tracing.end_trace(other) is None

@@ -129,7 +129,7 @@ def make_tpu_client(connection: Any) -> Any:
 
     def make() -> Any:
         if not private.plugin_loaded("tpu"):
-            private.load_plugin("tpu", private.libtpu_path() or "libtpu.so")
+            private.register_profiler(private.load_plugin("tpu", private.libtpu_path() or "libtpu.so"))
         if not private.plugin_initialized("tpu"):
             private.initialize_plugin("tpu")
         return private.make_plugin_client("tpu", private.configured_options("tpu"), connection)
