@@ -26,19 +26,15 @@ with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
     from jax._src.lib import version_str
 
     require_one_release(jax.__version__, version_str)
-    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
+    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, lib, xla_bridge
     from jax._src.interpreters import mlir, partial_eval
-    from jax._src.lib import (  # pyright: ignore[reportPrivateImportUsage]
-        _jax,
-        _profiler,  # pyright: ignore[reportAttributeAccessIssue]  (it has no stubs)
-        lapack,
-        xla_client,
-    )
+    from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.sharding import SingleDeviceSharding
 
 __all__ = ["SingleDeviceSharding", "jax"]
 
 VERSION = release(jax.__version__)
+profiler: Any = lib._profiler  # pyright: ignore[reportAttributeAccessIssue]  (it has no stubs)
 
 at_fork: Any = xla_bridge._at_fork
 XlaError: type[Exception] = _jax.JaxRuntimeError
@@ -56,9 +52,9 @@ gloo_collectives = _jax.make_gloo_tcp_collectives
 make_cpu_client = xla_client.make_cpu_client
 make_plugin_client = xla_client.make_c_api_client
 load_plugin = xla_client.load_pjrt_plugin_dynamically
-register_profiler = _profiler.register_plugin_profiler  # of a plugin, as `load_plugin` returns it
-ProfilerSession = _profiler.ProfilerSession
-ProfileOptions = _profiler.ProfileOptions
+register_profiler = profiler.register_plugin_profiler  # of a plugin, as `load_plugin` returns it
+ProfilerSession = profiler.ProfilerSession
+ProfileOptions = profiler.ProfileOptions
 plugin_loaded = _jax.pjrt_plugin_loaded
 plugin_initialized = _jax.pjrt_plugin_initialized
 initialize_plugin = _jax.initialize_pjrt_plugin
