@@ -237,7 +237,7 @@ def test_scales_of_any_size_leave_a_product_in_range(scales: tuple[float, float]
     settings = {"scale_a": torch.tensor(scales[0]), "scale_b": torch.tensor(scales[1]), "out_dtype": torch.float32}
     expected = (x.double() * scales[0]) @ (weight.double().t() * scales[1])
     on_device = {name: y.to("tpu") if isinstance(y, torch.Tensor) else y for name, y in settings.items()}
-    for mode in ("fused", "strict"):
+    for mode in ("lazy", "fused", "strict"):
         with lazytpu.mode(mode), lazytpu.options(on_host=False):
             actual = torch._scaled_mm(x.to("tpu"), weight.to("tpu").t(), **on_device).cpu()
         torch.testing.assert_close(actual, expected.float(), rtol=1e-5, atol=0)

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from lazytpu.aten.dtypes import FLOATS8
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.programs.expressions import Expressions
@@ -84,5 +85,6 @@ def _in_memory(specs: Sequence[TensorSpec], padding: Sequence[Sequence[Factors]]
 
 
 def spec(layout: Layout) -> TensorSpec:
-    """Return the dtype and shape of a value's array."""
-    return np.dtype(str(layout.dtype).removeprefix("torch.")), layout.memory_shape  # numpy has torch's names
+    """Return the dtype and shape of a value's array; uint8 for 8-bit floats, which programs take as bits."""
+    name = "uint8" if layout.dtype in FLOATS8 else str(layout.dtype).removeprefix("torch.")  # numpy has torch's names
+    return np.dtype(name), layout.memory_shape

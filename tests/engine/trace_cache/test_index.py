@@ -13,7 +13,7 @@ import torch
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.aten import registry
+from lazytpu.aten import dtypes, registry
 from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.programs import environment
 from lazytpu.engine.trace_cache import index, lookup
@@ -92,6 +92,17 @@ def test_entry_round_trips_program_and_binding(function: Callable[[], Any]) -> N
     assert replace(binding, packer=result.binding.packer) == result.binding
     with result.module.context:
         assert binding.signature(state.records()) == signature(result.module)
+
+
+@pytest.mark.parametrize("dtype", dtypes.NAMES)
+def test_signature_has_the_dtypes_of_the_program(dtype: torch.dtype) -> None:
+    """8-bit floats are bits in a program."""
+    x = torch.zeros(2, 3, dtype=torch.uint8).to(dtype)
+    state = recorded(lambda: torch.cat([x.to("tpu"), x.to("tpu")]))
+    result, live = translated(state)
+    with result.module.context:
+        assert result.binding.signature(state.records()) == signature(result.module)
+    assert result.binding.inputs and live
 
 
 MALFORMED: list[tuple[str, Any]] = [
@@ -229,6 +240,16 @@ def test_indexed_trace_is_loaded(empty_cache: Path, fresh_trie: Callable[..., No
     graph = lazytpu.graphs()[-1]
     assert "compiled by an earlier process" in repr(graph)
     assert "lazytpu.sin" in graph.text() and "stablehlo.sine" in graph.stablehlo()
+
+
+def test_indexed_trace_of_8_bit_floats_is_loaded(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:
+    x = torch.linspace(-2, 2, 6).to(torch.float8_e4m3fn)
+    for compiles in (1, 0):
+        fresh_trie()
+        lazytpu.reset_metrics()
+        with options(on_host=False):
+            assert torch.equal(torch.cat([x.to("tpu")] * 2).cpu().float(), x.float().repeat(2))
+        assert lazytpu.metrics()["compiles"] == compiles
 
 
 @pytest.mark.parametrize("payload", [b"no JSON", b'{"program": "x"}'])
