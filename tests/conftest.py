@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -124,8 +125,8 @@ def short_history() -> None:
 
 @pytest.fixture(autouse=True)
 def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the varying sizes that earlier tests have shown, so that the first size of an op has an exact program in
-    every test."""
+    """Forget the varying sizes that earlier tests have shown, and their programs, so that the first size of an op has
+    an exact program in every test."""
     from lazytpu import wiring
     from lazytpu.engine.launching.uploads import UPLOADS
     from lazytpu.engine.sizes.every import Templates
@@ -134,6 +135,7 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     if wiring.ENGINE is not None:
         compiler = wiring.ENGINE.compiler
         monkeypatch.setattr(compiler, "templates", Templates(compiler.inference))
+        monkeypatch.setattr(compiler, "by_content", WeakValueDictionary())
 
 
 @pytest.fixture(autouse=True)

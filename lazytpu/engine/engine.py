@@ -74,7 +74,7 @@ class Engine(EnginePort):
         self.background = cutter.chooser.background
         self._answers = Constants(cutter.constant, cutter.numbers, self.metrics.answered)
         watch(self.traces.forget_programs)
-        watch(self.compiler.templates.forget_programs)
+        watch(self.compiler.forget_programs)
         watch(self._answers.forget)
         self.transfers = Transfers(self.inflight, self.memory)
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
@@ -107,7 +107,7 @@ class Engine(EnginePort):
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()
-        self.compiler.templates.forget_programs()
+        self.compiler.forget_programs()
         self.compiler.programs.clear()
         self.packs.forget()
         self._answers.forget()

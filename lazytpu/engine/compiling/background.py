@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, Choice, Costs, Unknown, choose, naps, wait_on
-from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.jobs import Job
+from lazytpu.engine.compiling.prepared import Prepared
 from lazytpu.engine.compiling.progress import QUIET, Progress
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.recompiles.hints import LAST_BATCH

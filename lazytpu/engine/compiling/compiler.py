@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakValueDictionary
 
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
+from lazytpu.engine.compiling.prepared import Prepared, dump
 from lazytpu.engine.compiling.verifying import Verifier
 from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.target import target, untunable
+from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
@@ -31,7 +31,7 @@ from lazytpu.engine.sizes.every import Templates
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import Sized
 from lazytpu.engine.trace_cache import lookup
-from lazytpu.inspection import debug, dumps
+from lazytpu.inspection import debug
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
@@ -51,39 +51,6 @@ if TYPE_CHECKING:
 
 Which = Literal["whole", "quick", "part"]
 """The variant that is compiled: the whole program, the whole with less optimisation, or a part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Program `number` of the process before compilation. It is `ready` if the index had it; otherwise
-    `translated.module` is to be compiled, on any thread.
-
-    - `content`: the digest of the trace in the index, None if it must not be stored there.
-    - `making`: the recompile entry, which records the outcome.
-    - `load`: how busy the machine was at the translation (`costs.Busy`).
-    - `parts_only`: compile the parts, but not the whole.
-    - `handed`: receives the ticket if the helper process compiles the program; None if it must not.
-    - `behind`: whether no step waits for it.
-    """
-
-    number: int
-    name: str
-    records: Sequence[Record]
-    content: str | None
-    making: Making
-    translated: Translated | None = None
-    ready: Compiled | None = None
-    parts_only: bool = False
-    load: float = 1.0
-    handed: Callable[[Ticket], None] | None = None
-    behind: bool = False
-
-    @property
-    def binding(self) -> Binding:
-        """The arguments that the program takes from its trace, and its results."""
-        stage = self.translated or self.ready
-        assert stage is not None
-        return stage.binding
 
 
 class Compiler:
@@ -110,10 +77,16 @@ class Compiler:
         self.inference = inference
         self.estimator = Estimator()
         self.programs = Programs()
+        self.by_content: WeakValueDictionary[str, Compiled] = WeakValueDictionary()  # in use, by their traces
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not thread-safe
         self.verifier = Verifier(lambda: self.recompiles, self._preparing)
+
+    def forget_programs(self) -> None:
+        """Drop the programs of buckets and of equal traces, so that the next trace compiles anew."""
+        self.templates.forget_programs()
+        self.by_content.clear()
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
         """Return a program that computes the slots `live` and may donate the inputs `dead`."""
@@ -145,11 +118,18 @@ class Compiler:
         refused = OneSize("looking for it failed, which is a bug: sharing_errors in lazytpu.metrics()")
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
+            content = None
+            with looking_for("the program of an equal bucket"):
+                content = lookup.content(bucket.records(), live, dead, bucket.text)
+                if ready := self._of_equal_trace(content, bucket.records(), name):
+                    return ready
             with self.recompiles.making(number, name, trace, records, live, dead, for_many_sizes) as making:
                 with looking_for("the program of a bucket"):
                     try:
                         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
-                        return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
+                        return self._prepare(
+                            at_bound, live, dead, bucket.records(), name, number, content, making, sized
+                        )
                     except OneSize as error:  # the sizes are compiled in
                         refused = error
                 making.refuse(str(refused))
@@ -177,8 +157,23 @@ class Compiler:
         with self._preparing, no_collection():
             records = list(of_job) or trace.state.records()
             name, number = program_name(records), len(GRAPHS)
+            content = lookup.content(records, live, dead, "of a job" if of_job else "")
+            if ready := self._of_equal_trace(content, records, name):
+                return ready
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
-                return self._prepare(trace, live, dead, records, name, number, making, of_job=bool(of_job))
+                return self._prepare(trace, live, dead, records, name, number, content, making, of_job=bool(of_job))
+
+    def _of_equal_trace(self, content: str | None, records: Sequence[Record], name: str) -> Prepared | None:
+        """Return the program of an equal trace that was recorded in another way, such as part of a longer one; None if
+        no such program is in use. It is listed once, with the reason of the first trace."""
+        equal = None if content is None else self.by_content.get(content)
+        if equal is None or _shows_translations():
+            return None
+        checks = tuple([replace(check, line=records[check.record].line) for check in equal.binding.checks])
+        ready = Compiled.of(equal.program, replace(equal.binding, checks=checks), records, name, self.queue)
+        making = Making(Made(len(GRAPHS), name, len(records)))
+        making.made("shared", ready.binding.donated)
+        return Prepared(len(GRAPHS), name, records, content, making, ready=ready)
 
     def _prepare(
         self,
@@ -188,11 +183,11 @@ class Compiler:
         records: list[Record],
         name: str,
         number: int,
+        content: str | None,
         making: Making,
         sized: Sized | None = None,
         of_job: bool = False,
     ) -> Prepared:
-        bucket = None if sized is None else sized.bucket
         names = self.slot_names(trace.epoch) if trace.epoch else {}
         bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
         tuned = any(record.tuned for record in records) and untunable() is None
@@ -219,15 +214,14 @@ class Compiler:
 
         if sized is not None:
             making.entry.notes = (sized.text,)
-        content = lookup.content(records, live, dead, "of a job" if of_job else "" if bucket is None else bucket.text)
         # Look the program up in the index.
-        if content is not None and not options.dump and options.debug < 2:  # these options show the translation
+        if content is not None and not _shows_translations():
             start = time.perf_counter()
             recalled = lookup.recall(content, trace.state, live, dead, self.programs.recall)
             if recalled is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
-                ready = Compiled.of(*recalled, records, name, self.queue)
+                ready = self.by_content[content] = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
         # Translate the trace, and record its texts and notes.
@@ -240,7 +234,7 @@ class Compiler:
         content = content if result.complete else None  # a later process, with the pass fixed, translates it again
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:
-            _dump(options.dump, prepared, result, origin.text())
+            dump(options.dump, prepared, result, origin.text())
         return prepared
 
     def _takes_apart(self, mode: str, busy: Busy) -> Callable[[Work], bool] | None:
@@ -274,7 +268,10 @@ class Compiler:
         prepared.making.made("shared", binding.donated)
         assert program.key is not None
         self._note(prepared, program.key)
-        return Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
+        compiled = Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
+        if prepared.content is not None:
+            self.by_content[prepared.content] = compiled
+        return compiled
 
     def costs(self, prepared: Prepared) -> Costs:
         """Return estimates for the strategies to obtain a translated program."""
@@ -364,17 +361,6 @@ class Compiler:
             lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
 
 
-def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:
-    """Write the stages of a program as files, with its reason and origin."""
-    number, name, reason = prepared.number, prepared.name, prepared.making.entry
-    texts = {"lazytpu.mlir": translated.text, "stablehlo.mlir": translated.stablehlo, "about.txt": f"{origin}\n"}
-    if translated.imported is not None:
-        texts["imported.mlir"] = translated.imported
-    if prepared.content is not None:
-        records = len(prepared.records)
-        about = lookup.dumped(prepared.content, translated.binding, name, records, translated.stablehlo)
-        texts["json"] = json.dumps(about, indent=1)
-    if reason.text:
-        texts["why.txt"] = f"{reason.reason()}\n"
-    for suffix, text in texts.items():
-        dumps.write(folder, number, name, suffix, text)
+def _shows_translations() -> bool:
+    """Whether options ask for the texts of each translation."""
+    return bool(options.dump) or options.debug >= 2

@@ -6,7 +6,7 @@ import threading
 import time
 
 from lazytpu.engine.compiling.choice import Choice
-from lazytpu.engine.compiling.compiler import Prepared
+from lazytpu.engine.compiling.prepared import Prepared
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.runtime.compiling.elsewhere import Ticket
 

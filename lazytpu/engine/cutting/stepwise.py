@@ -12,7 +12,7 @@ from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.engine.compiling.choice import Unknown
-from lazytpu.engine.compiling.compiler import Prepared
+from lazytpu.engine.compiling.prepared import Prepared
 from lazytpu.engine.cutting.cut import NAMELESS, Cut
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.trace_cache import lookup

@@ -35,7 +35,7 @@ class Queue:
     collectives: CollectiveOrder = field(default_factory=CollectiveOrder)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Compiled:
     """A compiled program of a trace, whole or as a chain of parts.
 

@@ -44,6 +44,7 @@ def forget_traces() -> None:
     mine = recorder()
     lazytpu.mark_step()
     mine.root = mine.state = State(None, None, None, 0, 0, 0)
+    wiring.start().compiler.by_content.clear()
 
 
 @pytest.fixture

@@ -60,7 +60,8 @@ def test_steps_run_op_by_op_until_the_program_is_compiled() -> None:
 
 
 def test_program_of_one_size_runs_when_xla_refuses_the_one_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lazytpu.engine.compiling.compiler import Compiler, Prepared
+    from lazytpu.engine.compiling.compiler import Compiler
+    from lazytpu.engine.compiling.prepared import Prepared
     from lazytpu.engine.launching.compiled import Compiled
     from lazytpu.runtime.errors import CompileError
 

@@ -12,7 +12,8 @@ import lazytpu
 from lazytpu import wiring
 from lazytpu.engine.compiling import for_sizes, hot_sizes
 from lazytpu.engine.compiling.background import CompileWarning
-from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.prepared import Prepared
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.frontend.tensors import recorder, value_of

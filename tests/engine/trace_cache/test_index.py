@@ -40,6 +40,7 @@ def fresh_trie() -> Iterator[Callable[[], None]]:
     def forget(root: State | None = None) -> None:
         mine.cut()
         wiring.start().compiler.programs.clear()
+        wiring.start().compiler.by_content.clear()
         mine.root = mine.state = State(None, None, None, 0, 0, 0) if root is None else root
 
     yield forget
