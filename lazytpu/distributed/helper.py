@@ -31,7 +31,7 @@ from lazytpu.distributed.mail import Mail, Mails
 from lazytpu.distributed.relays import Connections
 
 KEPT = 1 << 14  # posts that are kept parsed: a rank repeats those of its step, and most ranks send the same
-HANDLED = ("gone", "give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has", "raised")
+HANDLED = ("give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has", "raised")
 
 
 class Server(Connections):

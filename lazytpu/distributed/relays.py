@@ -85,6 +85,9 @@ class Connections:
         ranks = from_ranges(text.decode())
         if line.startswith(b'{"hello"'):
             self._join(writer, ranks, line)
+        elif line.startswith(b'{"gone"'):
+            for rank in ranks:
+                self.gone(rank, **json.loads(line)["gone"])
         else:
             self.receive(ranks, line)
 
@@ -213,7 +216,8 @@ class Relay(Connections):
         """Report the end of a rank's connection."""
         super().gone(rank, how)
         self._posted.pop(rank, None)
-        self.receive((rank,), json.dumps({"gone": {"how": how}}).encode() + b"\n")
+        self.flush()
+        self._forward((rank,), json.dumps({"gone": {"how": how}}).encode() + b"\n")
 
 
 async def main(host: str, name: str, parent: str, port: str, token: str) -> None:

@@ -17,6 +17,7 @@ from lazytpu.distributed.ledger import Order, Post, Window, in_ranges
 from lazytpu.distributed.relays import Relay
 from lazytpu.distributed.wide import Wides
 from tests.distributed.random_jobs import meshed, random_job, steady
+from tests.distributed.simulated_links import Link
 from tests.distributed.simulation import Cut, Simulation
 
 
@@ -297,6 +298,25 @@ class Floods(Relay):
 
     def down(self, line: bytes) -> None:
         self.send(tuple(self.writers), line.partition(b" ")[2])
+
+
+def test_the_end_of_a_rank_is_reported_once_through_two_levels_of_relays():
+    """The relay below ends when its last rank has ended, and takes no rank along."""
+    ready: list[Any] = []
+    up, below, other = Link(ready, lambda line: None), Link(ready, lambda line: None), Link(ready, lambda line: None)
+    relay = Relay("token", up.write, lambda seconds, call: None)
+    for link, rank in ((below, 0), (other, 1)):
+        relay.attach(link, b'{"relay": "ranks %d to %d", "token": "token"}' % (rank, rank))
+        relay.take(link, b'%d:1:1 {"hello": %d, "token": "token", "folder": ""}\n' % (rank, rank))
+    gone = b'0:1:1 {"gone": {"how": "was killed or crashed"}}\n'
+    relay.take(below, gone)
+    relay.detach(below)
+    assert up.lines[2:] == [gone]
+    relay.take(other, b'1:1:1 {"post": {}}\n')
+    assert up.lines[3:] == [b'1:1:1 {"post": {}}\n'], "no rank is behind this one"
+    assert not relay.empty.is_set()
+    relay.take(other, b"1" + gone[1:])
+    assert relay.empty.is_set()
 
 
 @pytest.mark.parametrize("mutation", [Reorders, Overtakes, Drops, Duplicates, Marks, Floods])
