@@ -48,10 +48,12 @@ class Listener(Protocol):
 
 
 class Control:
-    """The connection of one rank to the helper. Messages from the helper are passed on to `listener`."""
+    """The connection of one rank to the helper, perhaps through relays. Messages from the helper are passed on to
+    `listener`."""
 
-    def __init__(self, host: str, port: int, rank: int, token: str, folder: str, listener: Listener):
+    def __init__(self, address: Mapping[str, Any], rank: int, folder: str, listener: Listener):
         self.rank = rank
+        host, port = address["control"]
         try:
             self._socket = socket.create_connection((host, port), timeout=30)
         except OSError as error:
@@ -59,6 +61,8 @@ class Control:
                 f"rank {rank} cannot reach the helper process of its job at {host}:{port} ({error}): the other ranks "
                 "have ended, or given up waiting for this one"
             ) from error
+        relays = "".join(f", or the relay process of {name}" for name in address["relays"])
+        self._gone = f"the helper process of this job is gone{relays}: start the job again"
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sending = threading.Lock()
@@ -71,10 +75,11 @@ class Control:
         self._sought: dict[str, bool] = {}
         self._mails: dict[int, Callable[[int, str], None]] = {}
         self._lost: str | None = None
+        self._is_gone = False
         self._listener = listener
         # Otherwise a DataLoader worker would keep the connection open after its parent has crashed.
         os.register_at_fork(after_in_child=self._let_go)
-        self._send({"hello": rank, "token": token, "folder": folder})
+        self._send({"hello": rank, "token": address["token"], "folder": folder})
         threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
 
     def _send(self, message: Any) -> None:
@@ -83,7 +88,7 @@ class Control:
             with self._sending:
                 self._socket.sendall(data)
         except OSError as error:
-            raise CollectiveError(f"the helper process of this job is gone ({error}): start the job again") from error
+            raise CollectiveError(f"{self._gone} ({error})") from error
 
     def _listen(self) -> None:
         try:
@@ -94,7 +99,8 @@ class Control:
             pass  # closed, by either side; the waiting callers get the error below
         finally:
             with self._changed:
-                self._lost = "the helper process of this job is gone: start the job again"
+                self._is_gone = self._lost is None
+                self._lost = self._gone
                 self._changed.notify_all()
             for number in list(self._mails):
                 self._mails.pop(number)(-1, self._lost)
@@ -143,11 +149,15 @@ class Control:
         """Announce the collectives that this rank launches next, or calls that launch nothing.
 
         Each call is (group, signature, source line). The members of a group are sent along only the first time.
-        With the digest of a `mark` this rank can launch all calls as one program.
+        With the digest of a `mark` this rank can launch all calls as one program. Raises CollectiveError.
         """
         new_groups = {group: in_ranges(ranks) for group, ranks in members.items() if group not in self._groups}
         marked = {key: text for key, text in (("mark", mark.digest), ("about", mark.about)) if text}
-        self._send({"post": {"members": new_groups, "calls": calls, "launches": launches, **marked}})
+        try:
+            self._send({"post": {"members": new_groups, "calls": calls, "launches": launches, **marked}})
+        except CollectiveError as error:
+            _, signature, line = calls[0]
+            raise CollectiveError(f"{signature} at {line}: {error}") from error
         self._groups.update(new_groups)
 
     def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
@@ -253,6 +263,10 @@ class Control:
         with self._changed:
             wait_for(self._changed, lambda: group in self._broken or self._lost, seconds)
         return self.why_broken(group)
+
+    def why_gone(self) -> str | None:
+        """Return why no message of the helper can come, though this process has not left the job; None if one can."""
+        return self._lost if self._is_gone else None
 
     def is_connected(self) -> bool:
         """Return whether the helper is still connected."""

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from lazytpu.distributed.control import SETTLING, CollectiveError
 from lazytpu.distributed.turns import Collective
+from lazytpu.distributed.watch import ANSWER
 from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import World, flush
 from lazytpu.options import options
@@ -80,24 +81,30 @@ def explained(called: Collective) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        why = _why(called) if "gloo" in str(error).lower() else None
+        text = str(error).lower()
+        why = _why(called, "gloo/transport" in text) if "gloo" in text else None
         if why is None:
             raise
         with called.named():
             raise CollectiveError(f"{why}\n({error})") from error
 
 
-def _why(called: Collective) -> str | None:
-    """Return the control plane's reason for a failure: which rank is lost or late. None if it knows of none."""
-    control, group = called.world.control, called.entry.group
+def _why(called: Collective, is_running: bool) -> str | None:
+    """Return the control plane's reason for a failure: which rank is lost or late, or has stopped while gloo was
+    running (`is_running`). None if it knows of none."""
+    control, entry = called.world.control, called.entry
+    group = entry.group
     if (text := control.why_soon(group, SETTLING)) is not None:
         return text
     assert called.number is not None
     try:
-        control.wait(group, called.number, 0, time.monotonic() - called.entry.times[0])
+        control.wait(group, called.number, 0, time.monotonic() - entry.times[0])
     except CollectiveError as error:
         return str(error)
-    return None
+    if not is_running:
+        return None
+    control.stuck(group, called.number, called.world.seconds[group], f"{entry.signature} at {entry.line}")
+    return control.why_soon(group, ANSWER)
 
 
 class HostWork(dist.Work):

@@ -8,6 +8,8 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,36 +64,58 @@ def _started(module: str, token: str, *arguments: str) -> dict[str, Any]:
     return json.loads(line)
 
 
-def _through_relays(store: Any, key: str, rank: int, size: int, address: dict[str, Any]) -> dict[str, Any]:
+def _comes(store: Any, keys: list[str], seconds: float) -> bool:
+    """Return whether other ranks set these keys of a store within some seconds."""
+    try:
+        store.wait(keys, timedelta(seconds=seconds))
+    except RuntimeError:  # of which class depends on the store
+        return False
+    return True
+
+
+def _through_relays(
+    store: Any, key: str, rank: int, size: int, address: dict[str, Any], seconds: float
+) -> dict[str, Any]:
     """Return the addresses of a new job for a rank: where `size` needs it, its control plane is behind relays, each of
-    which the first of its ranks starts. Those of the top level have at most FAN_IN times as many ranks."""
-    parent = address["control"]
+    which the first of its ranks starts. Those of the top level have at most FAN_IN times as many ranks. A relay that
+    does not come within `seconds` is left out, so that the helper knows which rank is missing."""
+    end = time.monotonic() + seconds
+    parent, names = address["control"], list[str]()
     span = FAN_IN
     while span * FAN_IN < size:
         span *= FAN_IN
     while span >= FAN_IN and size > DIRECT:
         first = rank // span * span
-        place = f"{key}/relay/{span}/{first}"
+        place, name = f"{key}/relay/{span}/{first}", f"ranks {first} to {min(first + span, size) - 1}"
         if rank == first:
-            host, name = own_address(parent[0]), f"ranks {first} to {min(first + span, size) - 1}"
+            host = own_address(parent[0])
             relay = _started("relays", address["token"], host, name, parent[0], str(parent[1]))
             store.set(place, json.dumps((host, relay["control"])))
-        parent = json.loads(store.get(place))
+        if rank == first or _comes(store, [place], max(0.01, end - time.monotonic())):
+            parent = json.loads(store.get(place))
+            names.append(name)
         span //= FAN_IN
-    return {**address, "control": parent}
+    return {**address, "control": parent, "relays": names}
 
 
-def meeting(store: Any, key: str, rank: int, size: int, current: str) -> dict[str, Any]:
+def meeting(store: Any, key: str, rank: int, size: int, current: str, seconds: float) -> dict[str, Any]:
     """Return the addresses and token of the ranks' next job, which they agree on through torch's `store`, under `key`.
 
     It is the current job, of which only the token is returned, if all ranks have the same `current` token; it is ""
     where they have no working one. Otherwise rank 0 starts a new job.
+
+    Raises RuntimeError if rank 0 does not come within `seconds`. The helper of a new job notices other missing ranks.
     """
+    peers = [f"{key}/in/{peer}" for peer in range(1, size)]
     if rank != 0:
         store.set(f"{key}/in/{rank}", current)
-    elif current and all(store.get(f"{key}/in/{peer}").decode() == current for peer in range(1, size)):
+    elif current and _comes(store, peers, seconds / 2) and all(store.get(peer).decode() == current for peer in peers):
         store.set(key, json.dumps({"token": current}))
     else:
         store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
+    if rank != 0 and not _comes(store, [key], seconds):
+        raise RuntimeError(
+            f"rank {rank} waited {seconds:g} s for rank 0, which starts the job and has not come to init_process_group"
+        )
     address = json.loads(store.get(key))
-    return _through_relays(store, key, rank, size, address) if "control" in address else address
+    return _through_relays(store, key, rank, size, address, seconds / 2) if "control" in address else address

@@ -29,6 +29,7 @@ from lazytpu.runtime.xla import client
 
 TICK = 0.2  # seconds
 ANSWER = 3.0  # seconds in which the helper has to send the reason why a group is broken
+LAST = 60.0  # seconds, at most the group's timeout, in which running collectives may end after the helper is gone
 MAX_POLLS = 50  # polls (every TICK) after which a collective without connections that runs on the device counts as hung
 
 
@@ -200,8 +201,8 @@ class Watch:
                 return
             self.settle_ended()
             for entry in list(self.flight.flying):
-                if not is_done(entry) and time.monotonic() - entry.times[3] > self.seconds[entry.group]:
-                    self._too_long(entry)
+                if not is_done(entry):
+                    self._check(entry)
             if self.flight.flying:
                 self._busy.set()
             self._end_if_left()
@@ -223,6 +224,19 @@ class Watch:
                 return
         self._polls = 0
 
+    def _check(self, entry: Entry) -> None:
+        """Handle a collective that runs for too long, or since the helper is gone, which would know of lost ranks."""
+        now, seconds = time.monotonic(), self.seconds[entry.group]
+        gone = self.control.why_gone() if self.control is not None else None
+        if gone is None:
+            if now - entry.times[3] > seconds:
+                self._too_long(entry)
+        elif now - self._reported.setdefault(entry, now) > min(LAST, seconds) and not self._is_cut(entry):
+            self.broken(entry.group, f"{entry.signature} at {entry.line} does not end: {gone}")
+
+    def _is_cut(self, entry: Entry) -> bool:
+        return self.why_cut(entry.group, entry.members) is not None
+
     def _too_long(self, entry: Entry) -> None:
         """Report an overdue collective to the helper. If no answer comes within ANSWER, break its group here."""
         assert self.control is not None
@@ -230,7 +244,7 @@ class Watch:
         reported = self._reported.setdefault(entry, now)
         if reported == now:
             self.control.stuck(entry.group, entry.number or 0, seconds, f"{entry.signature} at {entry.line}")
-        elif now - reported > ANSWER and self.why_cut(entry.group, entry.members) is None:
+        elif now - reported > ANSWER and not self._is_cut(entry):
             self.broken(entry.group, f"{entry.signature} at {entry.line} did not end within {seconds:g} s")
 
     def _settle(self, entry: Entry) -> None:

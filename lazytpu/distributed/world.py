@@ -44,18 +44,16 @@ ALL = "the job"  # used in place of a group's name
 # Seconds without a record before a trace is cut for waiting ranks. On a busy core, two records may be 0.05 s apart.
 STANDSTILL = 0.1
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
-# Seconds, at most half of the group's timeout, after which a trace is cut for waiting ranks though ops are still being
-# recorded.
-BUSY = 10.0
+BUSY = 10.0  # seconds, at most half of the group's timeout, before a trace is cut though ops are still being recorded
 
 
 class World(Agreement):
-    """This process as rank `rank` of `size`, in the job with this `token`. `seconds` has the timeout of each group."""
+    """This process as rank `rank` of `size`, in a job. `seconds` has the timeout of each group."""
 
-    def __init__(self, rank: int, size: int, host: str, port: int, token: str):
+    def __init__(self, rank: int, size: int, address: Mapping[str, Any]):
         self.rank = rank
         self.size = size
-        self.token = token
+        self.token: str = address["token"]
         self.seconds: dict[str, float] = {}
         self.patience = 0.0  # the timeout of the default group
         self._posted: Counter[str] = Counter()
@@ -74,7 +72,7 @@ class World(Agreement):
         self.programs: programs.Shared | None = None
         self.launcher = Launcher()
         self.deferral: Deferral | None = None
-        self.control = Control(host, port, rank, token, programs.folder(), self)
+        self.control = Control(address, rank, programs.folder(), self)
         self.watch.control = self.control
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
         self._peers.start()
@@ -215,7 +213,8 @@ class World(Agreement):
         entry = self.flight.of(group, number)
         if entry is None:
             return "has not called it, or long ago"
-        return {"done": "has done it", "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
+        done = "has done it" if group in self._posted else "has begun it"  # gloo does not say when it is done
+        return {"done": done, "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
 
     def has(self, name: str) -> bool:
         """Return whether this rank will share a program that another one lacks."""
@@ -338,7 +337,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     key = f"{key}/{store.add(f'{key}/joined/{rank}', 1)}"  # one store may serve several jobs of the same processes
     usable = WORLD is not None and (WORLD.rank, WORLD.size) == (rank, size) and WORLD.is_whole()
-    address = meeting(store, key, rank, size, WORLD.token if WORLD is not None and usable else "")
+    address = meeting(store, key, rank, size, WORLD.token if WORLD is not None and usable else "", seconds)
     if WORLD is not None and WORLD.token == address["token"]:
         return WORLD
     place = multiprocess.Place(address["service"], rank, size, own_address(address["host"]), seconds)
@@ -353,7 +352,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     engine.cutter.order.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
-    joined = World(rank, size, *address["control"], token=address["token"])
+    joined = World(rank, size, address)
     joined.gather(seconds)
     if not takes_chip:
         multiprocess.join(place, engine.forget_programs)

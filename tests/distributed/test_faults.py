@@ -123,6 +123,17 @@ def test_a_rank_that_stops_inside_a_collective_is_named(n: int):
         assert "is broken on rank 0" in ranks.processes[0].communicate()[1], "the report is written to standard error"
 
 
+def test_a_rank_that_stops_inside_a_collective_of_cpu_tensors_is_named():
+    """Gloo's error has neither the rank nor the line."""
+    with Ranks() as ranks:
+        ranks.start("faults", "stops_inside_gloo")
+        text = ranks.answer(0)["result"]
+        assert re.search(r"allreduce of CPU tensors float32\[3\] at \S*faults.py:\d+: rank 0 is in collective 0 ", text)
+        assert "rank 1 does not answer: it has stopped" in text
+        os.kill(ranks.processes[1].pid, signal.SIGCONT)
+        assert "rank 1 does not answer" in ranks.answer(1)["result"]
+
+
 def test_a_rank_that_is_killed_inside_a_collective_is_named_on_all_ranks():
     """Also on ranks that were waiting for a rank other than the killed one."""
     with Ranks(4) as ranks:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from lazytpu.distributed import watch as watch_module
 from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import ENTRIES_PER_GROUP, Entry, Flight
 from lazytpu.distributed.turns import Collective
@@ -46,6 +47,9 @@ class BrokenControl:
 
     def stuck(self, *collective: object) -> None:
         """Do nothing instead of polling ranks."""
+
+    def why_gone(self) -> str | None:
+        return None
 
 
 def _launched(watch: Watch, group: str = "group", number: int = 0) -> Entry:
@@ -180,6 +184,27 @@ def test_other_groups_of_the_same_ranks_report_why_they_end():
     assert "since group 'first' of the same ranks is broken" in reason
     assert reason.endswith("rank 1 has stopped")
     assert watch.why_cut("third", [0, 1]) is None
+
+
+class GoneControl(BrokenControl):
+    """Replaces the control plane: the helper is gone."""
+
+    def why_gone(self) -> str:
+        return "the helper is gone"
+
+
+def test_collectives_may_end_for_some_time_after_the_end_of_the_helper(monkeypatch: pytest.MonkeyPatch):
+    """Another rank may not have got the answer, and not come."""
+    monkeypatch.setattr(watch_module, "LAST", 0.5)
+    watch = Watch(Flight(), {"group": 60.0}, str, 0)
+    watch.control = GoneControl()  # pyright: ignore[reportAttributeAccessIssue]
+    _launched(watch)
+    time.sleep(0.3)
+    assert watch.why_cut("group", [0]) is None
+    end = time.monotonic() + 10
+    while watch.why_cut("group", [0]) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert watch.why_cut("group", [0]) == "all_reduce of group at line does not end: the helper is gone"
 
 
 def test_a_collective_that_took_too_long_is_forgotten_when_it_has_ended():

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import lazytpu.distributed
+from lazytpu.distributed.host_tensors import HostWork
 from lazytpu.distributed.turns import Collective
 from lazytpu.engine.launching.compiled import Compiled
 
@@ -156,6 +157,23 @@ def _reduce_on_host(x: torch.Tensor, group: Any, is_async: bool) -> None:
     while not work.is_completed():
         time.sleep(0.01)
     work.wait()
+
+
+def stops_inside_gloo() -> str:
+    """Rank 1 stops when all have come to a collective of CPU tensors, before gloo sends anything."""
+    group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))
+    start = HostWork.start
+
+    def stop_and_start(self: HostWork) -> None:
+        HostWork.start = start
+        os.kill(os.getpid(), signal.SIGSTOP)
+        start(self)
+
+    if dist.get_rank() == 1:
+        HostWork.start = stop_and_start
+    with pytest.raises(RuntimeError) as raised:
+        dist.all_reduce(torch.ones(3), group=group)
+    return str(raised.value)
 
 
 def handles_of_host_tensors() -> None:
