@@ -57,9 +57,8 @@ def attack_of(draw: random.Random, ranks: Ranks) -> Attack:
     """Draw a fault."""
     pids = control_processes(ranks)
     relays = [name for name in pids if name != "helper"]
-    what = draw.choice(
-        ["rank", "raise", *(["relay"] * 4 if relays else []), *(["helper"] if draw.random() < 0.2 else [])]
-    )
+    kinds = ["rank", "raise"] + ["relay"] * 4 * bool(relays) + ["helper"] * (draw.random() < 0.2)
+    what = draw.choice(kinds)
     how = "raise" if what == "raise" else draw.choice(("kill", "stop", "pause"))
     everyone = list(range(ranks.size))
     if what == "helper":
