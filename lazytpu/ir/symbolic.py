@@ -320,6 +320,24 @@ class Size:
     def __str__(self) -> str:
         return self._lost("in a text")
 
+    def _bits(self, other: Any) -> Any:
+        return self._lost("in a shift or an operation on its bits")
+
+    __lshift__ = __rshift__ = __and__ = __or__ = __xor__ = _bits
+    __rlshift__ = __rrshift__ = __rand__ = __ror__ = __rxor__ = _bits
+
+    def __invert__(self) -> Any:
+        return self._lost("in an operation on its bits")
+
+    def __rpow__(self, base: Any) -> Any:
+        return self._lost(f"as an exponent of {base!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse the methods of an `int`, such as `bit_length`."""
+        if not name.startswith("_") and hasattr(int, name):
+            self._lost(f"in its {name}")
+        raise AttributeError(f"a size has no attribute {name!r}", name=name, obj=self)
+
     def _lost(self, where: str) -> NoReturn:
         raise LostSize(f"its code uses the size {self.form} {where}, which would fix it to {self.value}")
 

@@ -12,7 +12,7 @@ from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
-from lazytpu.engine.errors.unexpected import looking_for
+from lazytpu.engine.errors.unexpected import looking_for, note_bug
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
@@ -117,6 +117,7 @@ class ForSizes:
             else:
                 self._replace(plan, heat, prepared.ready)
         except Exception as error:  # noqa: BLE001  (any error: the step has a program already)
+            note_bug("preparing the exact program of frequent sizes", error)
             say(f"there is no exact program of sizes that come often: {error}")
         except BaseException:  # an interrupt: the step will be cut again
             heat.over = False

@@ -16,6 +16,7 @@ from lazytpu.engine.cutting.pieces import groups_of
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
+from lazytpu.engine.errors.unexpected import attempting
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.memory.alive import MemoryReport
@@ -131,7 +132,7 @@ class Cutter:
         the read then cuts the trace, which raises the error."""
         start = time.perf_counter()
         chooser = self.chooser
-        try:
+        with attempting("computing a constant"):
             plan = self.traces.ended(trace.state)
             host_way = chooser.host_way(plan, trace)
             on_host = None if host_way is None else chooser.on_host.run(host_way, plan, trace, (slot,))
@@ -145,10 +146,9 @@ class Cutter:
                     return None
                 buffer = buffers[program.binding.live.index(slot)]
             constant_buffer = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch().copy())
-        except Exception:  # noqa: BLE001  (any error: the read that cuts raises it again, with full context)
-            return None
-        self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
-        return constant_buffer
+            self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+            return constant_buffer
+        return None
 
     def numbers(self, trace: Trace, wanted: Sequence[int]) -> list[KnownBuffer] | None:
         """Return the buffers of the slots `wanted` of a trace of numbers that the host knows, computed there. Return

@@ -20,6 +20,7 @@ from lazytpu.engine.cutting.order import Order
 from lazytpu.engine.cutting.pieces import Result, groups_of
 from lazytpu.engine.cutting.strategies import Strategy
 from lazytpu.engine.errors.undo import Lost
+from lazytpu.engine.errors.unexpected import attempting
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.runtime.buffers.buffer import Buffer
@@ -219,14 +220,13 @@ class Deferral(Order):
         launch fails."""
         part_trace, chooser = part_of(trace, part, inputs), self.cutter.chooser
         start = time.perf_counter()
-        try:
+        with attempting("launching a part of a deferred cut"):  # the cut itself meets an error again, and records it
             plan, slots, result = self.cutter.traces.ended(part.state), (part.slots[slot],), Result()
             program, hit = chooser.compiled(plan, part_trace, slots)
             chooser.launch(program, part_trace).run(Cut(plan, part_trace, [(slots[0], result)], slots, ()))
-        except Exception:  # noqa: BLE001  (any error: the cut itself meets it again, and records it with full context)
-            return None
-        self.cutter.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
-        return result.buffer
+            self.cutter.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+            return result.buffer
+        return None
 
     def _catch_up(self, trace: Trace, wait: Callable[[], None]) -> None:
         """Call `wait` to wait for the cuts that must precede a trace, which has no effects yet.

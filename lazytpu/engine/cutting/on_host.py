@@ -31,6 +31,7 @@ import torch
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.cutting.families import Families
 from lazytpu.engine.cutting.host_records import computable, compute, exact, last_uses, light, numeric, small
+from lazytpu.engine.errors.unexpected import attempting
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.padding import known
 from lazytpu.engine.recompiles.host_runs import HostLog, HostRuns, program_made
@@ -158,11 +159,10 @@ class OnHost:
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
+        buffers = None
         try:
-            with self.undisturbed(), _flushing():
+            with attempting("computing on the host"), self.undisturbed(), _flushing():
                 buffers = self._compute(way, plan, trace, live)
-        except Exception:  # noqa: BLE001  (any error: the program meets it again, and raises it with full context)
-            buffers = None
         finally:
             torch.set_grad_enabled(enabled)  # an interrupt while entering or leaving no_grad() would leave it off
         if buffers is None:
@@ -193,13 +193,14 @@ class OnHost:
         inputs: list[KnownBuffer] = trace.buffers
         flat = {s: copied(b.host, layouts[s].dtype) for s, b in zip(plan.inputs, inputs, strict=True)}
         enabled = torch.is_grad_enabled()
+        made_by = None
         try:
-            with self.undisturbed(), _flushing():
+            with attempting("computing numbers on the host"), self.undisturbed(), _flushing():
                 made_by = _run(records, layouts, flat, trace.numbers, wanted)
-        except Exception:  # noqa: BLE001  (any error: the program of the cut meets it, and raises it with full context)
-            return None
         finally:
             torch.set_grad_enabled(enabled)
+        if made_by is None:
+            return None
         return [known(_array(flat[slot], layouts[slot]), _origin(made_by[slot])) for slot in wanted]
 
     def _counted(self, way: HostWay) -> HostRuns:

@@ -33,6 +33,7 @@ from lazytpu.engine.cutting.agreement import Agreement, Call, Mark, Turn
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.pieces import Pieces
 from lazytpu.engine.cutting.strategies import Away, Strategy
+from lazytpu.engine.errors.unexpected import note_bug
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles import reasons
@@ -154,6 +155,7 @@ class Windows:
                 if whole.job.compiled is not None:
                     self._take(whole, whole.job.compiled, calls, of_job)
         except Exception as error:  # noqa: BLE001  (the pieces run, and raise the error if they have it as well)
+            note_bug("preparing the program of a window", error)
             whole.refuse(f"its program could not be compiled: {type(error).__name__}: {error}")
 
     def _take(self, whole: Whole, compiled: Compiled, calls: Sequence[Call], of_job: Sequence[Record]) -> None:

@@ -1,8 +1,11 @@
-"""The error boundary around the search for programs and states to share.
+"""The error boundaries around everything that the engine can do without.
 
-Every trace has its exact program, so an exception in the search never reaches the user's op: there is then nothing to
-share. It still is a bug. `lazytpu.metrics()` counts it, the last tracebacks are kept, and the project's tests fail on
-it. Expected refusals, such as `OneSize`, are caught inside the boundary.
+- The search for programs and states to share. Every trace has its exact program, so an exception in the search never
+  reaches the user's op: there is then nothing to share. Expected refusals, such as `OneSize`, are caught inside.
+- Attempts at a faster way, such as the host. The trace's program follows, and raises the errors of its ops.
+
+An exception that is no refusal is a bug in both. `lazytpu.metrics()` counts it, the last tracebacks are kept, and the
+project's tests fail on it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+REFUSALS = (ArithmeticError, IndexError, MemoryError, OSError, RuntimeError, ValueError)
+"""Kinds of exceptions by which torch's kernels, XLA and lazytpu refuse an op, its sizes, or its values."""
 KEPT = 16
 """Number of the most recent tracebacks that are kept."""
 
@@ -51,3 +56,18 @@ def looking_for(place: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001  (any: see above)
         UNEXPECTED.note(f"looking for {place}", error)
+
+
+@contextmanager
+def attempting(what: str) -> Iterator[None]:
+    """Suppress exceptions, as a context, and record those that are not `REFUSALS`. Interrupts propagate."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  (any: see above)
+        note_bug(what, error)
+
+
+def note_bug(doing: str, error: Exception) -> None:
+    """Record an exception unless it is one of `REFUSALS`, or was raised because of one."""
+    if not isinstance(error, REFUSALS) and not isinstance(error.__cause__, REFUSALS):
+        UNEXPECTED.note(doing, error)

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import Imported
+from lazytpu.engine.errors.unexpected import note_bug
 from lazytpu.engine.programs.binding import Factors, Padding
 from lazytpu.engine.programs.expressions import Expressions
 from lazytpu.engine.recompiles.wording import at
@@ -158,8 +159,10 @@ def _derived(
     except LostSize:
         raise
     except ImportFailure as error:
+        note_bug("importing an op at its bound", error)
         raise OneSize(f"at its bound, {error.__cause__}", at(error.record)) from error
     except Exception as error:  # such as a table smaller than the bound
+        note_bug("importing a trace at its bound", error)
         raise OneSize(f"at its bound, {error}") from error
     if decomposed:
         decompose(imported.module)

@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from lazytpu.aten.importer import Imported, import_trace
+from lazytpu.engine.errors.unexpected import note_bug
 from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.expressions import DIGITS, Expressions, digests
 from lazytpu.engine.sizes.buckets import OneSize
@@ -103,4 +104,5 @@ def verify(binding: Binding, sized: Sized) -> None:
     except Refusal as error:
         raise OneSize(f"{error.reason}, {error.place}") from error
     except Exception as error:  # any error of an op's import: the exact program raises it for the user
+        note_bug("importing a trace of a bucket", error)
         raise OneSize(f"at {sized.sizes} it cannot be imported: {error}") from error

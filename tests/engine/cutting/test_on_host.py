@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lazytpu
 from lazytpu import wiring
 from lazytpu.engine.cutting import on_host
+from lazytpu.engine.errors.unexpected import UNEXPECTED
 
 NUMBERS = torch.tensor([1.5, -0.0, float("nan"), float("inf"), 3e-3, -7.25])
 COUNTS = torch.arange(6)
@@ -333,3 +334,22 @@ def test_varying_large_masks_are_written_on_the_host() -> None:
         same_bits(got, host)
     assert ran[:4] == [(0, 1)] * 4
     assert ran[4:] == [(1, 0)] * 4
+
+
+@pytest.mark.unexpected
+@pytest.mark.parametrize("error", [KeyError("a bug"), RuntimeError("torch refuses")])
+def test_trace_that_fails_on_the_host_has_its_program_and_a_bug_is_counted(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*given: Any) -> Any:
+        raise error
+
+    UNEXPECTED.reset()
+    monkeypatch.setattr(on_host.OnHost, "_compute", raises)
+    bugs = [error] if isinstance(error, KeyError) else []
+    x = torch.rand(19 + len(bugs))
+    got, ran, _ = counted(lambda: x.to("tpu") * 1.25)
+    same_bits(got, x * 1.25)
+    assert ran == 0
+    assert lazytpu.metrics()["sharing_errors"] == len(bugs)
+    assert [text.partition(":")[0] for text in UNEXPECTED.tracebacks] == ["while computing on the host" for _ in bugs]
