@@ -247,8 +247,9 @@ def metrics() -> dict[str, Any]:
     - Wall milliseconds: `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`.
     - Host: `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and `constant_reads` (host reads of
       constants, which need no data of the device, see docs/modes.md).
-    - Bugs: `sharing_errors` (exceptions in the search for a program for many sizes, see docs/padding.md; the step has
-      its exact program), and `pass_errors` (passes that failed and were left out of a program, see docs/passes.md).
+    - Bugs: `sharing_errors` (exceptions in the search for a program for many sizes, see docs/padding.md, or on the
+      host; the step has its exact program), and `pass_errors` (passes that failed and were left out of a program, see
+      docs/passes.md).
     - Bytes of device memory: `live_bytes`, and `peak_bytes`, which includes the temporaries of programs.
     """
     from lazytpu.aten.views.gather_count import gathers
