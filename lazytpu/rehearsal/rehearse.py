@@ -22,7 +22,7 @@ from lazytpu import wiring
 from lazytpu.aten import dtypes
 from lazytpu.engine.cutting.cut import Cut
 from lazytpu.engine.cutting.pieces import Piece, pieces_of
-from lazytpu.engine.cutting.windows import obstacle
+from lazytpu.engine.cutting.windows import obstacle, of_all_ranks
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.frontend.names import slot_names
@@ -53,17 +53,19 @@ ENDS = (MARK, STEP, SYNC)
 @dataclass(frozen=True, slots=True)
 class RehearsedProgram:
     """A program of the step: the final state of its trace, the slots that are alive and the inputs that are dead there,
-    and names of slots."""
+    and names of slots. `of_job` has its ops as all ranks of a job have them, if its collectives are among different
+    ranks."""
 
     state: State
     live: tuple[int, ...]
     dead: tuple[int, ...]
     names: dict[int, str]
+    of_job: tuple[Record, ...] = ()
 
     @property
     def records(self) -> list[Record]:
         """The ops recorded for the program."""
-        return self.state.records()
+        return list(self.of_job) or self.state.records()
 
 
 class Imagined(Buffer):
@@ -231,10 +233,12 @@ class RehearsalRecorder(Recorder):
         a steady step."""
         plan, trace, live, dead = cut.plan, cut.trace, cut.live, cut.dead
         records = trace.state.records() if plan.collective else []
-        together = options.collectives == "together" and not obstacle(cut, records)
-        if not plan.collective or is_imagined(records) or together:
+        imagined = is_imagined(records)
+        of_job = of_all_ranks(records, self._engine.cutter.order.agreement) if records and not imagined else []
+        together = options.collectives == "together" and not obstacle(cut, of_job or records)
+        if not plan.collective or imagined or together:
             if live or (plan.checks and options.bounds_check):
-                return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch))]
+                return [RehearsedProgram(trace.state, live, dead, slot_names(trace.epoch), tuple(of_job))]
             return []
         key = trace.state, live, dead
         pieces = self._pieces.get(key)

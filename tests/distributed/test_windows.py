@@ -32,7 +32,9 @@ def four() -> Iterator[Ranks]:
 
 @pytest.mark.parametrize("case", cases("mesh_windows"))
 def test_windows_of_meshes(four: Ranks, case: str):
-    four.run("mesh_windows", case)
+    programs = four.run("mesh_windows", case)
+    assert len(set(programs)) == 1
+    assert programs[0] is None or "replica_group_mesh_axes" in programs[0]
 
 
 @pytest.mark.parametrize("seed", range(200, 200 + SEEDS))

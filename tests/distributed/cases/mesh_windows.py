@@ -7,10 +7,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
 import lazytpu
+from lazytpu.passes.target import Target
+from lazytpu.rehearsal.rehearse import rehearse
+from lazytpu.rehearsal.tpu_report import translated
 from tests.distributed.cases.together import counts, together, trained
 
 
@@ -112,3 +116,29 @@ def hybrid_shards() -> None:
     assert windows_run > split, f"{windows_run} windows, {split} split\n{lazytpu.explain()}"
     with together(recurrences=1):
         torch.testing.assert_close(trained("hsdp", 9, reads=True, mesh=mesh), expected[:9], rtol=1e-4, atol=1e-6)
+
+
+def rehearsals_list_the_program_of_all_ranks() -> str:
+    """The report of a step of FSDP2 on a mesh of 2 x 2 is of the program that all four ranks launch. Returns the
+    program."""
+    mesh = init_device_mesh("tpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8).to("tpu")
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(2, 8, device="tpu")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = [step().item(), step().item()]
+    with together():
+        programs = [program for program in rehearse(step) if any(record.collective for record in program.records)]
+        assert len(programs) == 1
+        losses += [step().item() for _ in range(3)]
+    assert losses == sorted(losses, reverse=True)
+    return translated(programs[0], Target.parse("v5e:2x2")).stablehlo
