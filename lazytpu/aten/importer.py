@@ -38,7 +38,7 @@ from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
 from lazytpu.ir.module import set_members, set_replicas
-from lazytpu.ir.symbolic import LostSize
+from lazytpu.ir.symbolic import Derivation, LostSize
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
@@ -141,6 +141,8 @@ class Importer:
         """Import all records. Raises ImportFailure."""
         folder = os.getcwd()
         for index, record in enumerate(self.records):
+            if Derivation.active is not None:
+                Derivation.active.record = record
             try:
                 with self.b.at(location_of(record.line, folder)), under(dict(record.settings)):
                     self.record(record)

@@ -93,6 +93,10 @@ class Derivation:
         self.guards: dict[Guard, None] = {}
         self.answers: dict[Comparison, tuple[bool, Guard | None]] = {}
         """The result of each comparison so far, and its guard unless it is the same at all sizes."""
+        self.record: Any = None
+        """The record that is imported."""
+        self.compared_by: dict[Comparison, Any] = {}
+        """The record whose import made each comparison first."""
         self.types: dict[Any, Any] = {}
         """The symbolic types of the import: (dtype, forms) -> type."""
         self._attached: dict[int, tuple[Any, Any]] = {}
@@ -149,6 +153,7 @@ class Derivation:
     def _answer(self, comparison: Comparison) -> bool:
         if comparison not in self.answers:
             self.answers[comparison] = self._compared(*comparison)
+            self.compared_by[comparison] = self.record
         answer, guard = self.answers[comparison]
         if guard is not None:
             self.guards[guard] = None

@@ -20,6 +20,7 @@ from lazytpu.engine.compiling.verifying import Verifier
 from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.programs.target import target, untunable
 from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.engine.recompiles.history import Making, Recompiles
@@ -213,7 +214,9 @@ class Compiler:
             )
 
         if sized is not None:
-            making.entry.notes = (sized.text,)
+            because = sized.bucket.forms.because
+            making.entry.notes = (sized.text, *([f"earlier programs do not serve it: {because}"] if because else []))
+            sized.bucket.makings.append(making)
         # Look the program up in the index.
         if content is not None and not _shows_translations():
             start = time.perf_counter()
@@ -230,6 +233,7 @@ class Compiler:
         result = translated(None if sized else self._takes_apart(trace.mode, busy))
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
         making.entry.notes += (*result.notes, *(note for record in result.passes for note in record.notes))
+        _note_guards(making, result.binding)
         parts_only = parts_only and result.parts is not None
         content = content if result.complete else None  # a later process, with the pass fixed, translates it again
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
@@ -359,6 +363,12 @@ class Compiler:
         if prepared.content is not None:
             records = len(prepared.records)
             lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
+
+
+def _note_guards(making: Making, binding: Binding) -> None:
+    """Say that a program for many sizes whose ops branch on a size serves some of them."""
+    if binding.padding is not None and binding.padding.expressions.guards:
+        making.entry.limit()
 
 
 def _shows_translations() -> bool:

@@ -36,7 +36,9 @@ class Verifier:
         """
         padding = shared.binding.padding
         assert padding is not None
-        if padding.expressions.failing(sized.sizes) is not None:
+        if (failing := padding.expressions.failing(sized.sizes)) is not None:
+            for making in sized.bucket.makings:
+                making.limit(f"it serves the sizes where {failing}")
             return False
         at = tuple([sized.sizes[name] for name in padding.symbols])
         if options.verify_sizes and at not in padding.verified:

@@ -271,13 +271,19 @@ class Making:
         if self.known is not None:
             self.known.family.refused = cause
 
+    def limit(self, cause: str) -> None:
+        """Record that this program for many sizes does not serve some sizes of its bucket, and why."""
+        self.entry.limit(f"it does not serve all sizes of its bucket: {cause}")
+        if self.known is not None:
+            self.known.family.refused = f"program #{self.entry.number} does not serve it: {cause}"
+
     def __enter__(self) -> Making:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, policy.RecompileError | policy.RecompileWarning):
             self.entry.source = "refused"
-        elif error is not None and self.entry.fix == reasons.SERVES_MANY:
+        elif error is not None and self.entry.fix in (reasons.SERVES_MANY, reasons.SERVES_SOME):
             self.refuse(f"XLA refused it: {error}", "failed")
         elif error is not None:
             self.entry.source = "failed"

@@ -34,6 +34,7 @@ CODES: Mapping[str, str] = {
 
 
 SERVES_MANY = "none needed: it serves all sizes of its bucket"
+SERVES_SOME = "none needed: it serves some sizes of its bucket, and the others get programs of their own"
 _EACH_MODE = "none needed: each mode has programs of its own"
 
 

@@ -63,6 +63,12 @@ class Varying:
         sizes = {name: int(integers[position]) for name, position in self.symbols.items()}
         return sizes if self.at(sizes) == integers.tolist() else None
 
+    def contradicted(self, integers: np.ndarray) -> tuple[int, dict[str, int]]:
+        """Return the first position at which the expressions do not give these integers, and the symbols' values."""
+        sizes = {name: int(integers[position]) for name, position in self.symbols.items()}
+        differs = [expected != number for expected, number in zip(self.at(sizes), integers.tolist(), strict=True)]
+        return differs.index(True), sizes
+
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """Return the integers at these values of the symbols."""
         values = {size: size.at(sizes) for size in self.varying}

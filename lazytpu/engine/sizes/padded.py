@@ -24,7 +24,7 @@ from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.rebinding import rebuilt
 from lazytpu.ir.shape import ReshapeOp, SliceOp
 from lazytpu.ir.sizes import set_symbols
-from lazytpu.ir.symbolic import Derivation, LostSize
+from lazytpu.ir.symbolic import Derivation, Guard, LostSize
 from lazytpu.passes.padding.annotations import annotate, read
 from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
@@ -61,15 +61,18 @@ class Derived:
 DERIVED: dict[Any, Derived] = {}
 """The newest imports, at most `KEPT`, by the traces and the slots and names of their program."""
 KEPT = 8
+NOTED = 4
+"""The number of guards that notes for `lazytpu.explain()` list."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A padded program: its module, the result of `pad_sizes`, and its size expressions."""
+    """A padded program: its module, the result of `pad_sizes`, its size expressions, and `notes` on its guards."""
 
     imported: Imported
     sized: Sized
     expressions: Expressions
+    notes: tuple[str, ...]
 
 
 def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Imported, Padding, tuple[str, ...]]:
@@ -82,7 +85,7 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
-    return imported, Padding(sized.symbols, arguments, results, program.expressions), (sized.note,)
+    return imported, Padding(sized.symbols, arguments, results, program.expressions), (sized.note, *program.notes)
 
 
 def padded_for(
@@ -135,7 +138,8 @@ def _padded(
     guards = tuple(derivation.guards)
     if sizes is not None and (failing := next((guard for guard in guards if not guard.at(sizes)), None)):
         here = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise OneSize(f"an op branches on a size: the program of the bound holds where {failing}, not at {here}")
+        reason = f"it branches on a size: the program of the bound holds where {failing}, not at {here}"
+        raise OneSize(reason, _branches(failing, derived))
 
     set_symbols(imported.module, symbols)
     sized = pad_sizes(imported.module)
@@ -147,7 +151,15 @@ def _padded(
         while len(DERIVED) > KEPT:
             del DERIVED[next(iter(DERIVED))]
     expressions = replace(derived.expressions, guards=tuple([guard.fields for guard in guards]))
-    return Made(imported, sized, expressions)
+    branches = [f"{guard} in {_branches(guard, derived) or 'torch'}" for guard in guards[:NOTED]]
+    notes = (f"it serves the sizes where {', '.join(branches)}",) if branches else ()
+    return Made(imported, sized, expressions, notes)
+
+
+def _branches(guard: Guard, derived: Derived) -> str:
+    """Return the op that branches by a guard, with its line; empty if it is no op of the trace."""
+    record = derived.derivation.compared_by.get((guard.form, guard.relation))
+    return "" if record is None else at(record)
 
 
 def _derived(

@@ -13,6 +13,7 @@ One walk knows where the integers are. `Apart` collects them, and `Together` rep
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -243,6 +244,13 @@ def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
         walk.record(record)
         skeletons.append(walk.structure())
     return skeletons
+
+
+def record_of(records: Sequence[Record], position: int) -> Record:
+    """Return the record that has the integer at a position."""
+    integers = Integers([], [], alike=True)
+    trace_apart(records, integers)
+    return records[bisect_right(integers.ends, position)]
 
 
 def trace_together(records: Sequence[Record], integers: Iterator[Any]) -> list[Record]:

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.recompiles.history import Making
+from lazytpu.engine.recompiles.wording import at
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
@@ -25,7 +27,7 @@ from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
 from lazytpu.engine.sizes.results import LARGEST
-from lazytpu.engine.sizes.skeletons import BEGIN, trace_together, with_parts
+from lazytpu.engine.sizes.skeletons import BEGIN, record_of, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Form, Range, form
 from lazytpu.ir.symbolic import Derivation, Size
@@ -50,6 +52,8 @@ class Bucket:
     ending: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+    makings: list[Making] = field(default_factory=list[Making])
+    """The recompile entries of its programs."""
     on_host: Any = None
     """The remaining number of host runs of its traces, once one ran on the host (`lazytpu.engine.cutting.on_host`)."""
 
@@ -130,6 +134,8 @@ class Forms:
     records: list[Record]
     guessed: bool = False
     """Whether the samples do not show all symbols: relatives or compiled graphs do."""
+    because: str = ""
+    """Why earlier expressions do not give these traces; empty if there were none."""
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
     """The buckets by the spacing of bounds of each symbol; a bucket may be in several lists."""
@@ -305,6 +311,7 @@ class Template:
         self.samples = [*self.samples, integers][-SAMPLES:]
         self.records = with_parts(self.records, state.records())
         shown, older = self._fit(self.samples), list[Forms]()
+        because = "" if known is not None else self._contradiction(integers)
         if known is not None:
             if shown is None or self._sizes(shown) >= self._sizes(known[0].varying):
                 return known
@@ -317,8 +324,23 @@ class Template:
         sizes = None if fitted is None else fitted.varying.solved(integers)
         if fitted is None or sizes is None:
             return known
+        fitted.because = because
         self.forms = [fitted, *older][:KINDS]
         return fitted, sizes
+
+    def _contradiction(self, integers: np.ndarray) -> str:
+        """Return which op has another integer than the newest expressions give; empty if there are none. Note it with
+        the programs whose bucket has the sizes."""
+        because = ""
+        for forms in reversed(self.forms):
+            position, sizes = forms.varying.contradicted(integers)
+            record, expected = record_of(self.records, position), forms.varying.forms[position]
+            because = f"{at(record)} has {integers[position]}, where earlier sizes suggested {expected}"
+            for bucket in forms.buckets.values():
+                if all(low <= sizes[name] <= high for name, (low, high) in bucket.symbols.items()):
+                    for making in bucket.makings:
+                        making.limit(because)
+        return because
 
     def _with_most_symbols(self, shown: Varying | None, state: State) -> Forms | None:
         """Return the expressions with most symbols, of all samples or of relatives; None if there are none.
