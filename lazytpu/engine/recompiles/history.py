@@ -16,7 +16,7 @@ from lazytpu.engine.programs.environment import settings
 from lazytpu.engine.recompiles import policy, reasons, wording
 from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.host_runs import HostRuns
-from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
+from lazytpu.engine.recompiles.nearest import Near, TraceSketch, extends, nearest
 from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting, Reason
 from lazytpu.engine.recompiles.whole_runs import WholeRuns
 from lazytpu.inspection import debug
@@ -202,9 +202,11 @@ class Recompiles:
         if same:  # a program of the same trace, for other results
             return min(same, key=lambda k: _distance(k, new)), Near(1.0, len(sketch), 0, len(sketch)), new.records
         best = nearest(sketch, ((k, k.sketch) for k in reversed(self._known) if k.end() is not None))
-        if best is None or best[1].before + best[1].after < NEAR * len(sketch):
+        if best is None:
             return None
         earlier, near = best
+        if near.before + near.after < NEAR * len(sketch) and not extends(sketch, earlier.sketch):
+            return None
         end = earlier.end()
         return None if end is None else (earlier, near, end.records())
 

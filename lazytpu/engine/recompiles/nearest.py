@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from lazytpu.trace.trie import Record
 
 ALIKE = 16  # programs with the same ops and lines whose layouts are compared
+LONGER = 3  # how many times as long a trace may be that extends another: one with two forward calls has twice the ops
+KEPT = 0.9  # minimal share of the ops and lines of a trace in one that extends it
 
 Hashes = NDArray[np.int64]
 
@@ -80,6 +82,13 @@ def nearness(one: TraceSketch, other: TraceSketch) -> Near:
     if after:
         layouts += int(np.count_nonzero(one.kinds[-after:] == other.kinds[-after:]))
     return Near((before + after) / max(len(one), len(other), 1), before, after, layouts)
+
+
+def extends(one: TraceSketch, other: TraceSketch) -> bool:
+    """Return whether one of two traces has almost all ops and lines of the other, and is not much longer: a step with a
+    further call of its model, say, whose backward pass lies between the common ends."""
+    shorter, longer = sorted((one, other), key=len)
+    return len(longer) <= LONGER * len(shorter) and bool(np.isin(shorter.sites, longer.sites).mean() >= KEPT)
 
 
 def nearest(sketch: TraceSketch, candidates: Iterable[tuple[Any, TraceSketch]]) -> tuple[Any, Near] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -159,6 +160,28 @@ def test_further_forward_pass_in_a_step_is_no_train_eval(dropout_first: bool) ->
         explanation_of(step, 4, train)
         assert explanation_of(step, 3, train).hint == "called-again"
     assert explanation_of(step, 5, False).hint == "called-again"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("without_grad", [False, True])
+def test_second_forward_in_a_step_is_another_number_of_calls(optimizer: Any, without_grad: bool) -> None:
+    """Its backward pass lies between the common ends, and it doubles the step."""
+    model = torch.nn.Sequential(torch.nn.Dropout(0.1), torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)).to("tpu")
+    updates, x = optimizer(model.parameters(), lr=0.1), on_tpu(4, 3)
+
+    def step(twice: bool) -> None:
+        loss = model(x).square().mean()
+        if twice:
+            with torch.set_grad_enabled(not without_grad):
+                target = model(x)
+            loss = loss + target.square().mean()
+        loss.backward()
+        updates.step()
+        updates.zero_grad()
+
+    first = explanation_of(step, False)
+    second = explanation_of(step, True)
+    assert (first.code, second.hint, second.nearest) == ("first", "called-again", first.number)
 
 
 @pytest.mark.parametrize(("rows", "hint"), [(slice(0, 2), "varying-size"), (slice(24, 32), "last-batch")])
