@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
@@ -79,6 +79,7 @@ class Compiler:
         self.estimator = Estimator()
         self.programs = Programs()
         self.by_content: WeakValueDictionary[str, Compiled] = WeakValueDictionary()  # in use, by their traces
+        self._makings: WeakKeyDictionary[Compiled, Making] = WeakKeyDictionary()
         self.recompiles = Recompiles(slot_names)
         self.templates = Templates(inference)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not thread-safe
@@ -122,7 +123,7 @@ class Compiler:
             content = None
             with looking_for("the program of an equal bucket"):
                 content = lookup.content(bucket.records(), live, dead, bucket.text)
-                if ready := self._of_equal_trace(content, bucket.records(), name):
+                if ready := self._of_equal_trace(content, trace, bucket.records(), name):
                     return ready
             with self.recompiles.making(number, name, trace, records, live, dead, for_many_sizes) as making:
                 with looking_for("the program of a bucket"):
@@ -159,17 +160,21 @@ class Compiler:
             records = list(of_job) or trace.state.records()
             name, number = program_name(records), len(GRAPHS)
             content = lookup.content(records, live, dead, "of a job" if of_job else "")
-            if ready := self._of_equal_trace(content, records, name):
+            if ready := self._of_equal_trace(content, trace, records, name):
                 return ready
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
                 return self._prepare(trace, live, dead, records, name, number, content, making, of_job=bool(of_job))
 
-    def _of_equal_trace(self, content: str | None, records: Sequence[Record], name: str) -> Prepared | None:
+    def _of_equal_trace(
+        self, content: str | None, trace: Trace, records: Sequence[Record], name: str
+    ) -> Prepared | None:
         """Return the program of an equal trace that was recorded in another way, such as part of a longer one; None if
         no such program is in use. It is listed once, with the reason of the first trace."""
         equal = None if content is None else self.by_content.get(content)
         if equal is None or _shows_translations():
             return None
+        if first := self._makings.get(equal):
+            self.recompiles.shared(first, trace, trace.state.records())
         checks = tuple([replace(check, line=records[check.record].line) for check in equal.binding.checks])
         ready = Compiled.of(equal.program, replace(equal.binding, checks=checks), records, name, self.queue)
         making = Making(Made(len(GRAPHS), name, len(records)))
@@ -225,7 +230,9 @@ class Compiler:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
                 ready = self.by_content[content] = Compiled.of(*recalled, records, name, self.queue)
+                self._makings[ready] = making
                 making.made("index", ready.binding.donated)
+                _note_guards(making, ready.binding)
                 return Prepared(number, name, records, content, making, ready=ready)
         # Translate the trace, and record its texts and notes.
         parts_only = options.clusters == "only"
@@ -275,6 +282,7 @@ class Compiler:
         compiled = Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
         if prepared.content is not None:
             self.by_content[prepared.content] = compiled
+            self._makings[compiled] = prepared.making
         return compiled
 
     def costs(self, prepared: Prepared) -> Costs:

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -120,6 +120,14 @@ class Recompiles:
             debug.because(number, name, entry.text)
         with making:
             yield making
+
+    def shared(self, making: Making, trace: Trace, records: Sequence[Record]) -> None:
+        """Store a trace that has the program of an equal trace, for later comparisons. It is not listed."""
+        if trace.epoch and making.known is not None:
+            setting, sketch = ProgramSetting(trace.mode, tuple(settings())), TraceSketch.of(records)
+            with self._lock:
+                self._remember(records, sketch, trace.mode)
+                self._keep(replace(making.known, sketch=sketch, end=weakref.ref(trace.state), setting=setting))
 
     def _explain(
         self,

@@ -39,3 +39,23 @@ def test_failed_check_names_the_line_of_its_own_trace() -> None:
         with pytest.raises(IndexError, match=rf"py:{another.__code__.co_firstlineno + 1}\)"):
             another()
     assert len(lazytpu.explain()) == before
+
+
+def test_program_of_an_equal_trace_is_compared_with_later_traces() -> None:
+    """Each line of a script is explained by the earlier programs of that line."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x.asinh().mul(3).sum()
+
+    def again(x: torch.Tensor) -> torch.Tensor:
+        return x.asinh().mul(3).sum()
+
+    with lazytpu.options(on_host=False, buckets="off"):
+        with lazytpu.mode("lazy"):
+            run(torch.ones(5).to("tpu")).cpu()
+        before = len(lazytpu.explain())
+        again(torch.ones(5).to("tpu")).cpu()
+        assert len(lazytpu.explain()) == before
+        again(torch.ones(7).to("tpu")).cpu()
+    last = lazytpu.explain()[-1]
+    assert (last.code, last.nearest) == ("shape", lazytpu.explain()[before - 1].number)
