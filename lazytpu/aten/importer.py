@@ -6,17 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 from xdsl.dialects.builtin import (
-    UNKNOWN_LOC,
     ArrayAttr,
     DictionaryAttr,
     IntegerAttr,
-    LocationAttr,
     ModuleOp,
     StringAttr,
     UnitAttr,
@@ -31,12 +28,14 @@ from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.indexing.overlapping import combined, write_part
+from lazytpu.aten.locations import location_of
 from lazytpu.aten.recompute import BEGIN, END, GATHER, Recomputation
 from lazytpu.aten.scalars import PACKS, Packer, PackPlan
 from lazytpu.aten.schema import functional
+from lazytpu.aten.views import parts as views_of_parts
 from lazytpu.aten.views.access import Base, View, read, write
+from lazytpu.aten.views.parts import NO_PARTS, Parts
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.location import place
 from lazytpu.ir.module import set_members, set_replicas
 from lazytpu.ir.symbolic import Derivation, LostSize
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
@@ -76,6 +75,7 @@ def import_trace(
     constants: Mapping[int, Any] = NO_NUMBERS,
     identities: bool = False,
     of_job: bool = False,
+    parts: Parts = NO_PARTS,
 ) -> Imported:
     """Return the module that computes the values of the slots `live`.
 
@@ -83,10 +83,11 @@ def import_trace(
     slots to names, such as a parameter's; an input has its own name or the name of the value that overwrote it. The
     run-time numbers in `constants`, by index, become constants of the module with these values; the others are its
     arguments. With `identities`, reshapes, slices and pads that change nothing are kept, so that programs of several
-    sizes have the same ops. `of_job` says that the processes of a job run the module together, one on each device of
-    the meshes of its collectives. Raises ImportFailure.
+    sizes have the same ops. `parts` are the parts of tensors whose sizes depend on values. `of_job` says that the
+    processes of a job run the module together, one on each device of the meshes of its collectives. Raises
+    ImportFailure.
     """
-    importer = Importer(records, bounds_checks, constants, identities, of_job)
+    importer = Importer(records, bounds_checks, constants, identities, of_job, parts)
     return importer.run(live, frozenset(donated), names or {})
 
 
@@ -100,9 +101,12 @@ class Importer:
         constants: Mapping[int, Any],
         identities: bool = False,
         of_job: bool = False,
+        parts: Parts = NO_PARTS,
     ):
         self.records = records
         self.of_job = of_job
+        self.parts = parts
+        self.number = 0  # of the current record
         self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
@@ -143,6 +147,7 @@ class Importer:
         for index, record in enumerate(self.records):
             if Derivation.active is not None:
                 Derivation.active.record = record
+            self.number = index
             try:
                 with self.b.at(location_of(record.line, folder)), under(dict(record.settings)):
                     self.record(record)
@@ -230,10 +235,13 @@ class Importer:
         memory = self.recomputation.read(self.b, operand.slot, self.memory[operand.slot])
         if operand.view is None:
             return base.to_logical(self.b, memory)
-        return read(self.b, memory, base, _view(operand.view))
+        moving = (self.number, operand.slot) in self.parts.views
+        return (views_of_parts.read if moving else read)(self.b, memory, base, _view(operand.view))
 
     def _produce(self, record: Record, slot: int, layout: Layout, value: SSAValue) -> None:
         expected = dtypes.name(layout.dtype), layout.shape
+        if self.number in self.parts.joined:
+            value = views_of_parts.crop(self.b, value, layout.shape)
         if (dtype_of(value), shape_of(value)) != expected:
             raise AssertionError(
                 f"its rule returned {dtype_of(value)}{list(shape_of(value))}, "
@@ -259,8 +267,9 @@ class Importer:
                     f"the new value of '{name}' is {dtype_of(value)}{list(shape_of(value))}, "
                     f"expected {view.dtype}{list(view.size)}"
                 )
+            writing = views_of_parts.write if (self.number, before) in self.parts.views else write
             covers_storage = operand.view is None
-            new = base.to_memory(self.b, value) if covers_storage else write(self.b, memory, base, view, value)
+            new = base.to_memory(self.b, value) if covers_storage else writing(self.b, memory, base, view, value)
             self._overwrite(old, slot, base, new)
             latest[before] = slot
 
@@ -378,17 +387,3 @@ def _flatten(values: Any) -> list[Any]:
     if isinstance(values, list | tuple):
         return [f for v in values for f in _flatten(v)]
     return [values]
-
-
-def location_of(line: Any, folder: str) -> LocationAttr:
-    """The location of a record's source line (see `lazytpu.ir.location.ScriptLine`), with a path from `folder`."""
-    if line is None:
-        return UNKNOWN_LOC
-    return place(_short(line.file, folder), line.line, line.backward, line.module)
-
-
-@lru_cache(maxsize=4096)
-def _short(file: str, folder: str) -> str:
-    """Return the path of a file relative to a folder, or its last two parts if it is elsewhere."""
-    path = os.path.relpath(file, folder)
-    return os.sep.join(file.split(os.sep)[-2:]) if path.startswith(os.pardir) else path

@@ -81,15 +81,22 @@ Comparison: TypeAlias = tuple[Form, str]
 
 
 class Derivation:
-    """The symbols of a computation with sizes, with their ranges, and its guards. Comparisons are answered for the
-    sizes `at`, by default the bound. As a context manager, it is the active derivation of this process: imports run one
-    at a time."""
+    """The symbols of a computation with sizes, with their ranges, and its guards. Sizes have their values `at` these
+    sizes, by default the bound. Comparisons are answered for the sizes `possible`, by default the same: sizes of parts
+    of a tensor cannot all be the greatest. As a context manager, it is the active derivation of this process: imports
+    run one at a time."""
 
     active: ClassVar[Derivation | None] = None
 
-    def __init__(self, symbols: Mapping[str, Range], at: Mapping[str, int] | None = None):
+    def __init__(
+        self,
+        symbols: Mapping[str, Range],
+        at: Mapping[str, int] | None = None,
+        possible: Mapping[str, int] | None = None,
+    ):
         self.symbols = dict(symbols)
         self.bound = {name: high for name, (_, high) in symbols.items()} if at is None else dict(at)
+        self.possible = self.bound if possible is None else possible
         self.guards: dict[Guard, None] = {}
         self.answers: dict[Comparison, tuple[bool, Guard | None]] = {}
         """The result of each comparison so far, and its guard unless it is the same at all sizes."""
@@ -168,7 +175,7 @@ class Derivation:
                 return True, None
         elif high < 0 or low >= 0:
             return high < 0, None
-        number = of.at(self.bound)
+        number = of.at(self.possible)
         holds = number == 0 if relation == "==" else number < 0
         return holds, Guard(of, relation, holds)
 
@@ -250,13 +257,13 @@ class Size:
         """Return the floor quotient and the remainder of a division."""
         right = _form(by)
         if right.number is None:
-            quotient, bound = _quotient(left, right), self.of.bound
-            divisor = right.at(bound)
+            quotient, sizes = _quotient(left, right), self.of.possible
+            divisor = right.at(sizes)
             if divisor <= 0:
                 return self._lost(f"in ({left}) // ({right})")
-            less = left.at(bound) // divisor - quotient.at(bound)
-            # the polynomial quotient, off by at most 1 at the bound, or the constant one
-            quotient = quotient + less if abs(less) <= 1 else form(left.at(bound) // divisor)
+            less = left.at(sizes) // divisor - quotient.at(sizes)
+            # the polynomial quotient, off by at most 1 at these sizes, or the constant one
+            quotient = quotient + less if abs(less) <= 1 else form(left.at(sizes) // divisor)
             remainder = left - quotient * right  # the quotient is right wherever 0 <= remainder < right
             negative, below = self.of.is_negative(remainder), self.of.is_negative(remainder - right)
             assert below and not negative

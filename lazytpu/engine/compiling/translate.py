@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.utils.arg_spec import parse_pipeline
 
 from lazytpu.aten.importer import Imported, import_trace
+from lazytpu.aten.views.parts import NO_PARTS, Parts
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
@@ -96,7 +97,8 @@ def translate(
         donated = _donated(records, dead) if marks else ()  # else XLA would choose the overwritten inputs itself
 
         named = tuple(sorted(names.items()))
-        import_ = _Import(tuple(live), tuple(donated), named, bounds_check, sized is not None, of_job)
+        of_sizes = NO_PARTS if sized is None else sized.bucket.forms.parts
+        import_ = _Import(tuple(live), tuple(donated), named, bounds_check, sized is not None, of_job, of_sizes)
         imported, padding, notes = (import_(records), None, ()) if sized is None else pad(import_, sized, bounds_check)
         before = print_module(imported.module) if options.dump else None
         if tuned and target.generation is not None:
@@ -167,6 +169,7 @@ class _Import:
     bounds_check: bool
     identities: bool
     of_job: bool
+    parts: Parts
 
     def __call__(self, records: Sequence[Record]) -> Imported:
         return import_trace(
@@ -177,6 +180,7 @@ class _Import:
             bounds_checks=self.bounds_check,
             identities=self.identities,
             of_job=self.of_job,
+            parts=self.parts,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, simplest
+from lazytpu.engine.sizes.fitting import LOWEST, NAMES, Fitting, NoForm, Varying, has_parts, simplest
 from lazytpu.engine.sizes.guesses import Guesses
 from lazytpu.engine.sizes.results import Results, integers_of
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, Together, trace_apart
@@ -32,18 +32,21 @@ def fit_derived(
     records: Sequence[Record],
     inference: Inference,
     apart: bool = False,
+    parts: bool = True,
 ) -> Varying | None:
     """Return the size expressions that agree with all samples of the integers of these records.
 
     Return None if more symbols than `NAMES` would be needed. With `apart`, an argument's size is never another size
-    plus a constant; it is a product, or a symbol of its own.
+    plus a constant; it is a product, or a symbol of its own. The same holds for the parts of a tensor,
+    which are not looked for without `parts`.
     """
     table = np.stack(samples)
     trace_apart(records, into := Integers([], []))
     follows = {tuple(column) for column in table.T[into.made].tolist()} if apart else None
+    parts = parts and has_parts(table, kinds, [position for position, _, _ in into.inputs])
 
     def fitting(symbols: Mapping[str, int] = MappingProxyType({}), names: Sequence[str] = NAMES) -> Fitting:
-        return Fitting(table, kinds, follows, symbols, names)
+        return Fitting(table, kinds, follows, symbols, names, parts)
 
     # Arguments, in the order of the trace, show the sizes that are no expressions of earlier ones. If a number is no
     # expression of earlier sizes, such as the length of zeros, consider the sizes of the whole trace.
@@ -88,14 +91,14 @@ class Derived(Together):
     def __init__(self, records: Sequence[Record], known: Fitting, inference: Inference) -> None:
         super().__init__(self._sizes())
         self._known, self._inferred, self._forms = known, Results(inference), list[Form]()
-        self._guards, self._number = dict[int, Sequence[Guard]](), 0
+        self._guards, self._joined, self._number = dict[int, Sequence[Guard]](), set[int](), 0
         self._begin()
         for self._number, record in enumerate(records):
             self.record(record)
 
     @property
     def varying(self) -> Varying:
-        return Varying(self._forms, self._known.symbols, self._guards)
+        return Varying(self._forms, self._known.symbols, self._guards, self._known.parts, frozenset(self._joined))
 
     def _begin(self) -> None:
         """Declare the symbols that `known` has introduced."""
@@ -135,7 +138,11 @@ class Derived(Together):
         outs, guards = self._inferred.of(record, self.after)
         if outs is not None:
             forms = [self._inferred.derivation.form_of(integer) for integer in integers_of(record, outs)]
-            if self._agree(forms, guards):
+            if not self._agree(forms, guards):
+                return self.outs(record)
+            if self._known.parts and any(self._joins(size, at) for at, size in enumerate(forms, len(self._forms))):
+                self._joined.add(self._number)
+            else:
                 for position, size in enumerate(forms, len(self._forms)):
                     if size.number is None:
                         self._known.learn(position, size)
@@ -143,6 +150,10 @@ class Derived(Together):
                 self._guards[self._number] = guards
                 return tuple(outs)
         return self.outs(record)
+
+    def _joins(self, size: Form, position: int) -> bool:
+        """Return whether this expression of the integer at a position is the sum of parts of a constant size."""
+        return len(size.symbols) > 1 and self._known.is_constant(position)
 
     def _agree(self, forms: Sequence[Form], guards: Sequence[Guard]) -> bool:
         """Return whether these expressions give the next integers of all samples, and the guards hold there."""

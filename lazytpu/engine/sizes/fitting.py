@@ -22,11 +22,15 @@ from lazytpu.engine.sizes.skeletons import BEGIN, COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Guard
 
-NAMES = ("n", "m", "k", "j", "i", "h")
+NAMES = (*"nmkjih", *[f"n{number}" for number in range(1, 59)])
 """The symbols of a trace, in the order in which they are introduced. A trace that needs more gets no program for many
-sizes."""
+sizes. A mixture of experts has one for each expert."""
 SURE = 5
 """The number of samples from which the start of a view may be any expression."""
+PARTS = 4
+"""The number of parts of a tensor from which their sizes are independent, if they are counts or sizes of inputs."""
+BEGINS = 2
+"""The same for starts of parts: a third part begins behind the second one."""
 FAR = 3 << 16
 ORDER = (COUNT, SIZE, BEGIN, OTHER)
 LOWEST = {COUNT: MIN_SYMBOL, SIZE: MIN_SYMBOL, BEGIN: 0, OTHER: MIN_SYMBOL}
@@ -43,11 +47,14 @@ Base = tuple[Form, Column]
 class Varying:
     """The integers of the traces of one structure as size expressions: `forms`, by position. A symbol's value is the
     integer at its position in `symbols`. `derived` are the numbers of the records whose result layouts follow from the
-    layouts of operands, each with the guards under which they do."""
+    layouts of operands, each with the guards under which they do. `parts` says whether the sizes are those of parts
+    (`has_parts`); `joined` are the numbers of the records that join parts to a tensor of a constant size."""
 
     forms: Sequence[Form]
     symbols: dict[str, int]
     derived: Mapping[int, Sequence[Guard]] = field(default_factory=dict[int, Sequence[Guard]])
+    parts: bool = False
+    joined: frozenset[int] = frozenset()
 
     @cached_property
     def varying(self) -> dict[Form, list[int]]:
@@ -103,9 +110,10 @@ class Fitting:
         follows: Collection[Column] | None = None,
         symbols: Mapping[str, int] = MappingProxyType({}),
         names: Sequence[str] = NAMES,
+        parts: bool = False,
     ) -> None:
         self.table, self.kinds, self.symbols = table, kinds, dict[str, int]()
-        self._follows, self._names = follows, names
+        self._follows, self._names, self.parts = follows, names, parts
         self._sizes = set(map(tuple, table.T[kinds == SIZE].tolist()))
         self._columns = dict[str, Column]()
         self._known = dict[Column, Form]()
@@ -127,14 +135,17 @@ class Fitting:
         """Return the expression of the integer at a position, introducing a symbol if needed. Raise NoForm if there is
         none."""
         key, kind = self._column(position), int(self.kinds[position])
+        behind = self._behind(key) if self.parts and kind == BEGIN and any(key) else None
+        if behind is not None:
+            return self._known.setdefault(key, behind)
         if key.count(key[0]) == len(key):
             return form(key[0])
         if max(map(abs, key)) >= LARGEST:
             raise NoForm
         size = self._known.get(key)
         if size is None and kind != COUNT:
-            alone = self._follows is not None and kind == SIZE and key not in self._follows
-            size = self._form(key, kind, alone)
+            alone = kind == SIZE and (self.parts or (self._follows is not None and key not in self._follows))
+            size = None if self.parts and kind == BEGIN else self._form(key, kind, alone)
         if size is None:
             least = key[-1] if kind == SIZE else min(key)  # other samples may have one element
             name = next((name for name in self._names if name not in self.symbols), None)
@@ -142,6 +153,11 @@ class Fitting:
                 raise NoForm
             return self._begin(name, position)
         return self._known.setdefault(key, size)
+
+    def is_constant(self, position: int) -> bool:
+        """Return whether the integer at a position is the same in all samples."""
+        column = self.table[:, position]
+        return bool((column == column[0]).all())
 
     def _begin(self, name: str, position: int) -> Form:
         """Introduce a symbol whose value is the integer at a position."""
@@ -160,6 +176,32 @@ class Fitting:
             if not ((is_size and _falls(size)) or (alone and len(size.terms) != 1)):
                 return size
         return None
+
+    def _behind(self, column: Column) -> Form | None:
+        """Return the expression of the place behind another part with these values, or None."""
+        for values, start in reversed(self._known.items()):
+            for name, sizes in self._columns.items():
+                if tuple(map(add, values, sizes)) == column:
+                    return start + symbol(name)
+        return None
+
+
+def has_parts(table: np.ndarray, kinds: np.ndarray, inputs: Sequence[int]) -> bool:
+    """Return whether a trace works on parts of a tensor whose sizes depend on values, such as the tokens of each
+    expert: several counts, starts of views, or sizes of its inputs differ between the samples, each by its own amount.
+
+    `inputs` are the positions of sizes of inputs. Few samples would show some of these sizes as sums or differences of
+    others.
+    """
+    counted = kinds == COUNT
+    counted[inputs] = True
+    return _changes(table, counted) >= PARTS or _changes(table, kinds == BEGIN) >= BEGINS
+
+
+def _changes(table: np.ndarray, where: np.ndarray) -> int:
+    """Return in how many ways the integers at some positions change."""
+    changes = np.unique((table - table[0]).T[where], axis=0)
+    return int(np.count_nonzero(changes.any(axis=1)))
 
 
 def simplest(fitting: Callable[[], Fitting], positions: Collection[int]) -> Varying | None:

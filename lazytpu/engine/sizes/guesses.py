@@ -27,9 +27,10 @@ class Guesses(Fitting):
         symbols: Mapping[str, int],
         told: Mapping[int, Form],
         sources: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        parts: bool = False,
     ) -> None:
         table, self._size_of = np.array([integers.values], dtype=np.int64), dict[int, Form]()
-        super().__init__(table, np.array(integers.kinds), symbols=symbols)
+        super().__init__(table, np.array(integers.kinds), symbols=symbols, parts=parts)
         self._told, self.sources = told, sources
         self._fixed = {int(table[0, at]) for at in told if told[at].number is not None and self.kinds[at] == SIZE}
         for position in sorted(told, key=lambda at: -len(str(told[at]))):  # the shortest is the last
@@ -43,6 +44,10 @@ class Guesses(Fitting):
         """
         if size.number is None:
             self._size_of[int(self.table[0, position])] = size
+
+    def is_constant(self, position: int) -> bool:
+        """Return whether the integer at a position is known to be constant."""
+        return position in self._told and self._told[position].number is not None
 
     def choose(self, position: int) -> Form:
         """Return the known or guessed expression of an op argument's integer: a varying size, a size plus or minus one,

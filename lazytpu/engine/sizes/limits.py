@@ -2,22 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 from lazytpu.engine.sizes.skeletons import forms_in, with_sizes
+from lazytpu.engine.sizes.strides import begins_of
+from lazytpu.ir.symbolic import has_sizes
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
+from lazytpu.trace.value import Layout
+
+Moving = Collection[tuple[int, int]]
+"""Views with run-time starts, as pairs of the number of a record and a slot (`lazytpu.aten.views.parts`)."""
+
+
+def moving_views(records: Sequence[Record]) -> frozenset[tuple[int, int]]:
+    """Return the views of records with symbolic sizes that begin at a place that varies, if all views that the record
+    has of the slot have the dimensions of their storage, each in steps of 1, in any order."""
+    layouts = Slots(records).layouts
+    moving, fixed = set[tuple[int, int]](), set[tuple[int, int]]()
+    for number, slot, view in _views(records):
+        if not _has_dims(view, layouts[slot]):
+            fixed.add((number, slot))
+        elif has_sizes((view[2],)):
+            moving.add((number, slot))
+    return frozenset(moving - fixed)
+
+
+def _has_dims(view: tuple[Any, ...], layout: Layout) -> bool:
+    """Return whether the dimensions of a view are those of its storage, in any order."""
+    stride, steps = (sorted(strides, reverse=True) for strides in (view[1], layout.stride))
+    distinct = all(step != following for step, following in pairwise(steps))
+    return stride == steps and distinct and begins_of(view, layout) is not None
+
+
+def _views(records: Sequence[Record]) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+    """Yield each view that a record reads: the number of the record, the slot, and the view."""
+    for number, record in enumerate(records):
+        for value in record.arguments.values():
+            yield from [(number, operand.slot, view) for operand in operands(value) if (view := operand.view)]
 
 
 class Views:
-    """The views of records with symbolic sizes. Views equal at all sizes are kept once."""
+    """The views of records with symbolic sizes. Views equal at all sizes are kept once. The views `moving` fit wherever
+    their sizes do."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], moving: Moving = ()) -> None:
         layouts = Slots(records).layouts
-        read = [o for record in records for value in record.arguments.values() for o in operands(value)]
-        views = [(layouts[operand.slot].key, operand.view) for operand in read if operand.view is not None]
+        views = [
+            (layouts[slot].key, _at_start(view) if (number, slot) in moving else view)
+            for number, slot, view in _views(records)
+        ]
         self._views = list({with_sizes(view, lambda size: size.form): view for view in views}.values())
         self._forms = forms_in(self._views)
 
@@ -33,6 +70,12 @@ class Views:
         """
         ends = self.ends(sizes)
         return False not in ends and ends == like
+
+
+def _at_start(view: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a view that begins at the start of its storage."""
+    size, stride, _, dtype = view
+    return size, stride, 0, dtype
 
 
 def _end(storage: tuple[Any, ...], view: tuple[Any, ...]) -> Any:

@@ -81,7 +81,9 @@ def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Import
     Raise OneSize if the program cannot be padded or does not serve the trace.
     """
     bucket, forms = trace.bucket, trace.bucket.forms
-    program = padded_for(imports, bucket.symbols, forms.symbolic, bounds_checks, trace.sizes, (forms, imports))
+    possible = trace.sizes if forms.varying.parts else None
+    key = forms, imports
+    program = padded_for(imports, bucket.symbols, forms.symbolic, bounds_checks, trace.sizes, key, possible)
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
@@ -95,19 +97,21 @@ def padded_for(
     bounds_checks: bool,
     sizes: Mapping[str, int] | None = None,
     key: Hashable = None,
+    possible: Mapping[str, int] | None = None,
 ) -> Made:
     """Return the program at the bound, padded to serve all sizes of the symbols, which include `sizes`.
 
-    Programs with an equal `key` have the same import at other bounds. Attention is decomposed if it supports no
-    padding: with dropout, or if its bias has a gradient. Raise OneSize if the program cannot be padded.
+    Comparisons are answered for the sizes `possible`, by default the bound. Programs with an equal `key` have the same
+    import at other bounds. Attention is decomposed if it supports no padding: with dropout, or if its bias has a
+    gradient. Raise OneSize if the program cannot be padded.
     """
     try:
         try:
-            return _padded(imports, symbols, symbolic, bounds_checks, False, sizes, key)
+            return _padded(imports, symbols, symbolic, bounds_checks, False, sizes, key, possible)
         except Refusal as error:
             if error.op not in ATTENTION:
                 raise
-        return _padded(imports, symbols, symbolic, bounds_checks, True, sizes, key)
+        return _padded(imports, symbols, symbolic, bounds_checks, True, sizes, key, possible)
     except LostSize as error:
         raise OneSize(str(error), "" if error.record is None else at(error.record)) from error
     except Refusal as error:
@@ -124,13 +128,14 @@ def _padded(
     decomposed: bool,
     sizes: Mapping[str, int] | None,
     key: Hashable,
+    possible: Mapping[str, int] | None,
 ) -> Made:
     """Import the program, with attention decomposed or not, and pad it. Raise Refused if that fails."""
     key = key, decomposed
-    derivation, derived = Derivation(symbols), DERIVED.get(key)
+    derivation, derived = Derivation(symbols, possible=possible), DERIVED.get(key)
     if derived is None or not derivation.follows(derived.derivation):
         # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
-        with Derivation(symbols) as derivation:
+        with Derivation(symbols, possible=possible) as derivation:
             derived = _derived(imports, symbolic(derivation), bounds_checks, derivation, decomposed)
     imported = derived.at(derivation.bound)
 

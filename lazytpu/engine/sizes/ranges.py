@@ -25,7 +25,7 @@ def bucketed(
 ) -> dict[str, Range] | None:
     """Return the ranges of sizes with the same bounds as `sizes`, or None if one is too small to be symbolic.
 
-    A symbol that is the start of a view ranges from 0 to its bound.
+    A symbol that is the start of a view ranges from 0 to its bound. Many sizes have one range.
     """
     symbols: dict[str, Range] = {}
     for (name, size), spread in zip(sizes.items(), spreads, strict=True):
@@ -41,7 +41,21 @@ def bucketed(
             return None
         least, most = limits.get(varying.symbols[name], (0, None))
         symbols[name] = max(low, min(least, size)), high if most is None else min(high, max(most, size))
-    return symbols
+    begins = [name for name, at in varying.symbols.items() if kinds[at] == BEGIN]
+    return _alike(symbols, begins) if len(sizes) > buckets.MOST else symbols
+
+
+def _alike(symbols: Mapping[str, Range], begins: Collection[str]) -> dict[str, Range]:
+    """Return one range for all sizes, from the least to the greatest of their ranges.
+
+    A bucket for each combination of the bounds of many sizes, such as the tokens of each expert, would have few traces.
+    The symbols `begins` are starts of views.
+    """
+    ranges = [bounds for name, bounds in symbols.items() if name not in begins]
+    if not ranges:
+        return dict(symbols)
+    common = min(low for low, _ in ranges), max(high for _, high in ranges)
+    return {name: bounds if name in begins else common for name, bounds in symbols.items()}
 
 
 def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:

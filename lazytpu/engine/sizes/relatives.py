@@ -127,7 +127,8 @@ def transferred(
     for mine, theirs in pairs:
         counterparts[mine] = there.records[theirs]
     records = with_parts(here.records, counterparts)
-    transferred_sizes = fit_guessed(Guesses(here.integers, names, remaining), records, inference)
+    guesses = Guesses(here.integers, names, remaining, parts=varying.parts)
+    transferred_sizes = fit_guessed(guesses, records, inference)
     return None if transferred_sizes is None else (transferred_sizes, records)
 
 

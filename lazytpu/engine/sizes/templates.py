@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.aten.views.parts import NO_PARTS, Parts
 from lazytpu.engine.recompiles.history import Making
 from lazytpu.engine.recompiles.wording import at
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.derived import fit_derived
 from lazytpu.engine.sizes.fitting import Varying
-from lazytpu.engine.sizes.limits import Views
+from lazytpu.engine.sizes.limits import Views, moving_views
 from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.ranges import bucketed, within_tables
 from lazytpu.engine.sizes.relatives import Relative, grown, smaller_ones, transferred
@@ -154,9 +155,14 @@ class Forms:
         return self.symbolic(Derivation(dict.fromkeys(self.varying.symbols, (0, LARGEST))))
 
     @cached_property
+    def parts(self) -> Parts:
+        """The parts of tensors that its traces read and write at run-time starts."""
+        return Parts(moving_views(self._at_any_sizes), self.varying.joined) if self.varying.parts else NO_PARTS
+
+    @cached_property
     def views(self) -> Views:
         """The views of its traces."""
-        return Views(self._at_any_sizes)
+        return Views(self._at_any_sizes, self.parts.views)
 
     @cached_property
     def work(self) -> Form:
@@ -191,6 +197,8 @@ class Template:
     """Returns templates of other op sequences that share many records."""
     guessing: bool = True
     """Whether to consult relatives: not after their expressions were refused, or if the varying sizes are known."""
+    parts: bool = True
+    """Whether sizes may be those of parts (`has_parts`): not after the program of such expressions was refused."""
     limits: dict[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, "int | None"]])
     """The least and the greatest value of integers that the user marked, by position."""
 
@@ -213,21 +221,22 @@ class Template:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Restore the template if the body raises."""
-        before = self.samples, self.records, self.forms, self.guessing, self.limits
+        before = self.samples, self.records, self.forms, self.guessing, self.parts, self.limits
         self.samples, self.limits = list(self.samples), dict(self.limits)
         try:
             yield
         except BaseException:
-            self.samples, self.records, self.forms, self.guessing, self.limits = before
+            self.samples, self.records, self.forms, self.guessing, self.parts, self.limits = before
             raise
 
     def _forget_refused(self) -> None:
-        """Drop guessed expressions whose program was refused; from now on use only observed sizes."""
-        remaining = [
-            forms for forms in self.forms if not (forms.guessed and any(b.refused for b in forms.buckets.values()))
-        ]
-        if len(remaining) < len(self.forms):
-            self.forms, self.guessing = remaining, False
+        """Drop guessed expressions, and those of parts, whose program was refused; from now on use only observed
+        sizes, and look for no parts."""
+        uncertain = [forms for forms in self.forms if forms.guessed or forms.varying.parts]
+        refused = [forms for forms in uncertain if any(bucket.refused for bucket in forms.buckets.values())]
+        self.forms = [forms for forms in self.forms if forms not in refused]
+        self.guessing = self.guessing and not any(forms.guessed for forms in refused)
+        self.parts = self.parts and not any(forms.varying.parts for forms in refused)
 
     def tell(self, varying: Varying | None) -> None:
         """Adopt the size expressions that compiled graphs know, if they give the integers of the sample."""
@@ -288,7 +297,7 @@ class Template:
         return None
 
     def _fit(self, samples: Sequence[np.ndarray], apart: bool = False) -> Varying | None:
-        return fit_derived(samples, self.kinds, self.records, self.inference, apart)
+        return fit_derived(samples, self.kinds, self.records, self.inference, apart, self.parts)
 
     def _settled(self, forms: Forms) -> bool:
         """Return whether the symbols need no further samples.

@@ -97,7 +97,8 @@ def verify(binding: Binding, sized: Sized) -> None:
     try:
         checks = expressions.bounds_checks
         records = with_parts(sized.records, sized.bucket.records())  # full views where the bucket slices
-        imported = import_trace(records, binding.live, (), bounds_checks=checks, identities=True)
+        parts = sized.bucket.forms.parts
+        imported = import_trace(records, binding.live, (), bounds_checks=checks, identities=True, parts=parts)
         if expressions.decomposed:
             decompose(imported.module)
         compare(binding, expressions, imported, sized.sizes)
