@@ -52,7 +52,7 @@ def started(folder: Path, **settings: Any) -> Any:
     from vllm import LLM
 
     sizes = {"max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_memory_bytes": 8 << 20}
-    return LLM(str(folder), skip_tokenizer_init=True, dtype="float32", **sizes, **settings)
+    return LLM(str(folder), skip_tokenizer_init=True, **{"dtype": "float32", **sizes, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +112,16 @@ def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
     return [[numbers.randrange(3, VOCABULARY) for _ in range(length)] for length in lengths]
 
 
-def generate(llm: Any, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
+def sampling(**settings: Any) -> Any:
     from vllm import SamplingParams
 
-    sampling = SamplingParams(**{"temperature": 0, **settings}, max_tokens=NEW, ignore_eos=True, detokenize=False)
-    answers = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+    return SamplingParams(**{"temperature": 0, "max_tokens": NEW, "ignore_eos": True, "detokenize": False, **settings})
+
+
+def generate(llm: Any, prompts: list[list[int]], seeds: list[int | None] | None = None, **settings: Any) -> Any:
+    """Return the tokens of each answer. Each request has its own seed, if `seeds` names them."""
+    rows = [sampling(seed=seed, **settings) for seed in seeds] if seeds else sampling(**settings)
+    answers = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], rows, use_tqdm=False)
     return [list(answer.outputs[0].token_ids) for answer in answers]
 
 
@@ -195,6 +200,75 @@ def test_sampling_repeats_with_its_seed(llm: Any, settings: dict[str, Any]) -> N
     answers = generate(llm, requests, temperature=0.8, seed=7, **settings)
     assert generate(llm, requests, temperature=0.8, seed=7, **settings) == answers
     assert generate(llm, requests, temperature=0.8, seed=8, **settings) != answers
+
+
+def test_seed_gives_the_same_tokens_in_any_batch(llm: Any) -> None:
+    """Prompts of one step and of several, beside requests without a seed."""
+    requests = prompts(5, 100, 33, 1, 70, seed=12)
+    settings: dict[str, Any] = {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
+    seeds: list[int | None] = list(range(len(requests)))
+    alone = [generate(llm, [prompt], [seed], **settings)[0] for prompt, seed in zip(requests, seeds, strict=True)]
+    batch = generate(llm, prompts(30, 77, seed=13) + requests[::-1], [None, None, *seeds[::-1]], **settings)
+    assert batch[2:][::-1] == alone
+
+
+def test_answers_end_where_the_model_does(llm: Any, reference: Any) -> None:
+    """The model has 256 positions."""
+    requests = prompts(1, 255, 250, seed=14)
+    answers = generate(llm, requests)
+    assert [len(answer) for answer in answers] == [NEW, 1, 6]
+    expected = greedy(reference, requests[:1]) + [
+        tokens[: len(answer)] for tokens, answer in zip(greedy(reference, requests[1:]), answers[1:], strict=True)
+    ]
+    assert answers == expected
+
+
+def test_aborted_requests_leave_the_others_alone(llm: Any, reference: Any) -> None:
+    engine, requests, answers = llm.llm_engine, prompts(20, 90, 5, 130, 9, 40, 17, 33, 21, seed=15), {}
+    for name, prompt in enumerate(requests):
+        engine.add_request(str(name), {"prompt_token_ids": prompt}, sampling())
+    aborted = {2: ["1", "3"], 5: ["0", "8"]}  # in prompts, and after them
+    step = 0
+    while engine.has_unfinished_requests():
+        for answer in engine.step():
+            if answer.finished:
+                answers[int(answer.request_id.partition("-")[0])] = list(answer.outputs[0].token_ids)
+        step += 1
+        engine.abort_request(aborted.get(step, []))
+    kept = [2, 4, 5, 6, 7]
+    assert sorted(answers) == kept
+    assert [answers[name] for name in kept] == greedy(reference, [requests[name] for name in kept])
+
+
+def test_preempted_requests_go_on_as_before(folder: Path, reference: Any) -> None:
+    """The cache has 17 blocks of 16 tokens: three of the requests at most."""
+    small = {"kv_cache_memory_bytes": 18 * 16 * 2 * 2 * 2 * 16 * 4, "enable_prefix_caching": False}
+    llm = started(folder, enforce_eager=True, disable_log_stats=False, **small)
+    requests, settings = prompts(60, 59, 58, 60, 60, seed=16), {"temperature": 0.9}
+    seeds: list[int | None] = list(range(len(requests)))
+    alone = [generate(llm, [prompt], [seed], **settings)[0] for prompt, seed in zip(requests, seeds, strict=True)]
+    assert generate(llm, requests) == greedy(reference, requests)
+    assert generate(llm, requests, seeds, **settings) == alone
+    assert sum(metric.value for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions") > 0
+
+
+def test_bfloat16_tokens_are_transformers_or_near_ties(folder: Path) -> None:
+    """The logit of each token is at most 4 ulps below the largest one that transformers has on the same device."""
+    requests = prompts(4, 100, 33, 7, 60, 1, 90, 21, seed=17)
+    answers = generate(started(folder, dtype="bfloat16", enforce_eager=True), requests)
+    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval().to("tpu")
+    texts = torch.zeros(len(requests), 128, dtype=torch.int64)
+    for row, prompt, answer in zip(texts, requests, answers, strict=True):
+        row[: len(prompt) + NEW] = torch.tensor(prompt + answer)
+    with torch.no_grad():
+        logits = model(texts.to("tpu")).logits.cpu().double()
+    equal = 0
+    for row, prompt, answer in zip(logits, requests, answers, strict=True):
+        largest, best = row[len(prompt) - 1 : len(prompt) - 1 + NEW].max(-1)
+        chosen = row[len(prompt) - 1 : len(prompt) - 1 + NEW].gather(-1, torch.tensor(answer)[:, None])[:, 0]
+        assert (largest - chosen <= 4 * largest.log2().floor().exp2() / 128).all()
+        equal += int((best == torch.tensor(answer)).sum())
+    assert equal >= 0.9 * NEW * len(requests)
 
 
 def test_one_candidate_is_the_greedy_one(llm: Any, reference: Any) -> None:
