@@ -15,7 +15,7 @@ from typing import Any
 
 import lazytpu
 from lazytpu.frontend.libraries.on_import import when_imported
-from lazytpu.frontend.lines import add_library
+from lazytpu.frontend.lines import add_library, is_library
 
 __all__ = ["install"]
 
@@ -47,7 +47,7 @@ def install() -> None:
     ]
     sys.modules.update({module.__name__: module for module in (*modules, pallas, kernels, hardware)})
     when_imported("helion", lambda module: add_library(str(module.__file__)))
-    when_imported("helion.runtime.kernel", _time_runs)
+    when_imported("helion.runtime.kernel", _wrap_kernels)
 
 
 def _module(name: str, **names: Any) -> ModuleType:
@@ -57,17 +57,24 @@ def _module(name: str, **names: Any) -> ModuleType:
     return module
 
 
-def _time_runs(module: Any) -> None:
+def _wrap_kernels(module: Any) -> None:
     """Let Helion's autotuner time runs on the device: in strict mode each call runs its kernel, while a recorded call
-    whose result is dropped never runs."""
-    search = module.BoundKernel.autotune
+    whose result is dropped never runs. And count the code that Helion generates as code of no user."""
+    search, generate = module.BoundKernel.autotune, module.BoundKernel.compile_config
 
     @functools.wraps(search)
     def timed(*arguments: Any, **options: Any) -> Any:
         with lazytpu.mode("strict"):
             return search(*arguments, **options)
 
-    module.BoundKernel.autotune = timed
+    @functools.wraps(generate)
+    def generated(*arguments: Any, **options: Any) -> Any:
+        function = generate(*arguments, **options)
+        if not is_library(file := function.__code__.co_filename):
+            add_library(file)
+        return function
+
+    module.BoundKernel.autotune, module.BoundKernel.compile_config = timed, generated
 
 
 class _JaxCallable:

@@ -18,8 +18,9 @@ lazytpu.helion.install()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take Helion's first configuration of each kernel, for Pallas."""
+    """Take Helion's first configuration of each kernel, for Pallas, and none of an earlier run."""
     monkeypatch.setenv("HELION_BACKEND", "pallas")
+    monkeypatch.setenv("HELION_SKIP_CACHE", "1")
     monkeypatch.setenv("HELION_AUTOTUNE_EFFORT", "none")
 
 
@@ -113,9 +114,9 @@ def test_the_line_of_a_kernel_is_its_users() -> None:
 
 def test_the_autotuner_times_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each timed call runs its kernel, and the chosen configuration is right."""
-    monkeypatch.setenv("HELION_AUTOTUNE_EFFORT", "quick")
     from tools.fronts.helion_kernels import swiglu
 
+    monkeypatch.setattr(swiglu.settings, "autotune_effort", "quick")  # it read the environment when it was decorated
     swiglu.reset()
     x, y = operands()["x"].to("tpu"), operands()["y"].to("tpu")
     lazytpu.sync()
