@@ -148,3 +148,22 @@ print(gone() is None)
 """
     assert run(code).split() == ["0", "True", "True", "False", "True"]
     assert run(f"import sys; sys.argv.append('freeze'){code}").split() == ["0", "True", "True", "False", "True"]
+
+
+def test_front_ends_are_not_imported_by_the_first_op():
+    """Not even tried: they may be installed or not."""
+    code = """
+import sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        tried.add(name)
+tried = set()
+sys.meta_path.insert(0, Finder)
+import lazytpu, torch
+x = torch.ones(3, device="tpu", requires_grad=True)
+(x * 2).sum().backward()
+assert x.grad.tolist() == [2, 2, 2] and "jax" in tried
+roots = {name.partition(".")[0] for name in tried}
+print(roots & {"helion", "torch_tpu", "vllm", "lazytpu_vllm", "torchtitan"}, "lazytpu.helion" in tried)
+"""
+    assert run(code).strip() == "set() False"
