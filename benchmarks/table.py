@@ -2,6 +2,7 @@
 
     python benchmarks/table.py out/bench                                  # shows it
     python benchmarks/table.py out/bench --write docs/performance.md      # and puts it between the markers there
+    python benchmarks/table.py out/bench --write docs/scale.md            # those of large jobs
 
 FOLDER holds the files that the benchmarks wrote with --json. Exits with 1 when a target is missed.
 """
@@ -20,7 +21,8 @@ from common import Row, figure, table, target
 
 from lazytpu.inspection.highlight import console
 
-BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
+BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/{} -->", "<!-- end of figures -->"
+LARGE_JOBS = "joining", "control_plane"  # on docs/scale.md
 ORDER = (
     "recording",
     "compiled",
@@ -73,12 +75,12 @@ def _wide(result: dict[str, Any]) -> list[str]:
 
 def write(page: Path, text: str) -> None:
     """Put `text` between the markers of a page. Raises SystemExit when it has none."""
-    before = page.read_text()
+    before, begin = page.read_text(), BEGIN.format(page.name)
     after, count = re.subn(
-        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}", before, flags=re.DOTALL
+        f"{re.escape(begin)}.*?{re.escape(END)}", lambda _: f"{begin}\n{text}\n{END}", before, flags=re.DOTALL
     )
     if count != 1:
-        raise SystemExit(f"{page} needs the lines\n{BEGIN}\n{END}\nonce, around where the table goes")
+        raise SystemExit(f"{page} needs the lines\n{begin}\n{END}\nonce, around where the table goes")
     page.write_text(after)
 
 
@@ -88,9 +90,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="a Markdown page with the markers")
     args = parser.parse_args()
     results = load(args.folder)
+    expected = ORDER
+    if args.write is not None and args.write.name == "scale.md":
+        expected = LARGE_JOBS
+        results = [result for result in results if result["benchmark"] in LARGE_JOBS]
     rows = [(result["benchmark"], Row(**row)) for result in results for row in result["rows"]]
     console().print(table(rows))
-    missing = [name for name in ORDER if name not in {name for name, _ in rows}]
+    missing = [name for name in expected if name not in {name for name, _ in rows}]
     if missing:
         print(f"no figures of {', '.join(missing)}")
     if args.write is not None:

@@ -63,7 +63,7 @@ def results(folder: Path, value: float, quick: bool = False) -> None:
 
 def test_table_is_written_between_the_markers_of_a_page(tmp_path: Path) -> None:
     results(tmp_path, 1.5)
-    page = tmp_path / "page.md"
+    page = tmp_path / "performance.md"
     begin = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->"
     page.write_text(f"before\n{begin}\nold\n<!-- end of figures -->\nafter\n")
     shown = run("benchmarks/table.py", str(tmp_path), "--write", str(page), status=1)
@@ -80,13 +80,26 @@ def test_wide_benchmark_has_a_separate_table(tmp_path: Path) -> None:
     figures |= {"benchmark": "first_minute", "wide": True}
     figures["rows"] = [{"measure": m, "value": v, "unit": "s", "target": t, "least": False} for m, v, t in rows]
     (tmp_path / "first_minute.json").write_text(json.dumps(figures))
-    page = tmp_path / "page.md"
+    page = tmp_path / "performance.md"
     begin = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->"
     page.write_text(f"{begin}\n<!-- end of figures -->")
     run("benchmarks/table.py", str(tmp_path), "--write", str(page), status=1)
     text = page.read_text()
     assert "| cuts | cut | 1.50 µs | ≤ 2 µs | met |\n\n| first_minute | cold | warm |\n|---|---:|---:|\n" in text
     assert "| lstm | 3 s | **2.50 s** |\n| gan |  | 1.50 s |\n\na CPU" in text
+
+
+def test_page_on_large_jobs_has_their_benchmarks_alone(tmp_path: Path) -> None:
+    results(tmp_path, 1.5)
+    figures = json.loads((tmp_path / "cuts.json").read_text())
+    for name in ("control_plane", "joining"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(figures | {"benchmark": name}))
+    page = tmp_path / "scale.md"
+    page.write_text("<!-- figures: python benchmarks/table.py --write docs/scale.md -->\n<!-- end of figures -->")
+    run("benchmarks/table.py", str(tmp_path), "--write", str(page))
+    text = page.read_text()
+    assert "| joining | cut | 1.50 µs | ≤ 2 µs | met |" in text and "| control_plane |" in text
+    assert "cuts" not in text
 
 
 def test_missed_target_is_shown(tmp_path: Path) -> None:
@@ -106,7 +119,8 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
     run("benchmarks/table.py", str(tmp_path), status=1)
 
 
-def test_page_has_the_markers() -> None:
-    text = (FOLDER.parent / "docs" / "performance.md").read_text()
-    assert text.count("<!-- figures: python benchmarks/table.py --write docs/performance.md -->") == 1
+@pytest.mark.parametrize("page", ["performance.md", "scale.md"])
+def test_page_has_the_markers(page: str) -> None:
+    text = (FOLDER.parent / "docs" / page).read_text()
+    assert text.count(f"<!-- figures: python benchmarks/table.py --write docs/{page} -->") == 1
     assert text.count("<!-- end of figures -->") == 1
