@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.distributed.ranks import Ranks
+from tests.distributed.ranks import SECONDS, Ranks
 
 SEEDS = int(os.environ.get("DIVERGENT", "4"))
 TIMEOUT = 3.0  # seconds: that of groups in which a process stops
@@ -72,7 +72,7 @@ def attack_of(draw: random.Random, ranks: Ranks) -> Attack:
 
 
 @pytest.mark.parametrize("seed", range(1, 1 + max(4, SEEDS // 4)))
-def test_errors_name_the_lost_ranks(seed: int):
+def test_errors_name_the_lost_ranks(seed: int, tmp_path: Path):
     """`make distributed` runs 50 of them."""
     draw = random.Random(seed)
     size, fan_in = draw.choice([(2, None), (3, None), (4, None), (3, 2), (4, 2), (4, 2), (5, 2), (6, 2)])
@@ -87,8 +87,13 @@ def test_errors_name_the_lost_ranks(seed: int):
             lasts=30.0 if attack.how in ("kill", "stop") else 4.0,
             survivors=[] if is_pause else attack.survivors,
             raises=attack.lost[0] if attack.how == "raise" else None,
+            ready=str(tmp_path / "ready"),
         )
-        time.sleep(1 + draw.random() * 3)  # in the first second XLA may connect the ranks, which has its own timeout
+        end = time.monotonic() + SECONDS
+        while not (tmp_path / "ready").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        time.sleep(draw.random() * 3)
         begin = time.monotonic()
         if attack.how != "raise":
             os.kill(attack.pid, signal.SIGKILL if attack.how == "kill" else signal.SIGSTOP)

@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,8 +33,11 @@ def _partitions(size: int, draw: random.Random) -> list[list[list[int]]]:
     return partitions
 
 
-def steps(seed: int, timeout: float, lasts: float, survivors: Sequence[int], raises: int | None) -> dict[str, Any]:
-    """Take random steps for `lasts` seconds, or until an error. Rank `raises` raises in the middle. After an error the
+def steps(
+    seed: int, timeout: float, lasts: float, survivors: Sequence[int], raises: int | None, ready: str
+) -> dict[str, Any]:
+    """Take random steps for `lasts` seconds, or until an error. The file `ready` exists once XLA has connected the
+    ranks, which has a timeout of its own. Rank `raises` raises in the middle. After an error the
     `survivors` make a group of their own. Return the error, the time at which it was raised, and the error of that
     group."""
     size, rank, draw = dist.get_world_size(), dist.get_rank(), random.Random(seed)
@@ -42,6 +46,12 @@ def steps(seed: int, timeout: float, lasts: float, survivors: Sequence[int], rai
     for partition in partitions:
         candidates = [dist.new_group(ranks, timeout=datetime.timedelta(seconds=timeout)) for ranks in partition]
         groups.append(next(group for ranks, group in zip(partition, candidates, strict=True) if rank in ranks))
+    for group in groups:
+        connected = torch.ones(4, device="tpu")
+        dist.all_reduce(connected, group=group)
+        connected.tolist()
+    dist.barrier()
+    Path(ready).touch()
     kinds = [
         [(draw.randrange(len(partitions)), draw.randrange(3)) for _ in range(draw.randint(1, 12))] for _ in range(2)
     ]
