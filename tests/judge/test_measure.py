@@ -94,3 +94,9 @@ def _through(text: str):
     module = parse_module(text)
     run_pipeline(module, verify=False)
     return module
+
+
+def test_sharded_llama_of_2048_tokens_is_one_program():
+    with lazytpu.mode("lazy"):
+        (program,) = measure.parts(cases.CASES["fsdp2-llama"], 16)
+    assert any(record.collective for record in program.records)

@@ -112,7 +112,7 @@ def residual(shard: bool, width: int, rows: int) -> Step:
 
 def sharded_llama(tokens: int = 2048) -> Step:
     """An AdamW step on next tokens by FSDP2, each block a unit of its own."""
-    model = Llama(2).to(DEVICE)
+    model = Llama(2, tokens=tokens).to(DEVICE)
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for module in (*model.blocks, model):
         fully_shard(module, mp_policy=half)

@@ -59,11 +59,11 @@ class LlamaBlock(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """[batch, tokens, width] to the same; `cos` and `sin` are [tokens, head]."""
+        """[batch, tokens, width] to the same; `cos` and `sin` are [tokens or more, head]."""
         batch, tokens, width = x.shape
         y = self.before(x)
         q, k, v = (linear(y).view(batch, tokens, -1, self.head).transpose(1, 2) for linear in (self.q, self.k, self.v))
-        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        q, k = (rotated(rows, cos[:tokens], sin[:tokens]) for rows in (q, k))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         y = self.after(x)
