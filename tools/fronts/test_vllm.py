@@ -143,6 +143,7 @@ def greedy(model: Any, prompts: list[list[int]]) -> list[list[int]]:
     ids=["short", "prefilled in chunks", "more than run at once"],
 )
 def test_tokens_are_transformers(llm: Any, reference: Any, lengths: tuple[int, ...]) -> None:
+    assert_caches_are_apart(llm)
     requests = prompts(*lengths)
     assert generate(llm, requests) == greedy(reference, requests)
     assert lazytpu.metrics()["cpu_fallbacks"] == 0
@@ -178,7 +179,54 @@ def test_warm_engine_compiles_few_programs_for_new_batches(llm: Any) -> None:
 def test_tokens_of_other_models(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
     path, requests = saved(tmp_path, kind, **settings), prompts(4, 60, 33)
     reference = getattr(transformers, f"{kind}ForCausalLM").from_pretrained(path).eval()
-    assert generate(started(path, enforce_eager=True), requests) == greedy(reference, requests)
+    engine = started(path, enforce_eager=True)
+    assert_caches_are_apart(engine)
+    assert generate(engine, requests) == greedy(reference, requests)
+
+
+def assert_caches_are_apart(engine: Any) -> None:
+    """Check that a write to the cache of a layer converts and copies no other memory."""
+    runner = engine.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    memory = {id(cache._base): cache._base for cache in runner.kv_caches}
+    assert len(memory) == len(runner.kv_caches)
+    assert {base.dtype for base in memory.values()} == {torch.float32}
+    assert sum(base.nbytes for base in memory.values()) == runner.kv_cache_config.kv_cache_tensors[0].size
+
+
+def test_layers_of_two_groups_share_their_memory() -> None:
+    """A block belongs to one group at a time."""
+    from lazytpu_vllm.cache import allocate
+    from vllm.v1.kv_cache_interface import (
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        KVCacheLayout,
+        KVCacheTensor,
+        SlidingWindowSpec,
+    )
+
+    sizes = {"block_size": 16, "num_kv_heads": 2, "head_size": 8, "dtype": torch.float32}
+    full, sliding = FullAttentionSpec(**sizes), SlidingWindowSpec(**sizes, sliding_window=32)
+    page, blocks = full.page_size_bytes, 5
+
+    def caches(offset: int) -> list[torch.Tensor]:
+        """Return the caches of two layers of each group; those of the second group begin at `offset`."""
+        where = {"size": 2 * page * blocks + offset, "layer_stride": page * blocks, "block_stride": page}
+        tensors = [
+            KVCacheTensor(layers=["a", "b"], **where),
+            KVCacheTensor(layers=["c", "d"], offset=offset, **where),
+        ]
+        groups = [KVCacheGroupSpec(["a", "b"], full), KVCacheGroupSpec(["c", "d"], sliding)]
+        config = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=tensors, kv_cache_groups=groups)
+        return list(allocate(config, torch.device("tpu"), KVCacheLayout.LBNHC).values())
+
+    first, second, other, last = caches(0)
+    first[1, 0] = 7
+    last[4, 1] = 3
+    assert other[1, 0].eq(7).all() and second[4, 1].eq(3).all() and not second[1, 0].any()
+    *_, second, other, last = caches(page)  # each overlaps two of the other group
+    second[0] = 5
+    assert other[blocks - 1].eq(5).all() and not last.any()
 
 
 def test_repeated_batches_compile_nothing(llm: Any) -> None:

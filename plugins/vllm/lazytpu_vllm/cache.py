@@ -1,21 +1,52 @@
-"""Writes to vLLM's paged cache of keys and values, as ops of torch that join the program of the step.
+"""vLLM's paged cache of keys and values: its memory, and the writes to it, as ops of torch that join the program of the
+step.
 
 A cache is a table of blocks; the slot of a token is `block * size of a block + place in it`, and -1 for padding.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheLayout
 from vllm.v1.utils import CpuGpuBuffer
 from vllm.v1.worker import block_table, gpu_model_runner
+from vllm.v1.worker.utils import allocate_kv_cache
 
 
 def install() -> None:
-    """Let block tables that are made afterwards compute slots by `Slots`: vLLM's kernel is Triton's."""
+    """Let block tables that are made afterwards compute slots by `Slots`, since vLLM's kernel is Triton's, and runners
+    allocate caches by `allocate`."""
     block_table._COMPUTE_SLOT_MAPPING_KERNEL = Slots()  # pyright: ignore
     block_table.CpuGpuBuffer = gpu_model_runner.CpuGpuBuffer = Buffer  # pyright: ignore
+    gpu_model_runner.allocate_kv_cache = allocate  # pyright: ignore
+
+
+def allocate(
+    config: KVCacheConfig, device: torch.device, layout: KVCacheLayout, kernel_block_sizes: list[int] | None = None
+) -> dict[str, torch.Tensor]:
+    """Return the cache of each layer, [blocks, heads, tokens of a block, 2 * width], in memory of its own.
+
+    vLLM's caches are views of one array of bytes. A write to such a view converts the cache of all layers to bytes and
+    back, where a write to a layer's own memory changes some rows in place. Layers whose views are the same bytes share
+    their memory, as those of several groups do, whose blocks differ. Where views overlap otherwise, vLLM's array is
+    kept.
+    """
+    views = allocate_kv_cache(config, torch.device("meta"), layout, kernel_block_sizes)
+    pages = {name: view.transpose(1, 2) for name, view in views.items()}  # as they lie in memory
+    places = {name: (x.storage_offset() * x.itemsize, x.nbytes, x.dtype, x.shape) for name, x in pages.items()}
+    distinct = sorted(set(places.values()), key=lambda place: place[:2])
+    overlapping = any(start + size > after for (start, size, *_), (after, *_) in pairwise(distinct))
+    if overlapping or not all(x.is_contiguous() for x in pages.values()):
+        return allocate_kv_cache(config, device, layout, kernel_block_sizes)
+    # The key and the value of a head are rows of their own, as in the kernel's pages.
+    memory = {
+        place: torch.zeros(*place[3][:2], 2 * place[3][2], place[3][3] // 2, dtype=place[2], device=device)
+        for place in distinct
+    }
+    return {name: memory[places[name]].view(x.shape).transpose(1, 2) for name, x in pages.items()}
 
 
 def whole(rows: torch.Tensor) -> torch.Tensor:
