@@ -1,8 +1,8 @@
 """Extraction: a subset of a trace's records as a trace of its own. Used for host reads, for the records that they leave
 pending, and for single records.
 
-An extracted trace is renumbered from 0, and depends on structure alone. So it is planned once per state. Equal parts of
-different traces share one state, and so one program.
+An extracted trace is renumbered from 0, and depends on structure alone, or also on the lines of the script. So it is
+planned once per state. Equal parts of different traces share one state.
 """
 
 from __future__ import annotations
@@ -89,13 +89,16 @@ def closure(records: Sequence[Record], chosen: set[int], known: Slots) -> set[in
     return needed
 
 
-def extract(records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None) -> Extracted:
+def extract(
+    records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None, *, lines: bool = False
+) -> Extracted:
     """Extract the records with the indices `chosen`, in ascending order.
 
     A value that another record computes becomes an input. `known` has the trace's slots, which saves a pass over all
-    records when a trace is split record by record.
+    records when a trace is split record by record. With `lines`, the state is shared only with parts from the same
+    source lines, which errors name.
     """
-    return _Extraction(Slots(records) if known is None else known).run([records[i] for i in chosen])
+    return _Extraction(Slots(records) if known is None else known, lines).run([records[i] for i in chosen])
 
 
 # Key of all records of an extracted trace -> the last state of its chain, while it is in use.
@@ -103,8 +106,8 @@ _known: WeakValueDictionary[tuple[Any, ...], State] = WeakValueDictionary()
 
 
 class _Extraction:
-    def __init__(self, known: Slots):
-        self.known = known
+    def __init__(self, known: Slots, lines: bool):
+        self.known, self.lines = known, lines
         self.origins: list[int] = []
         self.slots: dict[int, int] = {}
         self.inputs: list[int] = []
@@ -113,7 +116,7 @@ class _Extraction:
 
     def run(self, chosen: list[Record]) -> Extracted:
         renumbered = [(self._record(record), *self._sizes()) for record in chosen]
-        key = tuple([_key(record) for record, *_ in renumbered])
+        key = tuple([(_key(record), record.line if self.lines else None) for record, *_ in renumbered])
         state = _known.get(key)
         if state is None:
             state = State(None, None, None, 0, 0, 0)

@@ -62,8 +62,8 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     if prefix is not None and prefix.depth == len(chosen):
         first = _whole(prefix, slots)
     else:
-        first = extract(records, sorted(chosen), slots)
-    pending = extract(records, remaining, slots)
+        first = extract(records, sorted(chosen), slots, lines=True)
+    pending = extract(records, remaining, slots, lines=True)
     computed = [
         (index, first.slots[old], slots.layouts[old])
         for index, (old, source) in enumerate(zip(pending.inputs, pending.sources, strict=True))
