@@ -16,6 +16,7 @@ from lazytpu.aten.importer import Importer, base_of
 from lazytpu.aten.recompute import Recomputation
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import PackPlan
+from lazytpu.aten.views.parts import NO_PARTS
 from lazytpu.ir.types import shape_of
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.value import Layout
@@ -43,6 +44,7 @@ class _Region(Importer):
         self.successors: dict[int, int] = {}
         self.checking: list[int] = [0] * len(b.checks)
         self.recomputation = Recomputation()
+        self.parts, self.number = NO_PARTS, 0
         self.drawn = 0
         for slot, index in subtrace.inputs.items():
             base = self.bases[slot] = base_of(subtrace.arguments[index])
