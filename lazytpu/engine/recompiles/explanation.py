@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.engine.recompiles.host_runs import HostRuns
-from lazytpu.engine.recompiles.reasons import SERVES_SOME, Reason, sentence
+from lazytpu.engine.recompiles.reasons import SERVES_MANY, SERVES_SOME, Reason, sentence
 from lazytpu.engine.recompiles.whole_runs import WholeRuns
 from lazytpu.engine.recompiles.wording import place
 
@@ -78,11 +78,12 @@ class Made:
         self.text = f"{text}; fix: {self.fix}"
 
     def limit(self, *notes: str) -> None:
-        """Say that a program for many sizes does not serve all of its bucket; `notes` say why."""
+        """Say that a program for many sizes does not serve all of its bucket; `notes` say why. A fix remains."""
         self.notes += tuple([note for note in notes if note not in self.notes])
-        text = self.text.removesuffix(f"; fix: {self.fix}")
-        self.fix = SERVES_SOME
-        self.text = f"{text}; fix: {self.fix}"
+        if self.fix == SERVES_MANY:
+            text = self.text.removesuffix(f"; fix: {self.fix}")
+            self.fix = SERVES_SOME
+            self.text = f"{text}; fix: {self.fix}"
 
     def __str__(self) -> str:
         how = {
