@@ -66,7 +66,7 @@ class Gpt(nn.Module):
         return self.head(self.norm(self.block(self.words(tokens) + self.positions(positions), cache)))
 
 
-class Captured(Exception):
+class Captured(RuntimeError):
     """The trace was imported; it is not compiled."""
 
 
