@@ -48,15 +48,18 @@ def end_trace(session: Any) -> Traced | None:
 def read_trace(profile: Any) -> Traced | None:
     """Return the runs and ops of the first chip that ran a program in a `jax.profiler.ProfileData`; None if there is
     none."""
-    planes = {plane.name: plane for plane in profile.planes}
-    environment = planes.get("Task Environment")
-    zero = None if environment is None else dict(environment.stats).get("profile_start_time")
-    for name in sorted(planes, key=lambda name: (len(name), name)):
-        lines = {line.name: line for line in planes[name].lines} if name.startswith("/device:TPU:") else {}
-        if zero is not None and "XLA Modules" in lines:
-            offset = zero - (time.time_ns() - time.perf_counter_ns())
-            ops = lines.get("XLA Ops")
-            return Traced(list(_spans(lines["XLA Modules"], offset)), [] if ops is None else list(_spans(ops, offset)))
+    with warnings.catch_warnings():
+        # Python warns of types in jaxlib 0.12 when they are first used, and as an exception that would end the process.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        planes = {plane.name: plane for plane in profile.planes}
+        environment = planes.get("Task Environment")
+        zero = None if environment is None else dict(environment.stats).get("profile_start_time")
+        for name in sorted(planes, key=lambda name: (len(name), name)):
+            lines = {line.name: line for line in planes[name].lines} if name.startswith("/device:TPU:") else {}
+            if zero is not None and "XLA Modules" in lines:
+                offset = zero - (time.time_ns() - time.perf_counter_ns())
+                runs = list(_spans(lines["XLA Modules"], offset))
+                return Traced(runs, list(_spans(lines["XLA Ops"], offset)) if "XLA Ops" in lines else [])
     return None
 
 
