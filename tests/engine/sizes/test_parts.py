@@ -65,7 +65,8 @@ def compiled_by_steps(experts: Experts, routing: tuple[list[int], ...]) -> list[
     compiled = list[int]()
     for step, counts in enumerate(routing):
         generator = torch.Generator().manual_seed(step)
-        x, weights = torch.randn(TOKENS, WIDTH, generator=generator), torch.randn(EXPERTS, WIDTH, WIDTH)
+        x = torch.randn(TOKENS, WIDTH, generator=generator)
+        weights = torch.randn(EXPERTS, WIDTH, WIDTH, generator=generator)
         expert = torch.arange(EXPERTS).repeat_interleave(torch.tensor(counts))
         expert = expert[torch.randperm(TOKENS, generator=generator)]
         before, results = lazytpu.metrics()["compiles"], list[tuple[torch.Tensor, ...]]()
@@ -77,7 +78,7 @@ def compiled_by_steps(experts: Experts, routing: tuple[list[int], ...]) -> list[
             gradients = [tensor.grad.cpu() for tensor in inputs if tensor.grad is not None]
             results.append((output.detach().cpu(), *gradients))
         for mine, theirs in zip(*results, strict=True):
-            torch.testing.assert_close(theirs, mine)
+            torch.testing.assert_close(theirs, mine, rtol=1e-5, atol=1e-4)  # sums of some hundreds in another order
         compiled.append(lazytpu.metrics()["compiles"] - before)
     return compiled
 
