@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
@@ -180,6 +180,15 @@ class Derivation:
         return holds, Guard(of, relation, holds)
 
 
+def _losing(where: str) -> Callable[..., Any]:
+    """Return a method of a size that raises LostSize: the size is used `where` its form would be lost."""
+
+    def lost(size: Size, *_: object) -> NoReturn:
+        size._lost(where)  # pyright: ignore[reportPrivateUsage]  (it becomes a method of the class)
+
+    return lost
+
+
 class Size:
     """A size at the bound and its form. See the module's docstring."""
 
@@ -299,47 +308,18 @@ class Size:
 
     # -- operations that would lose the form
 
-    def __index__(self) -> int:
-        return self._lost("as an index, a count or an argument of C code")
-
-    def __int__(self) -> int:
-        return self._lost("in int()")
-
-    def __float__(self) -> float:
-        return self._lost("in float()")
-
-    def __complex__(self) -> complex:
-        return self._lost("in complex()")
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return self._lost("in round()")
-
-    def __trunc__(self) -> Any:
-        return self._lost("in trunc()")
-
-    def __floor__(self) -> Any:
-        return self._lost("in floor()")
-
-    def __ceil__(self) -> Any:
-        return self._lost("in ceil()")
-
-    def __hash__(self) -> int:
-        return self._lost("as a key")
-
-    def __format__(self, spec: str) -> str:
-        return self._lost("in a text")
-
-    def __str__(self) -> str:
-        return self._lost("in a text")
-
-    def _bits(self, other: Any) -> Any:
-        return self._lost("in a shift or an operation on its bits")
-
-    __lshift__ = __rshift__ = __and__ = __or__ = __xor__ = _bits
-    __rlshift__ = __rrshift__ = __rand__ = __ror__ = __rxor__ = _bits
-
-    def __invert__(self) -> Any:
-        return self._lost("in an operation on its bits")
+    __index__ = _losing("as an index, a count or an argument of C code")
+    __int__ = _losing("in int()")
+    __float__ = _losing("in float()")
+    __complex__ = _losing("in complex()")
+    __round__ = _losing("in round()")
+    __trunc__ = _losing("in trunc()")
+    __floor__ = _losing("in floor()")
+    __ceil__ = _losing("in ceil()")
+    __hash__ = _losing("as a key")
+    __format__ = __str__ = _losing("in a text")
+    __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _losing("in a shift")
+    __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = __invert__ = _losing("in an operation on its bits")
 
     def __rpow__(self, base: Any) -> Any:
         return self._lost(f"as an exponent of {base!r}")

@@ -15,8 +15,6 @@ from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.engine.recompiles.history import Recompiles
 from lazytpu.engine.recompiles.reasons import CODES, Reason
 from lazytpu.frontend.tensors import recorder
-from lazytpu.passes import registered
-from lazytpu.passes.cse import CsePass
 from lazytpu.trace.pending import Trace
 from tests import zygote
 from tests.engine.recompiles.explained import explanation_of, on_tpu
@@ -245,44 +243,6 @@ def test_inputs_with_the_same_changed_size() -> None:
     assert f"nearest program #{smaller.nearest} differs only in that size" in smaller.text
     broadcast = explanation_of(step, on_tpu(16, 3), on_tpu(1, 3))
     assert (broadcast.code, f"nearest program is #{broadcast.nearest}" in broadcast.text) == ("shape", True)
-
-
-def _within_another_trace(step: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Compute `step` as a part of a longer trace."""
-    x = on_tpu(6, 3)
-    unread = x.sin()
-    step(x).cpu()
-    lazytpu.mark_step()
-    assert unread.tolist() == x.cpu().sin().tolist()
-
-
-def test_same_ops_within_another_trace_are_the_same_program() -> None:
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return x.erfc().mul(3).cos()
-
-    explanation_of(step, on_tpu(6, 3))
-    before, graphs = lazytpu.explain(), len(lazytpu.graphs())
-    _within_another_trace(step)
-    explanations = lazytpu.explain()[len(before) :]
-    assert [explanation.records for explanation in explanations] == [1]  # sin, left by the read
-    assert len(lazytpu.graphs()) == graphs + 1
-
-
-def test_same_ops_within_another_trace_are_explained_if_rules_of_others_take_part() -> None:
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return x.erfc().mul(3).tanh()
-
-    with registered(ForeignPass, phase="final"):
-        full = explanation_of(step, on_tpu(6, 3))
-        _within_another_trace(step)
-    explanation = next(e for e in lazytpu.explain() if e.number > full.number and e.records == full.records)
-    assert (explanation.hint, explanation.nearest, explanation.source) == ("same-program", full.number, "shared")
-
-
-class ForeignPass(CsePass):
-    """A pass from outside lazytpu: traces that it rewrites are not in the index."""
-
-    name = "mine"
 
 
 SCRIPT = """
