@@ -117,9 +117,10 @@ class Simulation:
         self.holds: list[Callable[[], None]] = []  # timers of relays
         self.launched: Counter[str] = Counter()  # the cuts that ended: "whole", of these "wide" ones, and "pieces"
         self.running = 0
-        self._launches: dict[tuple[str, tuple[Place, ...]], Launch] = {}
+        self._launches: dict[tuple[str, tuple[Place, ...], tuple[tuple[str, str], ...]], Launch] = {}
         self._wide: dict[str, Launch] = {}  # by mark: the program of all ranks that some run
-        self._answers: dict[Place, tuple[str, tuple[Place, ...]]] = {}  # how the first rank launched each collective
+        # How the first rank launched each collective: the mark, and the calls of the same members at their places.
+        self._answers: dict[Place, tuple[str, tuple[tuple[Place, str], ...]]] = {}
         self.server = SimulatedServer(len(programs), make, self.timers)
         self.relays: list[Relay] = []
         self.ends: list[tuple[Link, list[Link]]] = []  # of each relay: its connection to the parent, and from children
@@ -299,13 +300,13 @@ class Simulation:
                 self._give_up(rank, "raised")
             return name in rank.broken
         if cut.mark and not rank.asked and (name, place) in rank.whole:
-            launch = self._launch_of(places, cut.mark)
+            launch = self._launch_of(places, cut.calls, cut.mark)
             rank.asked = len(places)
             self.launched["whole"] += 1
             if len({self.members[name] for name, _ in places}) > 1:
                 self.launched["wide"] += 1
         else:
-            launch = self._launch_of((places[rank.asked],), "")
+            launch = self._launch_of((places[rank.asked],), (cut.calls[rank.asked],), "")
             rank.asked += 1
             if rank.asked == len(places):
                 self.launched["pieces"] += 1
@@ -317,20 +318,21 @@ class Simulation:
             rank.asked = 0
         return True
 
-    def _launch_of(self, places: tuple[Place, ...], mark: str) -> Launch:
-        """Return the launch of places, which all ranks must launch in the same way."""
-        launch = self._launches.get((mark, places))
+    def _launch_of(self, places: tuple[Place, ...], calls: tuple[tuple[str, str], ...], mark: str) -> Launch:
+        """Return the launch of the calls at some places, which all members of their groups must launch in the same way
+        and order."""
+        launch = self._launches.get((mark, places, calls))
         if launch is None:
-            by_group: dict[str, list[Place]] = {}
-            for place in places:
-                by_group.setdefault(place[0], []).append(place)
-            for of_group in by_group.values():
-                answer = mark, tuple(of_group)
-                for place in of_group:
+            parts: dict[frozenset[int], list[tuple[Place, str]]] = {}
+            for place, (name, signature) in zip(places, calls, strict=True):
+                parts.setdefault(self.members[name], []).append((place, signature))
+            for part in parts.values():
+                answer = mark, tuple(part)
+                for place, _ in part:
                     if self._answers.setdefault(place, answer) != answer:
                         raise ProtocolError(f"{place} is launched as {answer} and {self._answers[place]}")
-            launch = self._launches[mark, places] = Launch(places, mark, len(self.groups[places[0][0]]))
-            if len({self.members[name] for name in by_group}) > 1:
+            launch = self._launches[mark, places, calls] = Launch(places, mark, len(self.groups[places[0][0]]))
+            if len(parts) > 1:
                 launch.size = len(self.ranks)
         return launch
 

@@ -243,6 +243,48 @@ def caught(run: Callable[[int], Any]) -> int:
     return count
 
 
+class InAnyOrder(Arbiter):
+    """It orders the collectives of a cut by the names of their groups."""
+
+    def post(self, ranks: Sequence[int], post: Post) -> None:
+        super().post(ranks, replace(post, groups=sorted(post.groups)))
+
+
+class ByMarks(Arbiter):
+    """It decides by the marks alone, whatever collectives the members have posted."""
+
+    def _is_whole(self, order: Order, window: Window) -> bool:
+        return [len(ranks) for ranks in window.marks.values()] == [len(order.members)]
+
+
+def differing(seed: int, make: Callable[..., Arbiter], **changed: tuple[tuple[str, str], ...]) -> Counter[str]:
+    """Run a job in which one rank has other collectives in a cut with the same mark."""
+    groups, programs = steady(4, 3)
+    programs[2][1] = replace(programs[2][1], **changed)
+    simulation = Simulation(seed, groups, programs, make)
+    simulation.run()
+    return simulation.launched
+
+
+(FIRST, SECOND, THIRD), OTHER = steady(1, 1)[1][0][0].calls, ("a", "all_gather int32[7]")
+
+
+@pytest.mark.parametrize("calls", [(SECOND, FIRST, THIRD), (FIRST, THIRD, SECOND), (FIRST, SECOND, OTHER)])
+def test_other_collectives_with_the_same_mark_are_launched_by_no_rank(calls: tuple[tuple[str, str], ...]):
+    """The cut before them is whole on all ranks that come to launch it."""
+    for seed in range(20):
+        launched = differing(seed, Arbiter, calls=calls)
+        assert launched.keys() <= {"whole"} and launched["whole"] <= 4
+
+
+@pytest.mark.parametrize(
+    ("mutation", "calls"),
+    [(InAnyOrder, (FIRST, THIRD, SECOND)), (ByMarks, (FIRST, THIRD, SECOND)), (ByMarks, (FIRST, SECOND, OTHER))],
+)
+def test_an_arbiter_that_does_not_compare_a_whole_cut_is_caught(mutation: Any, calls: Any):
+    assert caught(lambda seed: differing(seed, mutation, calls=calls)) > 2
+
+
 @pytest.mark.parametrize("fan_in", [None, 2])
 @pytest.mark.parametrize("mutation", [ByMajority, Twice, Hasty])
 def test_a_wrong_arbiter_is_caught(mutation: Any, fan_in: int | None):
