@@ -147,6 +147,14 @@ def test_read_after_a_step_splits_nothing() -> None:
     assert (wait.count, wait.splits, wait.cuts.total()) == (4, 0, 0)
 
 
+def test_test_for_nan_after_a_step_splits_nothing() -> None:
+    """Autograd keeps no graph for the result, which is no float."""
+    train(4, lambda loss: None, lambda loss: bool(loss.isnan()))
+    wait = only()
+    assert (wait.count, wait.splits) == (4, 0)
+    assert "split" not in str(wait)
+
+
 def test_read_tells_how_many_ops_ran_and_stayed() -> None:
     x = data()
     y, z = x.exp(), x.sin()

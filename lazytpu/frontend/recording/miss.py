@@ -38,7 +38,13 @@ from lazytpu.frontend.recording.one_by_one import on_each_device, on_several_dev
 from lazytpu.frontend.recording.replayed_lines import note_replayed
 from lazytpu.frontend.recording.required_cuts import note_branch, note_idle, note_start, required_cut
 from lazytpu.frontend.recording.retyping import retype, written_bytes
-from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
+from lazytpu.frontend.recording.step_starts import (
+    belongs_to_step,
+    called_again,
+    is_differentiated,
+    keeps_graph,
+    may_require_grad,
+)
 from lazytpu.frontend.recording.subclasses import has_overriding, with_plain
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id, current_node
@@ -191,7 +197,7 @@ def _add(
     if (node := current_node()) is not None:
         note_replayed(r, node)
     line = recorded_line()
-    in_graph = is_differentiated(args)
+    in_graph = is_differentiated(args) and may_require_grad(flat)
     if line is not None and in_graph:
         note_forward(line)
     choice = specialization.choose(r, parent, key, k.scalars, general, line)

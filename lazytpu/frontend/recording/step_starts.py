@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -25,6 +25,7 @@ from lazytpu.frontend.observed import class_name, parameters, requires_grad
 from lazytpu.frontend.torch_private import MODULE_CALL, backward_id
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
+from lazytpu.trace.value import Layout
 
 
 def belongs_to_step(args: Iterable[Any]) -> bool:
@@ -50,6 +51,13 @@ NODE = _Node()
 def is_differentiated(args: Iterable[Any]) -> bool:
     """Return whether autograd creates, or has just created, a node for an op with these arguments."""
     return NODE.computing or (torch.is_grad_enabled() and any(map(_requires_grad, args)))
+
+
+def may_require_grad(results: Sequence[Layout | None]) -> bool:
+    """Return whether a result may require a gradient: not those of `isnan` or `argmax`. An op without results of its
+    own writes to an argument."""
+    dtypes = [layout.dtype for layout in results if layout is not None]
+    return not dtypes or any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
 
 
 def _requires_grad(arg: Any) -> bool:
