@@ -107,6 +107,17 @@ def _small_batch(report: ProgramReport) -> Found:
         )
 
 
+def _of_class(report: ProgramReport, costs: Sequence[Cost], text: str, fix: str) -> Found:
+    """Yield advice on all ops of a class, which would save their time, if this is a noticeable part of the run."""
+    seconds = sum(cost.seconds for cost in costs)
+    if seconds > WORTH * report.seconds:
+        yield text, fix, _first_line(report, costs), seconds, 0
+
+
+def _first_line(report: ProgramReport, costs: Sequence[Cost]) -> ProgramLine | None:
+    return next((line for cost in costs if (line := report.line(cost.op)) is not None), None)
+
+
 def _bound_by(report: ProgramReport, bound: str) -> list[Cost]:
     """Return the ops on the core that are bound by this, without transfers and collectives, most expensive first."""
     return [cost for cost in report.costs if cost.kind == "compute" and cost.bound == bound]
@@ -115,29 +126,23 @@ def _bound_by(report: ProgramReport, bound: str) -> list[Cost]:
 def _small_ops(report: ProgramReport) -> Found:
     """Ops too small to fill the chip: each takes at least `schedule.LEAST` cycles."""
     small = _bound_by(report, "latency")
-    seconds = sum(cost.seconds for cost in small)
-    if seconds > WORTH * report.seconds:
-        yield (
-            f"{len(small)} ops are too small to fill the chip and only take their least time",
-            "more work per op: a larger batch, wider layers, or tensors of one shape stacked and computed at once",
-            report.line(small[0].op),
-            seconds,
-            0,
-        )
+    return _of_class(
+        report,
+        small,
+        f"{len(small)} ops are too small to fill the chip and only take their least time",
+        "more work per op: a larger batch, wider layers, or tensors of one shape stacked and computed at once",
+    )
 
 
 def _idle_matrix_unit(report: ProgramReport) -> Found:
     """Arithmetic other than products: the matrix unit is idle meanwhile."""
     other = _bound_by(report, "vector unit")
-    seconds = sum(cost.seconds for cost in other)
-    if seconds > WORTH * report.seconds:
-        yield (
-            f"the matrix unit is idle while {len(other)} ops other than products compute",
-            "cheaper elementwise functions (GELU by tanh, ReLU), bfloat16, fewer normalisations, a fused optimizer",
-            report.line(other[0].op),
-            seconds,
-            0,
-        )
+    return _of_class(
+        report,
+        other,
+        f"the matrix unit is idle while {len(other)} ops other than products compute",
+        "cheaper elementwise functions (GELU by tanh, ReLU), bfloat16, fewer normalisations, a fused optimizer",
+    )
 
 
 def _memory_bound_chain(report: ProgramReport) -> Found:
@@ -188,16 +193,13 @@ def _padding(report: ProgramReport) -> Found:
 def _layout_copies(report: ProgramReport) -> Found:
     """Copies and transposes that only change the order of elements."""
     copies = [cost for cost in report.costs if cost.kind == "compute" and is_copy(report.hlo, cost.op)]
-    seconds = sum(cost.seconds for cost in copies)
-    if seconds > WORTH * report.seconds:
-        yield (
-            f"{len(copies)} ops only copy or transpose values into another layout",
-            "keep one order of dimensions from op to op: no permute() or contiguous() in between, channels_last for "
-            "convolutions, (batch, tokens, features) for attention",
-            next((line for cost in copies if (line := report.line(cost.op)) is not None), None),
-            seconds,
-            0,
-        )
+    return _of_class(
+        report,
+        copies,
+        f"{len(copies)} ops only copy or transpose values into another layout",
+        "keep one order of dimensions from op to op: no permute() or contiguous() in between, channels_last for "
+        "convolutions, (batch, tokens, features) for attention",
+    )
 
 
 def _host_bound(report: ProgramReport) -> Found:

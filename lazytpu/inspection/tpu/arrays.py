@@ -1,20 +1,14 @@
-"""Array types of HLO with the TPU compiler's layouts, such as `f32[256,1000]{0,1:T(8,128)}` in its text."""
+"""Array types: of StableHLO, and of HLO with the TPU compiler's layouts, such as `f32[256,1000]{0,1:T(8,128)}`."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from lazytpu.inspection.tpu.wire import Message
 from lazytpu.passes.layout.tiling import padded_elements
-
-# Bits per element; a boolean takes a byte.
-BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16}
-BITS |= {"s16": 16, "u16": 16, "f32": 32, "s32": 32, "u32": 32, "f64": 64, "s64": 64, "u64": 64, "c64": 64, "c128": 128}
-BITS |= dict.fromkeys(
-    ("f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e4m3", "f8e3m4", "f8e8m0fnu"), 8
-)
-BITS |= {"s1": 1, "u1": 1}
 
 # PrimitiveType of xla/xla_data.proto by number.
 _TYPES = dict(
@@ -23,7 +17,6 @@ _TYPES = dict(
         f8e4m3b11fnuz f8e5m2fnuz f8e4m3fnuz s2 u2 f8e4m3 f8e3m4 s1 u1 f4e2m1fn f8e8m0fnu""".split()
     )
 )
-_NO_ARRAYS = ("token", "opaque")
 
 HBM = 0
 "The default memory space of arrays; 1 is VMEM, next to the TensorCore, and 2 is SMEM, of its scalar unit."
@@ -31,8 +24,8 @@ HBM = 0
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array: element type, dimensions, their `order` from the most minor one on, the `tile` to which the most minor
-    dimensions are padded, and its memory `space`."""
+    """An array: element type by its name in HLO or MLIR, dimensions, their `order` from the most minor one on, the
+    `tile` to which the most minor dimensions are padded, and its memory `space`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -54,12 +47,12 @@ class Array:
     @property
     def bytes(self) -> int:
         """Bytes without padding."""
-        return -(-self.elements * BITS[self.dtype] // 8)
+        return -(-self.elements * bits_of(self.dtype) // 8)
 
     @property
     def padded_bytes(self) -> int:
         """Bytes with padding."""
-        return -(-self.padded_elements * BITS[self.dtype] // 8)
+        return -(-self.padded_elements * bits_of(self.dtype) // 8)
 
     @property
     def hbm_bytes(self) -> int:
@@ -70,14 +63,23 @@ class Array:
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 
 
+@cache
+def bits_of(dtype: str) -> int:
+    """Return the bits of an element, which are part of its type's name; a boolean takes a byte."""
+    if dtype in ("pred", "i1"):
+        return 8
+    bits = int(re.findall(r"\d+", dtype)[0])
+    return 2 * bits if dtype.startswith("complex") else bits
+
+
 def arrays(shape: Message) -> tuple[Array, ...]:
     """Return the arrays of a ShapeProto, with tuples flattened. Raises ValueError for an unknown element type."""
     kind = _TYPES.get(shape.integer(2))
     if kind == "tuple":
         return tuple(array for element in shape.messages(4) for array in arrays(element))
-    if kind in _NO_ARRAYS:
+    if kind in ("token", "opaque"):
         return ()
-    if kind not in BITS:
+    if kind in (None, "invalid"):
         raise ValueError(f"an array has XLA's element type {shape.integer(2)}, which is unknown here")
     layout = shape.message(5)
     tiles = layout.messages(6)

@@ -49,12 +49,8 @@ def across_slices(op: Op) -> Collective | None:
 
 def _numbers(target: str) -> list[int]:
     """Return the first list of a text such as "{1,2}x{0:15}", with ranges resolved."""
-    listed = re.match(r"\{([\d:,]*)\}", target)
-    numbers: list[int] = []
-    for item in listed[1].split(",") if listed else ():
-        first, _, last = item.partition(":")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers
+    ranges = re.findall(r"(\d+)(?::(\d+))?", target.partition("}")[0])
+    return [number for first, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
 def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:

@@ -40,39 +40,28 @@ class ProgramLine:
 @dataclass(frozen=True)
 class Op:
     """An instruction: its name, its opcode, and the names of its operands and of the computations that it calls. `raw`
-    is the HloInstructionProto."""
+    is the HloInstructionProto.
+
+    - `fusion` is the kind of a fusion, such as "kLoop", and `target` that of a custom call; empty for other ops.
+    - `parameter` is the number of a parameter.
+    - `in_operands`: some results of a custom call reuse the memory of its operands (output_operand_aliasing).
+    """
 
     name: str
     opcode: str
     operands: tuple[str, ...]
     called: tuple[str, ...]
     raw: Message
-    root: bool = False
+    root: bool
+    fusion: str
+    target: str
+    parameter: int
+    in_operands: bool
 
     @cached_property
     def results(self) -> tuple[Array, ...]:
         """Its result, or the elements of a tuple."""
         return arrays(self.raw.message(3))
-
-    @property
-    def fusion(self) -> str:
-        """The kind of a fusion, such as "kLoop"; empty for other ops."""
-        return self.raw.text(11)
-
-    @property
-    def parameter(self) -> int:
-        """The number of a parameter."""
-        return self.raw.integer(9)
-
-    @property
-    def in_operands(self) -> bool:
-        """Whether some results of a custom call reuse the memory of its operands (output_operand_aliasing)."""
-        return bool(self.raw.messages(74))
-
-    @property
-    def target(self) -> str:
-        """The target of a custom call; empty for other ops."""
-        return self.raw.text(28)
 
     @cached_property
     def constant(self) -> int | None:
@@ -91,12 +80,6 @@ class Op:
     def frontend(self) -> dict[str, str]:
         """Attributes that came with the program."""
         return {entry.text(1): entry.text(2) for entry in self.raw.message(68).messages(1)}
-
-    @property
-    def groups(self) -> int | None:
-        """The number of devices per group of a collective; None if it names no groups."""
-        group = self.group
-        return None if group is None else len(group)
 
     @cached_property
     def group(self) -> tuple[int, ...] | None:
@@ -120,19 +103,16 @@ class Op:
         return [(pair.integer(1), pair.integer(2)) for pair in self.raw.messages(52)]
 
     @property
+    def simulated(self) -> int | None:
+        """Cycles by the compiler's simulation of the emitted code."""
+        cycles = self.config.get("bundle_analysis_data", {}).get("estimated_cycles")
+        return None if cycles is None else int(cycles)
+
+    @property
     def cycles(self) -> int | None:
-        """Cycles by the compiler's simulation of the emitted code, else by its estimate; None without either."""
-        estimate = self._simulated or self.config.get("window_config", {}).get("estimated_cycles")
-        return None if estimate is None else int(estimate)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether `cycles` comes from a simulation of the emitted code."""
-        return self._simulated is not None
-
-    @property
-    def _simulated(self) -> str | None:
-        return self.config.get("bundle_analysis_data", {}).get("estimated_cycles")
+        """Cycles by the simulation, else by the compiler's estimate; None without either."""
+        estimate = self.config.get("window_config", {}).get("estimated_cycles")
+        return self.simulated if estimate is None or self.simulated is not None else int(estimate)
 
 
 @dataclass(frozen=True)
@@ -187,16 +167,20 @@ class Hlo:
         """Return the name in an op's metadata; for a parameter, it is the argument's name."""
         return op.raw.message(7).text(2) or None
 
-    def inside(self, op: Op) -> list[Op]:
-        """Return the op and all ops of the computations that it calls, including nested fusions."""
-        ops, pending, seen = [op], list(op.called), set(op.called)
+    def nested(self, op: Op) -> list[Computation]:
+        """Return the computations that an op calls, including nested fusions."""
+        computations: list[Computation] = []
+        pending, seen = list(op.called), set(op.called)
         while pending:
-            for inner_op in self.computations[pending.pop()].ops:
-                ops.append(inner_op)
-                fresh = [name for name in inner_op.called if name not in seen]
-                seen.update(fresh)
-                pending += fresh
-        return ops
+            computations.append(self.computations[pending.pop()])
+            for inner in computations[-1].ops:
+                pending += [name for name in dict.fromkeys(inner.called) if name not in seen]
+                seen.update(inner.called)
+        return computations
+
+    def inside(self, op: Op) -> list[Op]:
+        """Return the op and all ops of the computations that it calls."""
+        return [op, *(inner for computation in self.nested(op) for inner in computation.ops)]
 
 
 def read_hlo(data: bytes) -> Hlo:
@@ -229,13 +213,17 @@ def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | Non
     ordered = [
         Op(
             called[number],
-            ops[number].text(2),
-            tuple(_named(ops[number].integers(36), called, name)),
-            tuple(_named(ops[number].integers(38), names, name)),
-            ops[number],
+            raw_op.text(2),
+            tuple(_named(raw_op.integers(36), called, name)),
+            tuple(_named(raw_op.integers(38), names, name)),
+            raw_op,
             number == root,
+            fusion=raw_op.text(11),
+            target=raw_op.text(28),
+            parameter=raw_op.integer(9),
+            in_operands=bool(raw_op.messages(74)),
         )
-        for number in (ops if order is None else order)
+        for number, raw_op in ((number, ops[number]) for number in (ops if order is None else order))
     ]
     return Computation(name, ordered)
 

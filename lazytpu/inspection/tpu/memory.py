@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 
 from lazytpu.inspection.tpu.hlo import Computation, Hlo, ProgramLine
 from lazytpu.runtime.xla.analysis import Memory
@@ -52,17 +54,13 @@ class MemoryUse:
 def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUse:
     """Return the memory that a program uses; `buffers` is the compiler's list of allocations."""
     values = temporaries(hlo, buffers)
-    changes: dict[int, int] = {}
+    changes: Counter[int] = Counter()
     for value in values:
-        changes[value.first] = changes.get(value.first, 0) + value.bytes
-        changes[value.last + 1] = changes.get(value.last + 1, 0) - value.bytes
-    over_time: list[tuple[int, int]] = []
-    used = worst = at = 0
-    for place in sorted(changes):
-        used += changes[place]
-        over_time.append((place, used))
-        if used > worst:
-            worst, at = used, place
+        changes[value.first] += value.bytes
+        changes[value.last + 1] -= value.bytes
+    places = sorted(changes)
+    over_time = list(zip(places, accumulate(changes[place] for place in places), strict=True))
+    at, _ = max(over_time, key=lambda point: point[1], default=(0, 0))
     alive = sorted((value for value in values if value.first <= at <= value.last), key=lambda value: -value.bytes)
     return MemoryUse(total, capacity, tuple(alive), tuple(over_time))
 
@@ -70,8 +68,9 @@ def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUs
 def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
     """Return the values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError if
     the list cannot be parsed."""
-    callers = _callers(hlo)
-    homes = {op.name: computation for computation in hlo.computations.values() for op in computation.ops}
+    # The op of the entry computation in which each op runs; ops that nothing calls run in none.
+    owners = {inner.name: (op, inner) for op in hlo.entry.ops for inner in hlo.inside(op)}
+    names = {op.name for computation in hlo.computations.values() for op in computation.ops}
     places = {op.name: place for place, op in enumerate(hlo.entry.ops)}
     results: list[Temporary] = []
     counted = False
@@ -85,42 +84,20 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
             raise ValueError(f"cannot parse a line of the compiler's list of allocations: {text[:200]}")
         if value is None or not counted:
             continue
-        if value[1] not in homes:
+        if value[1] not in names:
             raise ValueError(f"the compiler's list of allocations has {value[1]}, which is not in its module")
-        computation = homes[value[1]]
-        if computation is hlo.entry:
-            first, last = places[value[1]], _last_use(computation, value[1], places)
+        if value[1] not in owners:
+            continue
+        owner, op = owners[value[1]]
+        first = last = places[owner.name]
+        if op is owner:
+            last = _last_use(hlo.entry, op.name, places)
         # A value inside a loop, for example, is alive while the loop runs; an asynchronous one until it is awaited.
-        else:
-            outer = _outermost(computation.name, callers, hlo.entry.name)
-            if outer is None:
-                continue
-            first = last = places[outer]
-            if hlo.entry.by_name[outer].opcode.endswith("-start"):
-                last = max(places[user.name] for user, _ in hlo.entry.users[outer])
-        line = hlo.line(computation.by_name[value[1]])
+        elif owner.opcode.endswith("-start"):
+            last = max(places[user.name] for user, _ in hlo.entry.users[owner.name])
+        line = hlo.line(op)
         results.append(Temporary(value[1], value[4], int(value[2]), int(value[3]), first, last, line))
     return results
-
-
-def _callers(hlo: Hlo) -> dict[str, tuple[str, str]]:
-    """Map the name of a computation to the names of the computation and the op that call it."""
-    return {
-        name: (computation.name, op.name)
-        for computation in hlo.computations.values()
-        for op in computation.ops
-        for name in op.called
-    }
-
-
-def _outermost(name: str, callers: dict[str, tuple[str, str]], entry: str) -> str | None:
-    """Return the op of the entry computation that a computation runs in; None if nothing calls it."""
-    op = None
-    while name != entry:
-        if name not in callers:
-            return None
-        name, op = callers[name]
-    return op
 
 
 def _last_use(computation: Computation, name: str, places: dict[str, int]) -> int:

@@ -32,12 +32,15 @@ class Padded:
 
 def padded(hlo: Hlo) -> list[Padded]:
     """Return the padded arguments and op results, most waste first. Scalars, which are always padded, are left out."""
-    entries: list[Padded] = []
-    for op in hlo.entry.ops:
-        if (op.opcode in FREE and op.opcode != "parameter") or op.opcode.endswith(("-start", "-update")):
-            continue
-        for array in op.results:
-            entry = Padded(op.name, array, hlo.line(op), hlo.named(op) if op.opcode == "parameter" else None)
-            if array.elements > 1 and entry.wasted:
-                entries.append(entry)
-    return sorted(entries, key=lambda entry: -entry.wasted)
+    ops = [
+        op
+        for op in hlo.entry.ops
+        if (op.opcode not in FREE or op.opcode == "parameter") and not op.opcode.endswith(("-start", "-update"))
+    ]
+    entries = [
+        Padded(op.name, array, hlo.line(op), hlo.named(op) if op.opcode == "parameter" else None)
+        for op in ops
+        for array in op.results
+        if array.elements > 1
+    ]
+    return sorted((entry for entry in entries if entry.wasted), key=lambda entry: -entry.wasted)

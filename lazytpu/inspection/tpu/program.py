@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from lazytpu.inspection.chains import longest_chain
@@ -24,6 +24,10 @@ class ProgramReport:
     """The cost of one program on one device of a topology.
 
     All times are estimates by `schedule`, in seconds per run; all bytes and ops come from the TPU compiler.
+
+    - `notes`: decisions of passes that are based on estimates, such as rolled loops.
+    - `records`: the number of ops that the host records for it. `host_seconds`: CPU seconds of this machine to record
+      it and to run the step's Python, measured in the rehearsal. Both are 0 if unknown.
     """
 
     name: str
@@ -34,11 +38,9 @@ class ProgramReport:
     memory: MemoryUse
     padded: Sequence[padding.Padded]
     notes: tuple[str, ...] = ()
-    "Decisions of passes that are based on estimates, such as rolled loops."
     records: int = 0
-    "The number of ops that the host records for it; 0 if unknown."
     host_seconds: float = 0.0
-    "CPU seconds of this machine to record it and to run the step's Python, measured in the rehearsal; 0 if unknown."
+    _lines: dict[str, list[ProgramLine]] = field(default_factory=dict[str, list[ProgramLine]])
 
     @property
     def facts(self) -> Generation:
@@ -158,10 +160,6 @@ class ProgramReport:
             return []
         key = carried.kind, carried.payload
         return [exchange.line for exchange in self.module.exchanges if (exchange.kind, exchange.bytes) == key]
-
-    @cached_property
-    def _lines(self) -> dict[str, list[ProgramLine]]:
-        return {}
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lazytpu.inspection.tpu import collectives
-from lazytpu.inspection.tpu.collectives import Collective, across_slices, seconds_across
+from lazytpu.inspection.tpu.collectives import across_slices, seconds_across
 from lazytpu.inspection.tpu.hlo import Computation, Hlo, Op
 from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.inspection.tpu.links import links_of
@@ -107,19 +107,6 @@ class _Chip:
     devices: int
     topology: Topology | None
 
-    def collective(self, computation: Computation, op: Op) -> tuple[Collective, float] | None:
-        """Return the collective of an op, and its seconds; None for other ops."""
-        carried = across_slices(op)
-        if carried is not None:
-            return carried, seconds_across(carried.kind, carried.payload, carried.members, self.facts)
-        carried = collectives.collective(self.hlo, computation, op, self.devices)
-        if carried is None:
-            return None
-        links = None
-        if self.topology is not None and carried.group is not None and len(carried.group) > 1:
-            links = links_of(carried.group, self.topology, self.facts)
-        return carried, collectives.seconds(carried.kind, carried.payload, carried.members, self.facts, links)
-
 
 class _Run:
     """One computation, run in order. Times are seconds from its start."""
@@ -175,7 +162,7 @@ class _Run:
             return 0.0, "unknown"
         product = done.matrix or op.opcode == "custom-call"
         cycles = op.cycles or 0
-        if not op.simulated:
+        if op.simulated is None:
             cycles = cycles * PRODUCTS if product else max(cycles * OTHERS, LEAST)
         computing, moving = cycles / self.facts.clock, done.hbm_bytes / self.facts.device_hbm_bandwidth
         if moving >= computing:
@@ -195,10 +182,15 @@ class _Run:
     # -- in parallel with the core
 
     def _collective(self, op: Op) -> Cost | None:
-        timed = self.chip.collective(self.computation, op)
-        if timed is None:
+        """Return the cost of a collective, in parallel with the core; None for other ops."""
+        chip, facts, links = self.chip, self.facts, None
+        carried = across_slices(op) or collectives.collective(self.hlo, self.computation, op, chip.devices)
+        if carried is None:
             return None
-        carried, seconds = timed
+        key = carried.kind, carried.payload, carried.members, facts
+        if chip.topology is not None and carried.group is not None and len(carried.group) > 1:
+            links = links_of(carried.group, chip.topology, facts)
+        seconds = seconds_across(*key) if carried.across else collectives.seconds(*key, links)
         bound = "network" if carried.across else "links"
         cost = Cost(op, "collective", bound, NOTHING, self.runs, payload=carried.payload, collective=carried.kind)
         cost.beside = seconds * self.runs
@@ -213,7 +205,10 @@ class _Run:
 
     def _await(self, op: Op, source: str) -> None:
         if op.opcode.endswith("-update"):
-            self._forward(source, op.name)
+            if source in self.pending:
+                self.pending[op.name] = self.pending[source]
+            else:
+                self.ended[op.name] = self.ended[source]
             return
         if source in self.pending:
             self._finish(source, op)
@@ -224,12 +219,6 @@ class _Run:
             cost.waited += waited * self.runs
             self._advance(waited, op)
         self.ended[op.name] = ends, cost
-
-    def _forward(self, source: str, name: str) -> None:
-        if source in self.pending:
-            self.pending[name] = self.pending[source]
-        else:
-            self.ended[name] = self.ended[source]
 
     def _finish(self, source: str, op: Op) -> None:
         """Set the end of a transfer or collective: a lane serves one at a time, in the order in which they are

@@ -22,13 +22,10 @@ class Message:
         for number, value in _fields(memoryview(data)):
             self.fields.setdefault(number, []).append(value)
 
-    def __contains__(self, number: int) -> bool:
-        return number in self.fields
-
     def integer(self, number: int) -> int:
         """Return the last value of an integer or enumeration; negative values have 64 bits."""
-        values = self.fields.get(number)
-        return _signed(_expect(values[-1], int, number)) if values else 0
+        values = self._all(number, int)
+        return _signed(values[-1]) if values else 0
 
     def integers(self, number: int) -> tuple[int, ...]:
         """Return all values of a repeated integer, packed or not."""
@@ -45,8 +42,8 @@ class Message:
 
     def raw(self, number: int) -> bytes:
         """Return the last value of a field of bytes."""
-        values = self.fields.get(number)
-        return bytes(_expect(values[-1], memoryview, number)) if values else b""
+        values = self._all(number, memoryview)
+        return bytes(values[-1]) if values else b""
 
     def text(self, number: int) -> str:
         """Return the last value of a string."""
@@ -54,7 +51,7 @@ class Message:
 
     def texts(self, number: int) -> list[str]:
         """Return all values of a repeated string."""
-        return [bytes(_expect(value, memoryview, number)).decode() for value in self.fields.get(number, ())]
+        return [bytes(value).decode() for value in self._all(number, memoryview)]
 
     def message(self, number: int) -> Message:
         """Return a nested message; empty if it is missing."""
@@ -62,13 +59,13 @@ class Message:
 
     def messages(self, number: int) -> list[Message]:
         """Return all values of a repeated message."""
-        return [Message(_expect(value, memoryview, number)) for value in self.fields.get(number, ())]
+        return list(map(Message, self._all(number, memoryview)))
 
-
-def _expect(value: int | memoryview, kind: type[T], number: int) -> T:
-    if not isinstance(value, kind):
-        raise ValueError(f"field {number} is not of type {kind.__name__}: this is not the expected message")
-    return value
+    def _all(self, number: int, kind: type[T]) -> list[T]:
+        values = [value for value in self.fields.get(number, ()) if isinstance(value, kind)]
+        if len(values) < len(self.fields.get(number, ())):
+            raise ValueError(f"field {number} is not of type {kind.__name__}: this is not the expected message")
+        return values
 
 
 def _signed(value: int) -> int:

@@ -60,22 +60,10 @@ def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
             return Work(kernel.flops, hbm_bytes(kernel, op, arrays), kernel.flops > 0)
         moved = sum(array.hbm_bytes for array in (*arrays, *op.results))
         return Work(matrix_flops(computation, op), moved, op.opcode in ("convolution", "dot"))
-    fused = hlo.computations[op.called[0]]
-    flops, matrix = 0.0, False
-    for name in (fused.name, *_nested(hlo, fused)):
-        inner = hlo.computations[name]
-        flops += sum(matrix_flops(inner, fused_op) for fused_op in inner.ops)
-        matrix = matrix or any(fused_op.opcode in ("convolution", "dot") for fused_op in inner.ops)
-    return Work(flops, _fusion_bytes(fused, operands, op.results), matrix)
-
-
-def _nested(hlo: Hlo, computation: Computation) -> list[str]:
-    names: list[str] = []
-    for op in computation.ops:
-        if op.opcode == "fusion":
-            for name in op.called:
-                names += [name, *_nested(hlo, hlo.computations[name])]
-    return names
+    computations = hlo.nested(op)
+    flops = sum(matrix_flops(computation, inner) for computation in computations for inner in computation.ops)
+    matrix = any(inner.opcode in ("convolution", "dot") for inner in hlo.inside(op))
+    return Work(flops, _fusion_bytes(hlo.computations[op.called[0]], operands, op.results), matrix)
 
 
 def _fusion_bytes(fused: Computation, operands: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lazytpu.inspection.tpu.arrays import Array
 from lazytpu.inspection.tpu.hlo import ProgramLine
-from lazytpu.inspection.tpu.module import MatrixProduct, ModuleArgument, ModuleTensor, Result, read_module
+from lazytpu.inspection.tpu.module import MatrixProduct, ModuleArgument, Result, read_module
 from tests.inspection.tpu.recorded import text
 
 NAMED = """
@@ -21,28 +22,28 @@ func.func public @main(
 
 def test_arguments_and_results():
     module = read_module(NAMED)
-    f32, byte = ModuleTensor("f32", (4, 8)), ModuleTensor("ui8", (3,))
+    f32, byte = Array("f32", (4, 8)), Array("ui8", (3,))
     assert module.arguments == (
         ModuleArgument("w", f32, True, 0),
-        ModuleArgument(None, ModuleTensor("i1", ()), True, None),
+        ModuleArgument(None, Array("i1", ()), True, None),
         ModuleArgument(None, byte, False, None),
     )
     assert module.results == (Result("w", f32, ProgramLine("a.py", 3, backward=True)), Result(None, byte, None))
-    assert (f32.bytes, byte.bytes, ModuleTensor("i1", (5,)).bytes) == (128, 3, 5)
+    assert (f32.bytes, byte.bytes, Array("i1", (5,)).bytes) == (128, 3, 5)
 
 
 @pytest.mark.parametrize(
     ("dtype", "nbytes"), [("bf16", 2), ("f8E4M3FN", 1), ("complex<f32>", 8), ("i64", 8), ("ui4", 1)]
 )
 def test_bytes_of_elements(dtype: str, nbytes: int):
-    assert ModuleTensor(dtype, (1,)).bytes == nbytes
+    assert Array(dtype, (1,)).bytes == nbytes
 
 
 def test_products():
     x, y, z = read_module(text("step.mlir")).products
     assert x == MatrixProduct(
-        ModuleTensor("f32", (256, 1000)),
-        ModuleTensor("f32", (1000, 640)),
+        Array("f32", (256, 1000)),
+        Array("f32", (1000, 640)),
         1,
         256,
         1000,
