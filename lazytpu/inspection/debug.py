@@ -22,32 +22,27 @@ if TYPE_CHECKING:
 
 def because(number: int, name: str, reason: str) -> None:
     """Level 1: print why program `number` is about to be compiled or loaded."""
-    if options.debug >= 1:
-        _line(f"program {number} {name} is made because: {reason}")
+    _line(f"program {number} {name} is made because: {reason}")
 
 
 def refused(number: int, name: str, cause: str) -> None:
     """Level 1: print that program `number`, for many sizes, is not compiled, and why."""
-    if options.debug >= 1:
-        _line(f"program {number} {name} is not made: no program for many sizes: {cause}")
+    _line(f"program {number} {name} is not made: no program for many sizes: {cause}")
 
 
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: print that XLA compiled program `number` of a trace of `records` ops."""
-    if options.debug >= 1:
-        _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
+    _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
 
 
 def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: print that program `number` of a trace of `records` ops was loaded from the cache on disk."""
-    if options.debug >= 1:
-        _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
+    _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
 
 
 def tuned(name: str, times: Sequence[tuple[str, float]]) -> None:
     """Level 1: print the seconds that a program takes on a TPU under each of several pipelines, by the cost report."""
-    if options.debug >= 1:
-        _line(f"tuned {name}: {', '.join(f'{pipeline} {1e6 * seconds:,.1f} us' for pipeline, seconds in times)}")
+    _line(f"tuned {name}: {', '.join(f'{pipeline} {1e6 * seconds:,.1f} us' for pipeline, seconds in times)}")
 
 
 def observer(name: str) -> Observer | None:
@@ -76,7 +71,9 @@ def observer(name: str) -> Observer | None:
 
 
 def _line(text: str) -> None:
-    from lazytpu.inspection.highlight import console
+    """Print a line from level 1 on."""
+    if options.debug >= 1:
+        from lazytpu.inspection.highlight import console
 
-    with suppress(*UNREAD):
-        console(stderr=True).print(f"lazytpu: {text}", markup=False)
+        with suppress(*UNREAD):
+            console(stderr=True).print(f"lazytpu: {text}")

@@ -132,15 +132,11 @@ def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Ite
 
 def with_context(lines: list[DiffLine], around: int = 3) -> Iterator[DiffLine | None]:
     """Yield the lines that differ, with `around` lines of context; None where lines were left out."""
-    near = [False] * len(lines)
-    for i, line in enumerate(lines):
-        if line.sign != " ":
-            for j in range(max(0, i - around), min(len(lines), i + around + 1)):
-                near[j] = True
+    near = {j for i, line in enumerate(lines) if line.sign != " " for j in range(i - around, i + around + 1)}
     left_out = False
-    for keep, line in zip(near, lines, strict=True):
-        if keep:
+    for i, line in enumerate(lines):
+        if i in near:
             if left_out:
                 yield None
             yield line
-        left_out = not keep
+        left_out = i not in near

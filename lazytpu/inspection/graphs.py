@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lazytpu.inspection.textual import arguments
 
 if TYPE_CHECKING:
     from lazytpu.inspection.about import About
@@ -33,6 +34,10 @@ class ProgramGraph:
 
     Texts are stored compressed: a training step of 3,000 ops takes 60 kB instead of 1 MB. For a program that was loaded
     from the cache, they are computed on first use.
+
+    - `number`: its number in the process, from 0; the NNN of its dump. `name`: the user's function that most of its ops
+      come from. `records`: the number of ops recorded for it.
+    - `about`: the script, its models, and the versions of the libraries.
     """
 
     __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
@@ -45,14 +50,7 @@ class ProgramGraph:
         texts: Texts | Callable[[], Texts],
         about: About | None = None,
     ):
-        self.number = number
-        "The program's number in the process, from 0; the NNN of its dump."
-        self.name = name
-        "The user's function that most of its ops come from."
-        self.records = records
-        "The number of ops recorded for it."
-        self.about = about
-        "The script, its models, and the versions of the libraries."
+        self.number, self.name, self.records, self.about = number, name, records, about
         # the numbers of arguments and of aliased arguments, and the passes
         self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())
         self._text: bytes | None = None
@@ -62,18 +60,15 @@ class ProgramGraph:
             self._keep(texts)
 
     def _keep(self, texts: Texts) -> None:
-        self._summary = (*_count_arguments(texts.text), tuple(texts.passes))
+        listed = arguments(texts.text)
+        self._summary = len(listed), sum(is_aliased for _, is_aliased in listed), tuple(texts.passes)
         self._text = zlib.compress(texts.text.encode(), 1)
         self._stablehlo = zlib.compress(texts.stablehlo.encode(), 1)
 
     def _made(self) -> tuple[int, int, tuple[PassRecord, ...]]:
-        make, self._make = self._make, None
-        if make is not None:
-            try:
-                self._keep(make())
-            except BaseException:
-                self._make = make  # the next access raises, too
-                raise
+        if self._make is not None:
+            self._keep(self._make())
+            self._make = None
         return self._summary
 
     @property
@@ -155,32 +150,17 @@ class ProgramGraph:
         return f"<graph {self.number} {self.name}: {ops}, {self.arguments:,} arguments{overwritten}>"
 
 
-def _count_arguments(text: str) -> tuple[int, int]:
-    """Return the number of arguments of `@main`, and the number of arguments that a result overwrites."""
-    signature = next((line for line in text.splitlines() if "@main(" in line), "")
-    signature = re.sub(r'"(?:[^"\\]|\\.)*"', '""', signature)
-    arguments = signature.split(") -> ")[0]
-    return arguments.count("%"), arguments.count("lazytpu.alias")
-
-
 class ProgramGraphs(list[ProgramGraph]):
     """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest programs lose their texts, so that a script that
     keeps compiling does not fill the memory."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._first_with_texts = 0
-        self._counted: list[int] = []  # bytes of each program when it was added; its texts may be computed later
-        self._bytes = 0
-
     def append(self, graph: ProgramGraph, /) -> None:
         super().append(graph)
-        self._counted.append(graph.nbytes)
-        self._bytes += self._counted[-1]
-        while self._bytes > KEPT_BYTES and self._first_with_texts < len(self) - 1:
-            self._bytes -= self._counted[self._first_with_texts]
-            self[self._first_with_texts].drop_texts()
-            self._first_with_texts += 1
+        kept = 0
+        for program in reversed(self):
+            kept += program.nbytes
+            if kept > KEPT_BYTES and program is not graph:
+                program.drop_texts()
 
 
 GRAPHS = ProgramGraphs()

@@ -1,17 +1,19 @@
-"""Syntax highlighting of MLIR text on a terminal."""
+"""The console of the tools: tables, and MLIR text with syntax highlighting."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
 from rich.console import Console, RenderableType
 from rich.highlighter import RegexHighlighter
-from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
+
+from lazytpu.inspection.diff import DiffLine
 
 THEME = Theme(
     {
@@ -60,20 +62,38 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-class PlainTable(Table):
-    """A table that shows text as it is on any console, even if that parses rich's markup."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[RenderableType]],
+    left: Collection[str] | None = None,
+    widths: Sequence[int] = (),
+) -> Table:
+    """Return a table without lines, which shows text as it is on any console, even if that parses rich's markup.
 
-    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
-        plain = (Text(cell) if isinstance(cell, str) else cell for cell in cells)
-        super().add_row(*plain, style=style, end_section=end_section)
-
-
-def table(*columns: str, left: Collection[str] = ()) -> Table:
-    """Return a table without lines. All columns but the first and those in `left` have figures."""
-    made = PlainTable(box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        made.add_column(column, justify="right" if number and column not in left else "left")
+    All columns have figures but those in `left`, by default the first one. `widths` are the least ones of the first
+    columns.
+    """
+    made = Table(box=None, pad_edge=False)
+    for column, width in zip_longest(columns, widths):
+        is_left = column in (columns[:1] if left is None else left)
+        made.add_column(column, justify="left" if is_left else "right", min_width=width)
+    for row in rows:
+        made.add_row(*[Text(cell) if isinstance(cell, str) else cell for cell in row])
     return made
+
+
+def show(*parts: RenderableType) -> None:
+    """Print texts and tables, each on lines of its own."""
+    out = console()
+    for part in parts:
+        out.print(part)
+
+
+def changed(line: DiffLine | None) -> Text:
+    """Return a line of a diff; "..." for lines that are left out."""
+    if line is None:
+        return Text("...", style="dim")
+    return Text(f"{line.sign} {line.text}", style={"-": "red", "+": "green"}.get(line.sign, ""))
 
 
 def mlir(text: str) -> Text:

@@ -25,25 +25,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
 
-from rich.text import Text
-
-from lazytpu.inspection import cached, libraries
-from lazytpu.inspection.diff import diff, with_context
-from lazytpu.inspection.files import modules
-from lazytpu.inspection.highlight import console, mlir, table
-from lazytpu.inspection.html import command as html
-from lazytpu.inspection.html import runs
-from lazytpu.inspection.step import commands as step
-from lazytpu.inspection.textual import ModuleStats, stats
-from lazytpu.inspection.tpu import command as cost
 from lazytpu.options import options
+
+MODULES = {
+    "texts": "dump stats diff",
+    "tpu.command": "cost",
+    "step.commands": "lines graph path clusters passes why",
+    "html.command": "html runs",
+    "cached": "cache",
+    "libraries": "pack unpack",
+}
+"""The module with the `COMMANDS` of each name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the console script. Returns its exit status."""
-    args = _parser().parse_args(arguments)
+    args = _parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
     try:
         options.check()
         return args.run(args)
@@ -52,69 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the commands among these arguments, of all if there are none: some import xDSL and jax."""
     parser = argparse.ArgumentParser(
         "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = "dump|stats|diff|cost|lines|graph|path|clusters|passes|why|html|runs|cache|pack|unpack"
-    commands = parser.add_subparsers(required=True, metavar=names)
-    dump = commands.add_parser("dump", help="print modules")
-    dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
-    dump.set_defaults(run=_dump)
-    counts = commands.add_parser("stats", help="count ops, arguments and bytes of modules")
-    counts.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
-    counts.set_defaults(run=_stats)
-    compare = commands.add_parser("diff", help="compare two modules")
-    compare.add_argument("first", type=Path)
-    compare.add_argument("second", type=Path)
-    compare.set_defaults(run=_diff)
-    cost.add_command(commands)
-    step.add_commands(commands)
-    html.add_command(commands)
-    runs.add_command(commands)
-    cached.add_command(commands)
-    libraries.add_commands(commands)
+    names = {name: module for module, names in MODULES.items() for name in names.split()}
+    commands = parser.add_subparsers(required=True, metavar="|".join(names))
+    for name in [name for name in names if name in arguments] or names:
+        import_module(f"lazytpu.inspection.{names[name]}").COMMANDS[name].add(commands, name)
     return parser
-
-
-def _dump(args: argparse.Namespace) -> int:
-    out, paths = console(), modules(args.paths)
-    for path in paths:
-        if len(paths) > 1:
-            out.print(Text(f"// {path}", style="bold"))
-        out.print(mlir(path.read_text()))
-    return 0
-
-
-def _stats(args: argparse.Namespace) -> int:
-    out = console()
-    for path in modules(args.paths):
-        counts = stats(path.read_text())
-        out.print(_summary(path, counts), markup=False)
-        kinds = table("op", "count", "bytes of results")
-        for kind, (count, size) in sorted(counts.ops.items(), key=lambda item: (-item[1][0], item[0])):
-            kinds.add_row(kind, f"{count:,}", f"{size:,}")
-        out.print(kinds)
-    return 0
-
-
-def _summary(path: Path, counts: ModuleStats) -> str:
-    total = sum(count for count, _ in counts.ops.values())
-    return (
-        f"{path}\n"
-        f"ops        {total:,}\n"
-        f"arguments  {counts.arguments:,} ({counts.argument_bytes:,} bytes)\n"
-        f"overwritten by results  {counts.aliased:,} ({counts.aliased_bytes:,} bytes)\n"
-        f"results    {counts.results:,} ({counts.result_bytes:,} bytes)\n"
-    )
-
-
-def _diff(args: argparse.Namespace) -> int:
-    lines = diff(args.first.read_text(), args.second.read_text())
-    out = console()
-    for line in with_context(lines):
-        if line is None:
-            out.print(Text("...", style="dim"))
-        else:
-            out.print(Text(f"{line.sign} {line.text}", style={"-": "red", "+": "green"}.get(line.sign, "")))
-    return int(any(line.sign != " " for line in lines))

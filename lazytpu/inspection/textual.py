@@ -82,20 +82,29 @@ class ModuleStats:
     "Kind of op -> (number of ops, bytes of all their results)."
 
 
+def arguments(text: str) -> list[tuple[str, bool]]:
+    """Return the type of each argument of `@main`, and whether a result overwrites it."""
+    listed = _ARGUMENT.findall(_signature(text.splitlines()))
+    return [(tensor, any(name in re.sub(_STRING, "", of) for name in _ALIAS)) for _, tensor, of in listed]
+
+
+def _signature(lines: list[str]) -> str:
+    return next((line for line in lines if "@main(" in line), "")
+
+
 def stats(text: str) -> ModuleStats:
     """Count arguments, results and ops in the text of a module. Raises ValueError if it has no function @main."""
     counts = ModuleStats()
     lines = without_locations(text)
-    signature = next((line for line in lines if "@main(" in line), None)
-    if signature is None:
+    signature = _signature(lines)
+    if not signature:
         raise ValueError("expected the text of a module with a function @main")
-    for _, tensor, attributes in _ARGUMENT.findall(signature):
+    for tensor, is_aliased in arguments(signature):
         size = tensor_bytes(tensor)
         counts.arguments += 1
         counts.argument_bytes += size
-        if any(name in attributes for name in _ALIAS):
-            counts.aliased += 1
-            counts.aliased_bytes += size
+        counts.aliased += is_aliased
+        counts.aliased_bytes += size if is_aliased else 0
     outputs = signature.rsplit(" -> ", 1)[1] if " -> " in signature else ""
     counts.results, counts.result_bytes = len(_TENSOR.findall(outputs)), tensor_bytes(outputs)
     for kind, size in _ops(lines):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lazytpu.inspection import cached
 from lazytpu.inspection.show import main
+from lazytpu.inspection.units import age, size
 from lazytpu.runtime.cache.store import Store
 
 KEYS = ("ab" * 32, "cd" * 32)
@@ -37,9 +38,9 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert status == 0
     assert head.split() == ["key", "kind", "program", "age", "size", "last", "use", "hits"]
     assert first.split()[:3] == ["abababababab", "program", "train_step"]
-    assert first.split()[-5:][:2] == ["20", "kB"] and first.split()[-1] == "1"
+    assert re.search(r" 20\.\d kB ", first) and first.split()[-1] == "1"
     assert second.split()[:2] == ["cdcdcdcdcdcd", "trace"] and second.split()[-1] == "0"
-    assert summary.startswith("2 entries, 20 kB of 10 GB, in ") and summary.endswith("/cache")
+    assert re.match(r"2 entries, 20\.\d kB of 10\.0 GB, in ", summary) and summary.endswith("/cache")
 
 
 def test_compilations_in_progress_are_listed_below(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -73,7 +74,7 @@ def test_damage_that_the_header_shows_is_in_the_table(folder: Path, capsys: pyte
 
 def test_clear(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert show(capsys, "--dir", folder, "--clear") == (0, [f"removed 2 entries from {folder}"])
-    assert show(capsys, "--dir", folder) == (0, [f"0 entries, 0 B of 10 GB, in {folder}"])
+    assert show(capsys, "--dir", folder) == (0, [f"0 entries, 0 B of 10.0 GB, in {folder}"])
 
 
 def test_no_cache_is_an_error_that_says_why(capsys: pytest.CaptureFixture[str]):
@@ -88,11 +89,12 @@ def test_no_cache_is_an_error_that_says_why(capsys: pytest.CaptureFixture[str]):
     ("seconds", "text"), [(0, "0 s"), (119, "119 s"), (120, "2 min"), (3 * 3600, "3 h"), (5 * 86400, "5 days")]
 )
 def test_ages(seconds: float, text: str):
-    assert cached.age(seconds) == text
+    assert age(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (9_999, "9,999 B"), (20_480, "20 kB"), (5 * 10**6, "5,000 kB"), (10**11, "100 GB")]
+    ("count", "text"),
+    [(0, "0 B"), (9_999, "9,999 B"), (20_480, "20.5 kB"), (5 * 10**6, "5,000 kB"), (10**11, "100.0 GB")],
 )
 def test_sizes(count: int, text: str):
-    assert cached.size(count) == text
+    assert size(count) == text

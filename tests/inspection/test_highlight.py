@@ -23,8 +23,7 @@ def test_tables_in_a_pipe_truncate_nothing(capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.parametrize("text", ["[/b]", "loss[train]", "[bold]x", ":smile:", "C:\\[a]"])
 def test_console_and_tables_show_text_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    made = table("path")
-    made.add_row(text)
+    made = table(["path"], [[text]])
     console().print(text, made, sep="\n")
     assert capsys.readouterr().out.split() == [text, "path", text]
     Console(width=100).print(made)  # with rich's markup, as in a notebook

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lazytpu.inspection.step.costs import CostedStep, place_of, seconds_of
-from lazytpu.inspection.step.graphs import OpGroup, grouped
+from lazytpu.inspection.step.graphs import grouped, groups_of
 from lazytpu.inspection.step.history import PassChange
 
 DIFF_LINES = 4_000
@@ -84,8 +84,8 @@ def page_data(costed: CostedStep, *, why: str | None = None, folders: Sequence[s
         ],
         "advice": [[entry["text"], entry["fix"], place_of(entry["line"])] for entry in cost["advice"]],
         "graph": _graph(costed),
-        "places": places.names,
-        "sources": [_source(name, (*folders, "")) for name in places.names],
+        "places": list(places),
+        "sources": [_source(name, (*folders, "")) for name in places],
         "passes": [_change(change) for change in costed.changes],
     }
 
@@ -96,10 +96,6 @@ class _Numbering(dict[str, int]):
     def __missing__(self, key: str) -> int:
         self[key] = len(self)
         return self[key]
-
-    @property
-    def names(self) -> list[str]:
-        return list(self)
 
 
 def _source(place: str, folders: Sequence[str]) -> str:
@@ -144,11 +140,11 @@ def _graph(costed: CostedStep) -> dict[str, Any]:
     """Return nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes]."""
     by = "cluster" if costed.step.clusters else "line"
     graph: Any = grouped(costed, by)
-    groups: list[OpGroup] = [graph.nodes[node]["group"] for node in graph]
     return {
         "by": by,
         "nodes": [
-            [group.name, group.ops, _us(group.seconds), costed.step.ops[group.costliest].kind] for group in groups
+            [group.name, group.ops, _us(group.seconds), costed.step.ops[group.costliest].kind]
+            for group in groups_of(graph).values()
         ],
         "edges": [[a, b, data["bytes"]] for a, b, data in graph.edges(data=True)],
     }

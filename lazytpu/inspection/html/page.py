@@ -26,44 +26,30 @@ def page(costed: CostedStep, *, why: str | None = None, about: About = UNKNOWN) 
     `why` is the reason for compiling the program, and `about` its origin.
     """
     data = page_data(costed, why=why, folders=about.folders)
-    changes, pipeline = costed.changes, costed.pipeline or about.target
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    sections = [("overview", "overview"), ("lines", "lines"), ("time", "timeline"), ("graph", "graph"), ("ops", "ops")]
-    if data["modules"]:
-        sections.insert(2, ("modules", "modules"))
-    if changes:
-        sections.insert(-1, ("passes", "passes"))
-    return environment.from_string(read_part("page.html.jinja")).render(
-        title=_title(about) or data["name"],
-        name=data["name"],
+    pipeline = costed.pipeline or about.target
+    return rendered(
+        "page",
+        title=": ".join(filter(None, (about.script, ", ".join(about.models)))) or data["name"],
         versions=", ".join(f"{name} {version}" for name, version in about.versions.items()) or "versions unknown",
-        sections=sections,
         lead=_lead(costed, pipeline),
-        timeline_note=_timeline_note(data["summary"]),
-        graph_note=_graph_note(data["graph"]["by"]),
-        why=why,
-        passes=len(changes),
-        modules=len(data["modules"]),
-        roofline=len(data["roofline"]["dots"]),
         pipeline=_passes_for(pipeline),
-        style=Markup(read_part("page.css")),
-        script=Markup("\n".join(read_part(f"{name}.js") for name in SCRIPTS)),
-        data=Markup(_embedded(data)),
+        script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),
+        # No text can end the script element or begin a comment.
+        embedded=Markup(json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")),
+        data=data,
     )
 
 
-def read_part(name: str) -> str:
+def rendered(template: str, **values: Any) -> str:
+    """Return the HTML of a template, with the style of all pages."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    style = Markup(_read("page.css"))
+    return environment.from_string(_read(f"{template}.html.jinja")).render(style=style, **values)
+
+
+def _read(name: str) -> str:
     """Return the text of a template, style or script."""
     return files("lazytpu.inspection.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _embedded(data: dict[str, Any]) -> str:
-    """Return JSON for a script element, in which no text can end the element or begin a comment."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-
-
-def _title(about: About) -> str:
-    return ": ".join(part for part in (about.script, ", ".join(about.models)) if part)
 
 
 def _passes_for(pipeline: str) -> str:
@@ -88,17 +74,3 @@ def _lead(costed: CostedStep, pipeline: str) -> str:
         f"One program with {counts}, as {shown}.{called} Times and memory are estimates of a TPU {costed.generation} "
         f"by {costed.source}."
     )
-
-
-def _timeline_note(summary: dict[str, Any]) -> str:
-    return (
-        "Each box is a kernel, ops that run as one; below is the memory that is in use beside the arguments. With "
-        f"these it takes {summary['peak'] / 1e6:,.1f} MB."
-    )
-
-
-def _graph_note(by: str) -> str:
-    shown = "Source lines in the order in which they first run, with their time."
-    if by == "cluster":
-        shown = "Calls of clusters in order, with their time; those of one name are compiled once."
-    return f"{shown} An arc leads from producers to consumers, a dashed one upwards."

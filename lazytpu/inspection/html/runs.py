@@ -1,8 +1,7 @@
-"""`lazytpu-show runs`: all programs of a dumped run with the reasons for them, and the comparison of two runs."""
+"""All programs of a dumped run with the reasons for them, and the comparison of two runs."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +9,15 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
 from lazytpu.inspection.about import About
 from lazytpu.inspection.diff import diff
-from lazytpu.inspection.files import IMPORTED, modules
-from lazytpu.inspection.highlight import console, table
-from lazytpu.inspection.html.page import page, read_part
-from lazytpu.inspection.step.commands import add_generation, add_model, reason_of, written_with
+from lazytpu.inspection.dumps import IMPORTED, modules, written_with
 from lazytpu.inspection.step.costs import CostedStep, costed
+
+
+def about_of(file: Path) -> About:
+    """Return the origin of a dumped program; unknown fields are empty."""
+    return About.parse(written_with(file, "about") or "")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class RunProgram:
     @cached_property
     def reason(self) -> str:
         """Why it was compiled; empty if the dump does not say so."""
-        return reason_of(self.file) or ""
+        return written_with(self.file, "why") or ""
 
 
 @dataclass(frozen=True)
@@ -84,52 +82,3 @@ def _numbered(of_run: Sequence[RunProgram]) -> dict[tuple[str, int], RunProgram]
         numbered[name, seen[name]] = program
         seen[name] += 1
     return numbered
-
-
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `runs` to a parser of commands."""
-    parser = commands.add_parser("runs", help="all programs of a run with their reasons, or two runs side by side")
-    parser.add_argument("first", type=Path, metavar="DIR")
-    parser.add_argument("second", type=Path, nargs="?", metavar="DIR", help="another run, to compare with the first")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write index.html and a page for each program")
-    add_generation(parser)
-    add_model(parser)
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises ValueError for a folder without programs."""
-    runs = [programs(folder, args.generation, by_model=args.model) for folder in (args.first, args.second) if folder]
-    pairs = paired(runs[0], runs[1]) if args.second else [Pair(program, None) for program in runs[0]]
-    columns = ["program", "ops", "us"] + (["in the other run", "ops", "us", "change"] if args.second else []) + ["why"]
-    rows = [_row(pair, compared=args.second is not None) for pair in pairs]
-    if args.output is None:
-        shown = table(*columns, left=(columns[-1], "in the other run", "change"))
-        for row in rows:
-            shown.add_row(*row)
-        console().print(shown, markup=False)
-        return 0
-    args.output.mkdir(parents=True, exist_ok=True)
-    for folder, of_run in zip(("first", "second"), runs, strict=False):
-        for program in of_run:
-            about = About.parse(written_with(program.file, "about") or "")
-            file = args.output / f"{folder}-{program.name}.html"
-            file.write_text(page(program.step, why=program.reason, about=about), encoding="utf-8")
-    index = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
-        read_part("runs.html.jinja")
-    )
-    heading = " and ".join(str(folder) for folder in (args.first, args.second) if folder)
-    style = Markup(read_part("page.css"))
-    text = index.render(columns=columns, rows=rows, style=style, heading=heading, source=runs[0][0].step.source)
-    (args.output / "index.html").write_text(text, encoding="utf-8")
-    print(f"{args.output / 'index.html'}: {len(pairs):,} programs; open it in a browser")
-    return 0
-
-
-def _row(pair: Pair, *, compared: bool) -> list[str]:
-    def cells(program: RunProgram | None) -> list[str]:
-        return ["", "", ""] if program is None else [program.name, f"{len(program.step.step.ops):,}", program.time]
-
-    newest = pair.second or pair.first
-    assert newest is not None
-    return [*cells(pair.first), *([*cells(pair.second), pair.change] if compared else []), newest.reason]

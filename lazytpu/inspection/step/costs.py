@@ -18,26 +18,27 @@ from lazytpu.inspection.step.history import PassChange, history
 from lazytpu.inspection.step.model import Model, computing
 from lazytpu.inspection.step.reading import StepOp, StepProgram, read
 from lazytpu.inspection.tpu.compiling import ask
-from lazytpu.passes.errors import PassError
 from lazytpu.passes.generations import GENERATIONS
 
 FIELDS = (
     *("topology", "seconds", "complete", "exposed_seconds", "matrix_unit", "traffic"),
-    *("ops", "timeline", "path", "memory"),
+    *("ops", "timeline", "path", "memory", "advice"),
 )
-"Fields of a program in a report, beside its `advice`, that the views show."
+"Fields of a program in a report that the views show."
 
 
 @dataclass(frozen=True)
 class CostedStep:
-    """A step after its passes, its `cost` on a chip of `generation`, and the changes by each pass."""
+    """A step after its passes, its `cost` on a chip of `generation`, and the changes by each pass.
+
+    `pipeline` are the passes that were run to show it; None if it is shown as its process compiled it.
+    """
 
     step: StepProgram
     cost: Mapping[str, Any]
     generation: str
     changes: Sequence[PassChange] = ()
     pipeline: str | None = None
-    "The passes that were run to show it; None if it is shown as its process compiled it."
 
     @property
     def source(self) -> str:
@@ -96,10 +97,7 @@ def costed(
     """
     changes, pipeline, optimised = [], generation if passes is None else passes, text
     if pipeline:
-        try:
-            changes, optimised = history(text, pipeline, name)
-        except PassError as error:
-            raise ValueError(str(error)) from error
+        changes, optimised = history(text, pipeline, name)
     step = read(optimised, name)
     if cost is None and not by_model and (report := ask(text, generation, name=name, passes=passes)) is not None:
         (cost,) = report.as_dict()["programs"]
@@ -114,14 +112,10 @@ def program_of(text: str, name: str) -> dict[str, Any]:
     try:
         programs = json.loads(text)["programs"]
         program = next((entry for entry in programs if entry["name"] == name), programs[0])
-        missing = [field for field in (*FIELDS, "advice") if field not in program]
+        return {"compiler": "the TPU's compiler"} | program | {field: program[field] for field in FIELDS}
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise ValueError(
-            f"this is not a report of `lazytpu-show cost --json FILE`: {type(error).__name__}: {error}"
-        ) from error
-    if missing:
-        raise ValueError(f"this is not a report of `lazytpu-show cost --json FILE`: it has no {', '.join(missing)}")
-    return {"compiler": "the TPU's compiler"} | program
+        reason = f"it has no {error.args[0]}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"this is not a report of `lazytpu-show cost --json FILE`: {reason}") from error
 
 
 def seconds_of(ops: Sequence[Mapping[str, Any]]) -> float:

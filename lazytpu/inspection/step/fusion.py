@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+import networkx as nx
+
 from lazytpu.inspection.step.reading import StepOp, StepProgram
 from lazytpu.inspection.step.work import COLLECTIVES, FREE
 
@@ -21,8 +23,11 @@ _DIMS = re.compile(r"<([0-9x]*)x?[a-z]")
 class FusedKernel:
     """Ops that run as one kernel.
 
-    `root` computes the last result. `outputs` are all ops whose results other kernels read or the step returns. `start`
-    and `end` are seconds, on the lane "core" or "links".
+    - `root` computes the last result. `outputs` are all ops whose results other kernels read or the step returns.
+    - `reads`: the bytes read of each value; `~i` is argument i. `needs`: the kernels whose results it reads.
+    - `waited`: the part of `seconds` spent waiting for operands or, at the end, for results to be written.
+    - `bytes`: read and written; `hbm_bytes` of them go through HBM.
+    - `start` and `end` are seconds, on the lane "core" or "links".
     """
 
     number: int
@@ -30,17 +35,12 @@ class FusedKernel:
     ops: list[StepOp] = field(default_factory=list[StepOp])
     outputs: list[StepOp] = field(default_factory=list[StepOp])
     reads: dict[int, int] = field(default_factory=dict[int, int])
-    "Bytes read of each value; `~i` is argument i."
     needs: list[int] = field(default_factory=list[int])
-    "Kernels whose results it reads."
     seconds: float = 0.0
     bound: str = "latency"
     waited: float = 0.0
-    "The part of `seconds` spent waiting for operands or, at the end, for results to be written."
     bytes: int = 0
-    "Bytes read and written."
     hbm_bytes: int = 0
-    "The part of `bytes` that goes through HBM."
     lane: str = "core"
     start: float = 0.0
     end: float = 0.0
@@ -190,22 +190,15 @@ def _merge(at: int, other: int, into: list[int], needs: list[set[int]], before: 
 
 
 def _ordered(groups: list[list[int]], into: list[int], needs: list[set[int]]) -> list[list[int]]:
+    """Return the ops of the merged kernels, each kernel after all that it needs."""
     members: dict[int, list[int]] = {}
     for at, group in enumerate(groups):
         members.setdefault(into[at], []).extend(group)
-    waits = {at: {into[index] for index in needs[at]} - {at} for at in members}
-    order: list[list[int]] = []
-    done: set[int] = set()
-    pending = sorted(members, key=lambda at: max(members[at]))
-    while pending:
-        ready = [at for at in pending if waits[at] <= done]
-        if not ready:
-            raise AssertionError("kernels depend on each other")
-        for at in ready:
-            order.append(sorted(members[at]))
-        done.update(ready)
-        pending = [at for at in pending if at not in done]
-    return order
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(members)
+    graph.add_edges_from((into[need], at) for at in members for need in needs[at] if into[need] != at)
+    generations = nx.topological_generations(graph)
+    return [sorted(members[at]) for ready in generations for at in sorted(ready, key=lambda at: max(members[at]))]
 
 
 def _shape(op: StepOp) -> str:

@@ -62,11 +62,14 @@ KEYS: dict[str, Callable[[StepOp], str]] = {
 "Criterion of grouping -> the name of an op's group."
 
 
+def groups_of(graph: nx.DiGraph) -> dict[int, OpGroup]:
+    """Return the groups of the nodes of a graph."""
+    return nx.get_node_attributes(graph, "group")
+
+
 def as_text(graph: nx.DiGraph) -> Iterable[str]:
     """Yield one line per node, in order, with its consumers; "^" marks a consumer that comes before it."""
-    nodes: Any = graph.nodes
-    for node in graph:
-        group: OpGroup = nodes[node]["group"]
+    for node, group in groups_of(graph).items():
         readers = [f"{'^' if b < node else ''}{b}" for b in graph.successors(node)]
         figures = f"{group.ops:,} op{'s' if group.ops != 1 else ''}, {1e6 * group.seconds:,.1f} us"
         yield f"{node:>4}  {group.name}  ({figures})" + (f"  -> {', '.join(readers)}" if readers else "")
@@ -75,11 +78,10 @@ def as_text(graph: nx.DiGraph) -> Iterable[str]:
 def as_dot(graph: nx.DiGraph, name: str) -> str:
     """Return the graph in GraphViz's language, for `dot -Tsvg`. Darker nodes take longer; nodes of the backward pass
     are blue."""
-    nodes: Any = graph.nodes
-    most = max((nodes[node]["group"].seconds for node in graph), default=0.0) or 1.0
+    groups = groups_of(graph)
+    most = max((group.seconds for group in groups.values()), default=0.0) or 1.0
     lines = [f"digraph {json.dumps(name)} {{", '  node [shape=box, style=filled, fontname="sans-serif"];']
-    for node in graph:
-        group: OpGroup = nodes[node]["group"]
+    for node, group in groups.items():
         label = json.dumps(f"{group.name}\n{group.ops:,} ops, {1e6 * group.seconds:,.1f} us")
         hue = 0.58 if group.backward else 0.08
         shade = f"{hue} {0.05 + 0.6 * group.seconds / most:.2f} 1.0"

@@ -11,7 +11,8 @@ from xdsl.utils.exceptions import ParseError
 from lazytpu.inspection.diff import DiffLine, diff, with_context
 from lazytpu.inspection.textual import stats
 from lazytpu.ir.text import parse_module
-from lazytpu.passes.pipeline import PassRecord, run_pipeline
+from lazytpu.passes.errors import PassError
+from lazytpu.passes.pipeline import run_pipeline
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,16 @@ class PassChange:
 def history(text: str, passes: str, name: str = "module") -> tuple[list[PassChange], str]:
     """Run `passes` on the module in `text`. Returns the changes by each pass, and the text of the final module.
 
-    Raises ValueError if the text or the pipeline cannot be parsed, and PassError if a pass fails.
+    Raises ValueError if the text or the pipeline cannot be parsed, or if a pass fails.
     """
     try:
         module = parse_module(text, name)
     except ParseError as error:
         raise ValueError(f"{name} is not a module of the lazytpu dialect: {error}") from error
-    records = run_pipeline(module, passes=passes, verify=False, keep="all")
-    return of_records(records), records[-1].text or ""
-
-
-def of_records(records: list[PassRecord]) -> list[PassChange]:
-    """Return the changes by a pipeline whose records have all texts."""
+    try:
+        records = run_pipeline(module, passes=passes, verify=False, keep="all")
+    except PassError as error:
+        raise ValueError(str(error)) from error
     changes: list[PassChange] = []
     for before, after in pairwise(records):
         assert before.text is not None and after.text is not None
@@ -56,14 +55,14 @@ def of_records(records: list[PassRecord]) -> list[PassChange]:
                 after.name, after.seconds, after.ops_before, after.ops_after, lines, _kinds(before.text, after.text)
             )
         )
-    return changes
+    return changes, records[-1].text or ""
 
 
 def _kinds(before: str, after: str) -> dict[str, int]:
-    counts: Counter[str] = Counter(_counts(after))
+    counts = _counts(after)
     counts.subtract(_counts(before))
     return {kind: count for kind, count in sorted(counts.items(), key=lambda item: item[1]) if count}
 
 
-def _counts(text: str) -> dict[str, int]:
-    return {kind.removeprefix("lazytpu."): count for kind, (count, _) in stats(text).ops.items()}
+def _counts(text: str) -> Counter[str]:
+    return Counter({kind.removeprefix("lazytpu."): count for kind, (count, _) in stats(text).ops.items()})

@@ -54,14 +54,14 @@ def computing(op: StepOp, facts: Generation) -> float:
 
 class Model:
     """The cost model of a step on a TPU generation. With `inside` it is a region: its small arguments and results stay
-    in vector memory between iterations."""
+    in vector memory between iterations. Its own `inside` has the models of the regions of each branch and loop, by the
+    number of the op."""
 
     def __init__(self, step: StepProgram, facts: Generation, *, inside: bool = False):
         self.step, self.facts, self.is_region = step, facts, inside
         self.vmem_limit = facts.vmem_bytes // 4
         self.kernels = fuse(step)
         self.inside: dict[int, list[Model]] = {}
-        "The models of the regions of each branch and loop, by the number of the op."
         for kernel in self.kernels:
             self._cost(kernel)
         self.seconds = self._schedule()
@@ -160,7 +160,10 @@ class Model:
         ops = sorted(self._ops(), key=lambda op: -op["seconds"])
         flops, moved = sum(op["flops"] for op in ops), sum(op["bytes"] for op in ops)
         peak_rate, bandwidth, seconds = facts.device_flops, facts.device_hbm_bandwidth, max(self.seconds, 1e-12)
-        alive = self._alive(max(range(len(self.memory)), key=self.memory.__getitem__, default=-1))
+        # The results that have memory of their own while the kernel at the peak runs.
+        peak = max(range(len(self.memory)), key=self.memory.__getitem__, default=-1)
+        made = [op for kernel in self.kernels[: peak + 1] for op in kernel.outputs]
+        alive = [op for op in made if self._ends[op.number] > peak and op.number not in self._reused]
         chain = longest_chain([kernel.seconds for kernel in self.kernels], [kernel.needs for kernel in self.kernels])
         return {
             "name": self.step.name,
@@ -223,11 +226,6 @@ class Model:
                     ends[value] = max(ends[value], kernel.number + 1)
         return ends | {value: len(self.kernels) for value in self.step.returned if value in ends}
 
-    def _alive(self, at: int) -> list[StepOp]:
-        """Return the results that have memory of their own while kernel `at` runs."""
-        results = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
-        return [op for op in results if self._ends[op.number] > at and op.number not in self._reused]
-
     @cached_property
     def memory(self) -> list[int]:
         """Bytes alive while each kernel runs."""
@@ -254,7 +252,7 @@ class Model:
     @cached_property
     def _reused(self) -> set[int]:
         """Results that reuse the memory of an argument: for each type, as many as it has aliased arguments."""
-        free = Counter(argument.type for argument in self.step.arguments if argument.aliased)
+        free = Counter(argument.type for argument in self.step.arguments if argument.update is not None)
         reused: set[int] = set()
         for number in self.step.results:
             if number >= 0 and free[kind := self.step.ops[number].type]:

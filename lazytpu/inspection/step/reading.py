@@ -29,11 +29,6 @@ class StepArgument:
     bytes: int
     update: int | None
 
-    @property
-    def aliased(self) -> bool:
-        """Whether a result reuses its memory."""
-        return self.update is not None
-
 
 @dataclass(slots=True)
 class StepOp:
@@ -45,6 +40,9 @@ class StepOp:
     - `bytes`: the size of its results. `flops`: its arithmetic operations.
     - `passes`: for a product, the number of passes of the matrix unit over its operands; else 0.
     - `members`: for a collective, the number of devices; else 0.
+    - `estimate`: the cost of an attention op's kernels; None for other ops.
+    - `regions`: those of a branch or a loop, whose arguments are its operands (but for the condition of a branch).
+    - `trips`: the iterations of a loop; None if they are not known, when `flops` and times are those of one.
     """
 
     number: int
@@ -61,12 +59,9 @@ class StepOp:
     cluster: str
     text: str
     estimate: Estimate | None = None
-    "The cost of an attention op's kernels, None for other ops."
     users: list[int] = field(default_factory=list[int])
     regions: tuple[StepProgram, ...] = ()
-    "The regions of a branch or a loop, whose arguments are its operands (but for the condition of a branch)."
     trips: int | None = None
-    "The iterations of a loop; None if they are not known, when `flops` and times are those of one."
 
     @property
     def place(self) -> str:
@@ -104,7 +99,7 @@ class StepProgram:
 
 def read(text: str, name: str = "step") -> StepProgram:
     """Return the step in a module's text, with the functions that `@main` calls inlined. Raises ValueError if it is not
-    a module of the dialect."""
+    a module of the dialect, or has no function `@main`."""
     try:
         module = parse_module(text, name)
     except ParseError as error:
@@ -113,11 +108,6 @@ def read(text: str, name: str = "step") -> StepProgram:
             f"{name} cannot be read as a module of the lazytpu dialect ({reason}); LAZYTPU_DUMP writes these as "
             "NNN-name.lazytpu.mlir and NNN-name.imported.mlir"
         ) from error
-    return of_module(module, name)
-
-
-def of_module(module: ModuleOp, name: str = "step") -> StepProgram:
-    """Return the step of a module. Raises ValueError if it has no function `@main`."""
     functions = {function.sym_name.data: function for function in module.ops if isinstance(function, FuncOp)}
     main = functions.get("main")
     if main is None:

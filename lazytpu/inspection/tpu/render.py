@@ -12,12 +12,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lazytpu.inspection.highlight import PlainTable
+from lazytpu.inspection.highlight import table
 from lazytpu.inspection.tpu.advice import advise
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
 from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
+from lazytpu.inspection.units import size, us
 
 OPS, LINES, MODULES = 10, 8, 12
 "The number of ops, lines and modules shown."
@@ -96,53 +97,44 @@ def _summary(report: ProgramReport) -> Panel:
     if report.schedule.unknown:
         rows.append(("loops", f"{len(report.schedule.unknown)} of unknown length are counted once"))
     rows += [("passes", note) for note in report.notes]
-    table = Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, 2))
     for name, text in rows:
-        table.add_row(Text(name, style="bold"), Text(text))
+        grid.add_row(Text(name, style="bold"), Text(text))
     title = f"{report.name} on {report.program.topology}, {report.devices} device{'s' if report.devices > 1 else ''}"
-    return Panel(table, title=Text(title, style="bold"), title_align="left")
+    return Panel(grid, title=Text(title, style="bold"), title_align="left")
 
 
 def _lines(report: ProgramReport) -> Table:
-    table = PlainTable("time", "share", "ops", "line", box=None, pad_edge=False)
-    for column, width in ((0, 9), (1, 5), (2, 6)):
-        table.columns[column].min_width, table.columns[column].justify = width, "right"
+    rows: list[tuple[str | Text, ...]] = []
     for line, costs in list(report.by_line.items())[:LINES]:
         seconds = sum(cost.seconds for cost in costs)
         location = Text("(added by the compiler)", style="dim") if line is None else located(line, longest=70)
-        table.add_row(us(seconds), _share(seconds, report), f"{len(costs):,}", location)
-    return table
+        rows.append((us(seconds), _share(seconds, report), f"{len(costs):,}", location))
+    return table(("time", "share", "ops", "line"), rows, left=("line",), widths=(9, 5, 6))
 
 
 def _modules(report: ProgramReport) -> Table:
     """Return the most expensive modules with all that they contain, in the order of their tree."""
     shown = set(map(id, sorted(report.modules, key=lambda module: -module.seconds)[:MODULES]))
-    table = PlainTable("time", "share", "forward", "backward", "module", box=None, pad_edge=False)
-    for column in table.columns[:4]:
-        column.min_width, column.justify = 9, "right"
-    for module in report.modules:
-        if id(module) in shown:
-            times = [us(seconds) for seconds in (module.seconds, module.forward, module.backward)]
-            table.add_row(times[0], _share(module.seconds, report), *times[1:], f"{'  ' * module.depth}{module.path}")
-    return table
+    rows = [
+        (us(m.seconds), _share(m.seconds, report), us(m.forward), us(m.backward), f"{'  ' * m.depth}{m.path}")
+        for m in report.modules
+        if id(m) in shown
+    ]
+    return table(("time", "share", "forward", "backward", "module"), rows, left=("module",), widths=(9, 9, 9, 9))
 
 
 def _ops(report: ProgramReport) -> Table:
-    table = PlainTable("time", "share", "bound by", "unit", "moved", "line", "op", box=None, pad_edge=False)
-    for column, width in ((0, 9), (1, 5), (2, 11), (3, 4), (4, 8)):
-        table.columns[column].min_width = width
-        table.columns[column].justify = "left" if column == 2 else "right"
-    table.columns[5].max_width, table.columns[6].min_width = 42, 24
-    for column in table.columns:
-        column.no_wrap, column.overflow = True, "ellipsis"
-    shown = report.costs[:OPS]
-    for cost in shown:
-        table.add_row(*_op(report, cost))
-    omitted = report.costs[OPS:]
+    rows, omitted = [_op(report, cost) for cost in report.costs[:OPS]], report.costs[OPS:]
     if omitted:
-        seconds = sum(cost.seconds for cost in omitted)
-        table.add_row(us(seconds), _share(seconds, report), "", "", "", "", Text(f"{len(omitted):,} more", style="dim"))
-    return table
+        seconds, more = sum(cost.seconds for cost in omitted), Text(f"{len(omitted):,} more", style="dim")
+        rows.append((us(seconds), _share(seconds, report), "", "", "", "", more))
+    columns = "time", "share", "bound by", "unit", "moved", "line", "op"
+    made = table(columns, rows, left=("bound by", "line", "op"), widths=(9, 5, 11, 4, 8, 0, 24))
+    made.columns[5].max_width = 42
+    for column in made.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    return made
 
 
 def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
@@ -172,22 +164,25 @@ def _about(report: ProgramReport, cost: Cost) -> str | None:
 
 
 def _collectives(report: ProgramReport) -> Table:
-    table = PlainTable("collective", "bytes", "takes", "waited for", "line", box=None, pad_edge=False)
-    for cost in report.collectives[:OPS]:
-        hidden = "hidden" if cost.waited == 0 else us(cost.waited)
-        line = located(report.line(cost.op))
-        table.add_row(cost.collective or "", size(cost.payload), us(cost.beside or cost.seconds), hidden, line)
-    return table
+    columns = "collective", "bytes", "takes", "waited for", "line"
+    rows = [
+        (
+            cost.collective or "", size(cost.payload), us(cost.beside or cost.seconds),
+            us(cost.waited) if cost.waited else "hidden", located(report.line(cost.op)),
+        )
+        for cost in report.collectives[:OPS]
+    ]  # fmt: skip
+    return table(columns, rows, left=columns)
 
 
 def _padding(report: ProgramReport) -> Table:
-    total = sum(entry.wasted for entry in report.padded)
-    table = PlainTable("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
-    for entry in [entry for entry in report.padded if _worth_listing(entry)][:5]:
-        origin = Text(entry.argument) if entry.argument else located(entry.line)
-        table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), origin)
-    table.caption, table.caption_justify = f"{size(total)} of padding in all arrays together", "left"
-    return table
+    columns = "array", "padding", "wasted", "line or argument"
+    listed = [entry for entry in report.padded if _worth_listing(entry)][:5]
+    origins = [Text(entry.argument) if entry.argument else located(entry.line) for entry in listed]
+    rows = [(str(e.array), f"{e.share:.0%}", size(e.wasted), origin) for e, origin in zip(listed, origins)]
+    made, total = table(columns, rows, left=columns), sum(entry.wasted for entry in report.padded)
+    made.caption, made.caption_justify = f"{size(total)} of padding in all arrays together", "left"
+    return made
 
 
 def _worth_listing(entry: Padded) -> bool:
@@ -227,17 +222,3 @@ def _source(line: ProgramLine, longest: int = 80) -> str:
 
 def _share(seconds: float, report: ProgramReport) -> str:
     return f"{seconds / report.seconds:.0%}" if report.seconds and report.complete else ""
-
-
-def us(seconds: float) -> str:
-    """Format a time in microseconds up to 10 ms, then in milliseconds."""
-    return f"{1e6 * seconds:,.1f} us" if seconds < 1e-2 else f"{1e3 * seconds:,.1f} ms"
-
-
-def size(count: float) -> str:
-    """Format bytes in decimal units."""
-    for unit in ("B", "kB", "MB"):
-        if count < 10_000:
-            return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:,.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"

@@ -17,7 +17,7 @@ def test_ops_with_lines_operands_and_users() -> None:
     assert [op.place for op in step.ops[2:5]] == ["model.py:5", "train.py:9", "model.py:5 (backward)"]
     assert step.ops[6].text == "%6 = lazytpu.sub %w, %5 : tensor<256x128xf32>"
     weight = step.arguments[1]
-    assert (weight.name, weight.bytes, weight.aliased) == ("layer.weight", 4 * 256 * 128, True)
+    assert (weight.name, weight.bytes, weight.update) == ("layer.weight", 4 * 256 * 128, 0)
 
 
 def test_work_of_ops() -> None:

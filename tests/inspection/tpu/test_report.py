@@ -10,8 +10,9 @@ import pytest
 
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.program import ProgramReport, examine
-from lazytpu.inspection.tpu.render import as_text, size, us
+from lazytpu.inspection.tpu.render import as_text
 from lazytpu.inspection.tpu.report import TpuReport
+from lazytpu.inspection.units import size, us
 from tests.inspection.tpu.recorded import proto, report, text
 
 ROOT = Path(__file__).resolve().parents[3]
