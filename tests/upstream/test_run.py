@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.upstream import __main__ as tool
-from tools.upstream import table
+from tools.upstream import record, table, verdicts
 
 FILE = """
 import os
@@ -82,7 +82,7 @@ def test_verdicts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):  # the second run reads all outcomes from the results
         assert tool.main() == 0
         rows = [row for row in table.read(results) if row["stage"] != "listed"]
-        assert [table.verdict(row) for row in sorted(rows, key=lambda row: row["number"])] == VERDICTS
+        assert [verdicts.verdict(row) for row in sorted(rows, key=lambda row: row["number"])] == VERDICTS
         assert len(results.read_text().splitlines()) == len(VERDICTS) + 1
 
 
@@ -105,14 +105,39 @@ def test_table_replaces_its_section_of_a_page(tmp_path: Path) -> None:
 
 
 def test_expectations_of_other_devices_are_incomparable() -> None:
-    row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTorch.test_lazy_clone_tpu_int8"}
-    assert table.verdict({**row, "reason": "AssertionError: True is not false\n..."}) == "incomparable"
-    assert table.verdict({**row, "reason": "RuntimeError: wrong\nTrue is not false"}) == "failed"
+    row = {"stage": "done", "status": "failed", "control": "passed"}
+    row["test"] = "TestTorch.test_grad_scaler_deprecated_warning_tpu"
+    reason = "AssertionError: `torch.tpu.amp.GradScaler` does not match `torch.cpu.amp.GradScaler`\n..."
+    assert verdicts.verdict({**row, "reason": reason}) == "incomparable"
+    assert verdicts.verdict({**row, "reason": "RuntimeError: wrong\n..."}) == "failed"
+
+
+def test_run_replaces_its_files_in_the_record(tmp_path: Path) -> None:
+    done = {"seed": 3, "stage": "done", "reason": "", "control": "passed", "status": "passed"}
+    page = tmp_path / "conformance.md"
+    page.write_text("before\n")
+    refused = {"status": "failed", "reason": "TypeError: complex32\n..."}
+    copied = {"status": "failed", "reason": "AssertionError: ...", "test": "TestTorch.test_lazy_clone_tpu"}
+    listed = {"seed": 3, "stage": "listed", "number": -1, "tests": 4}
+    runs = [
+        ("a.py", [{}, {}, refused], "old"),
+        ("b.py", [{}, copied], "old"),
+        ("a.py", [{}, {}, {}, {"status": "skipped", "reason": "slow"}], "new"),
+    ]
+    for file, outcomes, commit in runs:
+        rows = [{"file": file, **listed}]
+        rows += [{"file": file, "number": n, **done, **outcome} for n, outcome in enumerate(outcomes)]
+        table.write(rows, 3, page, commit=commit)
+    entries, text = record.read(tmp_path), page.read_text()
+    assert [(file, entry["commit"]) for file, entry in entries.items()] == [("a", "new"), ("b", "old")]
+    assert "| a | 4 | 3 | 1 | 3 | 0 | 0 | 0 | 0 | 0 |\n| b | 4 | 2 | 0 | 1 | 0 | 1 | 0 | 0 | 0 |\n" in text
+    assert "| all | 8 | 5 | 1 | 4 | 0 | 1 | 0 | 0 | 0 |" in text and "**4 of 5 comparable tests" in text
+    assert "| 3 | new, old | " in text and "Refusals: none." in text and "Failures: 1 copy-on-write storages" in text
 
 
 def test_failure_caused_by_a_refusal_counts_as_refused() -> None:
     row = {"stage": "done", "status": "failed", "control": "passed", "test": "TestTypes.test_types_tpu"}
-    assert table.verdict({**row, "reason": "AssertionError: none raised <- TypeError: complex32\n..."}) == "refused"
+    assert verdicts.verdict({**row, "reason": "AssertionError: none raised <- TypeError: complex32\n..."}) == "refused"
 
 
 def test_runs_with_forced_programs_have_a_row_beside_the_section(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lazytpu import options
 from lazytpu.runtime.xla.jax_private import WITHOUT_FUSION_EMITTERS
 from tools.children import answers
 from tools.upstream import __doc__ as SUMMARY
-from tools.upstream import table
+from tools.upstream import record, table
 from tools.upstream.worker import MAX_TESTS_OF_A_FILE
 
 RESULTS = Path("out/upstream.jsonl")
@@ -68,7 +68,7 @@ def main() -> int:
         parser.error(f"{asked.folder} has none of these files")
     run(asked, files)
     rows = table.read(asked.results)
-    print(table.text(rows, asked.seed, asked.note))
+    print(table.text(record.entries(rows, asked.seed, asked.commit, asked.note)))
     if asked.docs:
         page = asked.docs / "conformance.md"
         table.write(rows, asked.seed, page, asked.note, forced=not options.on_host, commit=asked.commit)
