@@ -65,7 +65,8 @@ class GatherOp(TensorOp):
 @irdl_op_definition
 class ScatterOp(TensorOp):
     """The input with slices of `updates` written, added, ... at indices. Slices that are out of bounds are skipped. For
-    `set`, the order of several updates of one element is unspecified."""
+    `set`, the order of several updates of one element is unspecified. In half precision, updates are combined in
+    float32, unless `rounded` asks for the dtype itself."""
 
     name = "lazytpu.scatter"
     HEAD: ClassVar = "kind"
@@ -81,6 +82,7 @@ class ScatterOp(TensorOp):
     index_vector_dim = prop_def(INT)
     unique_indices = prop_def(FLAG, FALSE)
     indices_are_sorted = prop_def(FLAG, FALSE)
+    rounded = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

@@ -44,7 +44,8 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
     )
     dtype, kind = dtype_of(op.operand_type(0)), op.kind.data
     # Elements may receive many updates: in half precision a sum would stop growing, bfloat16 ones at 256.
-    wide = "f32" if dtype in _NARROW and kind in ("add", "mul") and not integer(op.unique_indices) else dtype
+    combined = kind in ("add", "mul") and not integer(op.unique_indices) and not integer(op.rounded)
+    wide = "f32" if dtype in _NARROW and combined else dtype
     x, updates = e.convert(x, wide), e.convert(updates, wide)
     scattered = hlo.ScatterOp(
         [x.type],

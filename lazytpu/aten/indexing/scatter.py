@@ -56,9 +56,11 @@ def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, upd
     )
 
 
-def put_slices(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, updates: SSAValue) -> SSAValue:
+def put_slices(
+    b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, updates: SSAValue, *, rounded: bool = False
+) -> SSAValue:
     """Slices of `x` at the vector `index` along `dim` set to, or combined with, the slices of `updates`, in one
-    scatter."""
+    scatter. `rounded`: each update is rounded to the dtype."""
     rank = len(shape_of(x))
     if prod(shape_of(updates)) == 0:
         return x
@@ -71,6 +73,7 @@ def put_slices(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, up
         inserted_window_dims=[dim],
         scatter_dims_to_operand_dims=[dim],
         index_vector_dim=1,
+        rounded=rounded,
     )
 
 
@@ -157,11 +160,11 @@ def scatter_reduce(
 def index_reduce(
     b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue, reduce: str, include_self: bool = True
 ) -> SSAValue:
-    """Slices of `source` reduced into `self` along `dim`."""
+    """Slices of `source` reduced into `self` along `dim`, each rounded to the dtype as the CPU does."""
     x, index, source, dim = _slices(b, self, dim, index, source)
     index = in_range(b, index, shape_of(x)[dim], "index out of range in self")
     start = x if include_self else put_slices(b, "set", x, dim, index, identity(b, reduce, source))
-    result = put_slices(b, KINDS[reduce], start, dim, index, source)
+    result = put_slices(b, KINDS[reduce], start, dim, index, source, rounded=True)
     if reduce == "mean":
         counts = b.constant(int(include_self), "i32", shape_of(x))
         result = _average(b, result, put_slices(b, "add", counts, dim, index, b.constant(1, "i32", shape_of(source))))

@@ -58,6 +58,7 @@ class IndexingMethods(Core):
         scatter_indices_batching_dims: Sequence[int] = (),
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
+        rounded: bool = False,
     ) -> SSAValue:
         """x with slices of `updates` set, added, multiplied, ... at indices; slices out of bounds are skipped."""
         lists = {
@@ -72,7 +73,7 @@ class IndexingMethods(Core):
         )
         props: dict[str, Attribute] = {"kind": string(kind), **array_props(lists)}
         props |= {"index_vector_dim": integer_prop(index_vector_dim), "unique_indices": flag_prop(unique_indices)}
-        props |= {"indices_are_sorted": flag_prop(indices_are_sorted)}
+        props |= {"indices_are_sorted": flag_prop(indices_are_sorted), "rounded": flag_prop(rounded)}
         return self.one(indexing.ScatterOp, (x, indices, updates), result, props)
 
     def dynamic_slice(self, x: SSAValue, starts: Sequence[SSAValue], sizes: Sequence[int]) -> SSAValue:

@@ -86,6 +86,18 @@ def test_slices_reduced(reduce: str, include_self: bool) -> None:
     check(A.index_reduce.default, x, 1, index(0, 2, 0), values(3, 3), reduce, include_self=include_self)
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_slices_reduced_in_half_precision_are_rounded_one_by_one(reduce: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    x, source, where = values(3, 4, dtype=dtype), torch.randn(20, 4).to(dtype), torch.randint(0, 3, (20,))
+    for place in ((x, where, source), (x[:, 0], where, source[:, 0])):
+        reduced = place[0].index_reduce(0, *place[1:], reduce)
+        (result,) = run(A.index_reduce.default, place[0], 0, *place[1:], reduce, outs=[reduced])
+        assert torch.equal(result, reduced)
+
+
 def test_nan_in_reductions() -> None:
     x = torch.tensor([1.0, 2.0, float("nan")])
     source = torch.tensor([float("nan"), 5.0, 3.0])
