@@ -77,9 +77,16 @@ def empty_strided(
     return unwritten.fill(tensors.empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype()))
 
 
-def _check_layout(layout: torch.layout | None, pin_memory: bool | None) -> None:
+def check_layout(layout: torch.layout | None, memory_format: torch.memory_format | None = None) -> None:
+    """Raise an error for a tensor that is not dense: RuntimeError, as torch does, if it is to have a memory format."""
     if layout not in (None, torch.strided):
+        if memory_format is not None:
+            raise RuntimeError("memory format option is only supported by strided tensors")
         raise NotImplementedError(f"{layout} tensors are not supported on 'tpu': use a dense tensor (.to_dense())")
+
+
+def _check_layout(layout: torch.layout | None, pin_memory: bool | None) -> None:
+    check_layout(layout)
     if pin_memory:
         raise RuntimeError("Only dense CPU tensors can be pinned")
 

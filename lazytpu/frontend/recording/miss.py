@@ -28,7 +28,7 @@ from lazytpu.frontend.lines import call_site, note_forward, recorded_line
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.admitted import admitted
 from lazytpu.frontend.recording.codegen import KernelArgument
-from lazytpu.frontend.recording.creation import check_device, elsewhere, is_elsewhere
+from lazytpu.frontend.recording.creation import check_device, check_layout, elsewhere, is_elsewhere
 from lazytpu.frontend.recording.first_states import first_state
 from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
@@ -238,6 +238,7 @@ def _infer_checked(k: RecordingKernel, r: Recorder, bound: dict[str, Any]) -> An
         if a.written:
             _require_tpu(k.op, name, bound[name])
     check_device(bound.get("device"))
+    check_layout(bound.get("layout"), bound.get("memory_format"))
     for value in bound.values():
         _check_sizes(value)
     results = infer(k.op, bound)

@@ -25,6 +25,13 @@ from lazytpu.frontend.sparse.parts import (
 from lazytpu.frontend.sparse.refusals import refuse
 
 aten = torch.ops.aten
+_FORMATS = {
+    torch.preserve_format: "Preserve",
+    torch.contiguous_format: "Contiguous",
+    torch.channels_last: "ChannelsLast",
+    torch.channels_last_3d: "ChannelsLast3d",
+}
+"""torch's C++ names of memory formats."""
 
 
 def _native(op: Any) -> Any:
@@ -49,10 +56,24 @@ def empty(
     return with_dims(SPARSE, len(size), 0, list(size), **kind)
 
 
-def empty_like(tensor: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    """The kernel of aten::empty_like: the same sparse and dense dimensions, without elements."""
+def empty_like(
+    tensor: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    """The kernel of aten::empty_like: the same sparse and dense dimensions, without elements; or a dense tensor."""
+    device, dtype = tensor.device if device is None else device, dtype or tensor.dtype
+    if layout is torch.strided:
+        dense = torch.contiguous_format if memory_format in (None, torch.preserve_format) else memory_format
+        return torch.empty(tensor.shape, dtype=dtype, device=device, memory_format=dense)
+    if memory_format is not None:
+        raise RuntimeError("memory format option is only supported by strided tensors")
     indices, values = indices_of(tensor)[:, :0], values_of(tensor)[:0]
-    return make(indices, values.to(dtype or tensor.dtype), tensor.shape, True)
+    return make(indices.to(device), values.to(device, dtype), tensor.shape, True)
 
 
 def zero_(tensor: Tensor) -> Tensor:
@@ -62,6 +83,8 @@ def zero_(tensor: Tensor) -> Tensor:
 
 def clone(tensor: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
     """The kernel of aten::clone."""
+    if memory_format is not None:
+        raise RuntimeError(f"unsupported memory format option {_FORMATS[memory_format]}")
     return make(indices_of(tensor).clone(), values_of(tensor).clone(), tensor.shape, tensor.is_coalesced())
 
 
@@ -90,6 +113,9 @@ def to_copy(
         return to_dense(tensor, dtype).to(tensor.device if device is None else device)
     if layout not in (None, torch.sparse_coo):
         refuse(f"a tensor of layout {layout}")
+    if memory_format not in (None, torch.preserve_format):
+        name = _FORMATS[memory_format]
+        raise RuntimeError(f"to(options): COO only supports memory format Preserve, but got {name} instead.")
     device = tensor.device if device is None else device
     indices = indices_of(tensor).to(device, copy=True)
     values = values_of(tensor).to(device, dtype or tensor.dtype, copy=True)

@@ -357,3 +357,40 @@ REFUSED: dict[str, Callable[[], Any]] = {
 def test_unsupported_ops_raise_with_a_dense_alternative(name: str) -> None:
     with pytest.raises(NotImplementedError, match=r"not supported on 'tpu'.*\.to_dense\(\)"):
         REFUSED[name]()
+
+
+FORMATS = [None, torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d]
+LIKE = {
+    "empty_like": torch.empty_like,
+    "zeros_like": torch.zeros_like,
+    "empty_like, dense": lambda x, **format: torch.empty_like(x, layout=torch.strided, **format),
+    "zeros_like, dense": lambda x, **format: torch.zeros_like(x, layout=torch.strided, **format),
+    "clone": lambda x, **format: x.clone(**format),
+    "to": lambda x, **format: x.to(torch.float64, **format),
+    "contiguous": lambda x, **format: x.contiguous(**format),
+}
+
+
+def kind_or_error(function: Callable[..., Tensor], x: Tensor, **format: Any) -> Any:
+    try:
+        result = function(x, **format)
+        return result.layout, result.shape, result.dtype, result.is_sparse or result.stride()
+    except RuntimeError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_memory_formats_are_refused_as_on_the_cpu(name: str) -> None:
+    for format in FORMATS:
+        given = {} if format is None else {"memory_format": format}
+        x = torch.ones(2, 3, 2, 2).to_sparse()
+        assert kind_or_error(LIKE[name], x.to("tpu"), **given) == kind_or_error(LIKE[name], x, **given)
+
+
+def test_a_dense_tensor_has_no_sparse_likeness() -> None:
+    x = torch.ones(2, 3, device="tpu")
+    for function in (torch.empty_like, torch.zeros_like, torch.rand_like):
+        with pytest.raises(NotImplementedError, match="sparse_coo"):
+            function(x, layout=torch.sparse_coo)
+        with pytest.raises(RuntimeError, match="memory format option is only supported by strided tensors"):
+            function(x, layout=torch.sparse_coo, memory_format=torch.contiguous_format)
