@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.cpu_errors import LARGE, call_quietly, elements, on_cpu
 from lazytpu.frontend.inference.infer import OVERRIDES, override
 
 aten = torch.ops.aten
@@ -21,6 +21,9 @@ index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatt
 scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 """.split()
 
+# Ops that warn of expanded tensors at each state, not only where the CPU's kernel is called.
+_WARNING = ("aten.index_fill_.int_Scalar", "aten.index_fill_.int_Tensor", "aten.index_put_.default")
+
 
 def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
     """Return the result of the CPU's kernel for tensors up to LARGE elements, else of torch's meta function."""
@@ -28,7 +31,8 @@ def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
     bound = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
     schema = op._schema.arguments
     positional = [bound[a.name] for a in schema if not a.kwarg_only and a.name in bound]
-    return op(*positional, **{a.name: bound[a.name] for a in schema if a.kwarg_only and a.name in bound})
+    named = {a.name: bound[a.name] for a in schema if a.kwarg_only and a.name in bound}
+    return call_quietly(op, *positional, **named) if str(op) in _WARNING else op(*positional, **named)
 
 
 def _asking(op: OpOverload) -> Any:

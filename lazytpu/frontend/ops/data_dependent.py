@@ -12,6 +12,7 @@ from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import infer, override
 from lazytpu.frontend.ops.counts import counts
 from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.frontend.recording.writes import warn_of_expanded
 
 aten = torch.ops.aten
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
@@ -129,6 +130,7 @@ def index_put_(
         if mask is not None and mask.shape == tensor.shape[: mask.dim()]:
             if mask.dtype is torch.uint8:
                 raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
+            warn_of_expanded(aten.index_put_.default, {"self": tensor})
             mask = mask.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim()))
             return kernel(aten.masked_fill_.Tensor).call(tensor, mask, values.reshape(()))
     if _fits_mask(tensor, indices, values):

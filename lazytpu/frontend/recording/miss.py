@@ -46,7 +46,7 @@ from lazytpu.frontend.recording.step_starts import (
     may_require_grad,
 )
 from lazytpu.frontend.recording.subclasses import has_overriding, with_plain
-from lazytpu.frontend.recording.writes import check_writes
+from lazytpu.frontend.recording.writes import check_writes, warn_of_expanded
 from lazytpu.frontend.torch_private import backward_id, current_node
 from lazytpu.ports import OpFacts
 from lazytpu.trace.cuts import AGAIN, THREAD
@@ -248,6 +248,7 @@ def _infer_checked(k: RecordingKernel, r: Recorder, bound: dict[str, Any]) -> An
     check_writes(k.op, bound)
     if type(r) is Recorder:  # else the program did not call it: a capture records it for other sizes
         warn(k.op, bound, results)
+        warn_of_expanded(k.op, bound)
     return results
 
 

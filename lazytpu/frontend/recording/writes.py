@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
+from lazytpu.frontend.lines import warn_user
+from lazytpu.frontend.recording.overlap import (
+    Internal,
+    check_no_internal_overlap,
+    check_no_overlap,
+    check_no_partial_overlap,
+    internal_overlap,
+)
 
 # torch allows these to write to an expanded tensor.
 _MAY_OVERLAP_ITSELF = frozenset(
@@ -18,6 +25,11 @@ _NO_OVERLAP = frozenset(
     """index_add_ index_copy_ index_fill_ index_put_ _index_put_impl_ put_ scatter_ scatter_add_
     scatter_reduce_""".split()
 )
+_EXAMPLES = {  # what else warns, by the op that may write to an expanded tensor and warns
+    "masked_fill_": "tensor[mask] = scalar",
+    "index_fill_": "tensor[mask] = scalar",
+    "index_put_": "tensor[indices] = tensor",
+}
 _READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch reads from its tensor before it writes
 
 
@@ -36,6 +48,17 @@ def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:
         for source in sources:
             if source.device == target.device:
                 (check_no_overlap if name in _NO_OVERLAP else check_no_partial_overlap)(target, source)
+
+
+def warn_of_expanded(op: OpOverload, bound: dict[str, Any]) -> None:
+    """Give torch's warning if an op writes to an expanded tensor and torch is to refuse that one day."""
+    name = op._schema.name.partition("::")[2]
+    example = _EXAMPLES.get(name)
+    if example is not None and internal_overlap(bound["self"]) is Internal.YES:
+        warn_user(
+            f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this "
+            f"operation. This also applies to advanced indexing e.g. {example}"
+        )
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
