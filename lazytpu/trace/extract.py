@@ -7,7 +7,7 @@ planned once per state. Equal parts of different traces share one state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -50,14 +50,9 @@ class Slots:
         for index, record in enumerate(records):
             for slot, layout, empty in record.admitted:
                 self.admit(slot, layout, None if empty else len(self.inputs))
-            results = [layout for layout in record.outs if layout is not None]
-            for slot, layout in zip(record.out_slots, results, strict=True):
+            for slot, layout in made(record, self.layouts):
                 self.layouts[slot] = layout
                 self.makers[slot] = index
-            for name, slots in record.written.items():
-                for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
-                    self.layouts[slot] = self.layouts[operand.slot]
-                    self.makers[slot] = index
 
     def admit(self, slot: int, layout: Layout, index: int | None) -> None:
         """Add a slot that no record computes: the input with this index, or empty memory (None)."""
@@ -66,6 +61,14 @@ class Slots:
             self.empty.add(slot)
         else:
             self.inputs[slot] = index
+
+
+def made(record: Record, layouts: Mapping[int, Layout]) -> Iterator[tuple[int, Layout]]:
+    """Yield the slots that a record creates or overwrites, with their layouts; `layouts` has those that it reads."""
+    yield from zip(record.out_slots, [layout for layout in record.outs if layout is not None], strict=True)
+    for name, slots in record.written.items():
+        for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
+            yield slot, layouts[operand.slot]
 
 
 def operands(argument: Any) -> Iterator[Operand]:

@@ -24,12 +24,12 @@ from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.sizes.edges import Edge, Key, at_sizes
 from lazytpu.engine.sizes.fitting import Varying
 from lazytpu.engine.sizes.results import LARGEST
-from lazytpu.engine.sizes.skeletons import SIZE, Integers, Layouts, forms_in, note_given, note_made, trace_apart
+from lazytpu.engine.sizes.skeletons import SIZE, Integers, forms_in, trace_apart
 from lazytpu.ir.forms import Form, symbol
 from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, Guard, Size
 from lazytpu.options import options
 from lazytpu.ports import Inference
-from lazytpu.trace.extract import operands
+from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Marks, OtherSizes, Record, State
 
 AT_ONCE = 4
@@ -188,14 +188,12 @@ class Chain:
     def _asked(self, records: Sequence[Record]) -> list[int]:
         """Return the numbers of the records with symbolic sizes whose results torch must infer: sizes concern them, and
         they are not derived, or the op may reject sizes for which they are."""
-        layouts, asked = Layouts(), list[int]()
+        layouts, asked = Slots(records).layouts, list[int]()
         for number, record in enumerate(records):
-            note_given(record, layouts)
             read = [layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
             derived = number in self._varying.derived and _is_checked(_record(self._states[number]))
             if options.verify_sizes or (not derived and forms_in((record, read))):
                 asked.append(number)
-            note_made(record, layouts)
         return asked
 
 

@@ -10,7 +10,7 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.counted import COUNTED, Counted
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.sizes.buckets import OneSize
-from lazytpu.engine.sizes.padded import padded_for
+from lazytpu.engine.sizes.padded import Request, padded_for
 from lazytpu.engine.sizes.skeletons import Integers, trace_apart, with_sizes
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.ir.symbolic import MIN_SYMBOL, Derivation, Guard, Size
@@ -54,7 +54,7 @@ def counted(bounds: Mapping[str, int], at: AtCounts, fixed: Mapping[str, int] | 
         derivation.guards.clear()  # from comparisons of strides in layouts: no branch of the import depends on them
         return records
 
-    padded = padded_for(imports, symbols, with_counts, True)
+    padded = padded_for(Request(imports, symbols, with_counts))
     if padded.expressions.guards:  # the counts of a run are unknown here
         raise OneSize(f"it is another program unless {Guard.parse(padded.expressions.guards[0])}")
     imported = padded.imported

@@ -47,13 +47,13 @@ def _views(records: Sequence[Record]) -> Iterator[tuple[int, int, tuple[Any, ...
 
 class Views:
     """The views of records with symbolic sizes. Views equal at all sizes are kept once. The views `moving` fit wherever
-    their sizes do."""
+    their sizes do, as if they began at the start of their storage."""
 
     def __init__(self, records: Sequence[Record], moving: Moving = ()) -> None:
         layouts = Slots(records).layouts
         views = [
-            (layouts[slot].key, _at_start(view) if (number, slot) in moving else view)
-            for number, slot, view in _views(records)
+            (layouts[slot].key, (size, stride, 0 if (number, slot) in moving else offset, dtype))
+            for number, slot, (size, stride, offset, dtype) in _views(records)
         ]
         self._views = list({with_sizes(view, lambda size: size.form): view for view in views}.values())
         self._forms = forms_in(self._views)
@@ -70,12 +70,6 @@ class Views:
         """
         ends = self.ends(sizes)
         return False not in ends and ends == like
-
-
-def _at_start(view: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a view that begins at the start of its storage."""
-    size, stride, _, dtype = view
-    return size, stride, 0, dtype
 
 
 def _end(storage: tuple[Any, ...], view: tuple[Any, ...]) -> Any:

@@ -62,14 +62,10 @@ class Marked:
             if len(symbols) > len(NAMES):
                 return None
             told[position] = symbol(NAMES[[*symbols].index(size)])
-            limits[first] = _narrower(limits.get(first, (0, None)), limit)
+            low, high = limits.get(first, (0, None))
+            limits[first] = max(low, limit[0]), min((n for n in (high, limit[1]) if n is not None), default=None)
         if not symbols:
             return None
         names: dict[str, int] = dict(zip(NAMES, symbols.values(), strict=False))
         varying = fit_guessed(Guesses(into, names, told), self.records, inference)
         return None if varying is None else (varying, limits)
-
-
-def _narrower(one: Limits, other: Limits) -> Limits:
-    """Return the intersection of two limits."""
-    return max(one[0], other[0]), min((n for n in (one[1], other[1]) if n is not None), default=None)

@@ -34,12 +34,23 @@ from lazytpu.trace.trie import Record
 
 ATTENTION = frozenset((AttentionOp.name, AttentionBackwardOp.name))
 
-Import = Callable[[Sequence[Record]], Imported]
-"""A function that imports records, with identity ops (`import_trace`)."""
 
+@dataclass(frozen=True)
+class Request:
+    """The program of records at the bound, to be padded to serve all sizes of its symbols.
 
-Symbolic = Callable[[Derivation], list[Record]]
-"""A function that returns the records of a program with symbolic sizes."""
+    - `imports` imports records, with identity ops (`import_trace`), and `symbolic` returns them with symbolic sizes.
+    - `sizes`, if given, are served for certain. Comparisons are answered for `possible` sizes, by default the bound.
+    - Programs with an equal `key` have the same import at other bounds.
+    """
+
+    imports: Callable[[Sequence[Record]], Imported]
+    symbols: Mapping[str, Range]
+    symbolic: Callable[[Derivation], list[Record]]
+    bounds_checks: bool = True
+    sizes: Mapping[str, int] | None = None
+    key: Hashable = None
+    possible: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,68 +86,48 @@ class Made:
     notes: tuple[str, ...]
 
 
-def pad(imports: Import, trace: SizedTrace, bounds_checks: bool) -> tuple[Imported, Padding, tuple[str, ...]]:
+def pad(
+    imports: Callable[[Sequence[Record]], Imported], trace: SizedTrace, bounds_checks: bool
+) -> tuple[Imported, Padding, tuple[str, ...]]:
     """Return the padded program of a trace's bucket, its binding, and notes for `lazytpu.explain()`.
 
     Raise OneSize if the program cannot be padded or does not serve the trace.
     """
-    bucket, forms = trace.bucket, trace.bucket.forms
-    possible = trace.sizes if forms.varying.parts else None
+    bucket, forms, sizes = trace.bucket, trace.bucket.forms, trace.sizes
+    possible = sizes if forms.varying.parts else None
     key = forms, imports
-    program = padded_for(imports, bucket.symbols, forms.symbolic, bounds_checks, trace.sizes, key, possible)
+    program = padded_for(Request(imports, bucket.symbols, forms.symbolic, bounds_checks, sizes, key, possible))
     imported, sized = program.imported, widen(program.imported.module, program.sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
     return imported, Padding(sized.symbols, arguments, results, program.expressions), (sized.note, *program.notes)
 
 
-def padded_for(
-    imports: Import,
-    symbols: Mapping[str, Range],
-    symbolic: Symbolic,
-    bounds_checks: bool,
-    sizes: Mapping[str, int] | None = None,
-    key: Hashable = None,
-    possible: Mapping[str, int] | None = None,
-) -> Made:
-    """Return the program at the bound, padded to serve all sizes of the symbols, which include `sizes`.
+def padded_for(request: Request, decomposed: bool = False) -> Made:
+    """Return the padded program. Raise OneSize if it cannot be padded.
 
-    Comparisons are answered for the sizes `possible`, by default the bound. Programs with an equal `key` have the same
-    import at other bounds. Attention is decomposed if it supports no padding: with dropout, or if its bias has a
-    gradient. Raise OneSize if the program cannot be padded.
+    Attention is `decomposed` if it supports no padding: with dropout, or if its bias has a gradient.
     """
     try:
-        try:
-            return _padded(imports, symbols, symbolic, bounds_checks, False, sizes, key, possible)
-        except Refusal as error:
-            if error.op not in ATTENTION:
-                raise
-        return _padded(imports, symbols, symbolic, bounds_checks, True, sizes, key, possible)
+        return _padded(request, decomposed)
     except LostSize as error:
         raise OneSize(str(error), "" if error.record is None else at(error.record)) from error
     except Refusal as error:
-        raise OneSize(error.reason, error.place) from error
+        if decomposed or error.op not in ATTENTION:
+            raise OneSize(error.reason, error.place) from error
     except Refused as error:
         raise OneSize(str(error)) from error
+    return padded_for(request, decomposed=True)
 
 
-def _padded(
-    imports: Import,
-    symbols: Mapping[str, Range],
-    symbolic: Symbolic,
-    bounds_checks: bool,
-    decomposed: bool,
-    sizes: Mapping[str, int] | None,
-    key: Hashable,
-    possible: Mapping[str, int] | None,
-) -> Made:
+def _padded(request: Request, decomposed: bool) -> Made:
     """Import the program, with attention decomposed or not, and pad it. Raise Refused if that fails."""
-    key = key, decomposed
-    derivation, derived = Derivation(symbols, possible=possible), DERIVED.get(key)
+    key, symbols, sizes = (request.key, decomposed), request.symbols, request.sizes
+    derivation, derived = Derivation(symbols, possible=request.possible), DERIVED.get(key)
     if derived is None or not derivation.follows(derived.derivation):
         # Import the records at the bound once, with symbolic sizes: every integer of the module carries its expression.
-        with Derivation(symbols, possible=possible) as derivation:
-            derived = _derived(imports, symbolic(derivation), bounds_checks, derivation, decomposed)
+        with Derivation(symbols, possible=request.possible) as derivation:
+            derived = _derived(request, derivation, decomposed)
     imported = derived.at(derivation.bound)
 
     # Where a guard fails the import takes another branch, so the program differs there.
@@ -150,7 +141,7 @@ def _padded(
     sized = pad_sizes(imported.module)
     assert sized is not None
     # Keep the import for other buckets. Its module is not the padded one, which passes rewrite.
-    if key[0] is not None and derived.copied:
+    if request.key is not None and derived.copied:
         DERIVED.pop(key, None)
         DERIVED[key] = derived
         while len(DERIVED) > KEPT:
@@ -167,12 +158,11 @@ def _branches(guard: Guard, derived: Derived) -> str:
     return "" if record is None else at(record)
 
 
-def _derived(
-    imports: Import, records: list[Record], bounds_checks: bool, derivation: Derivation, decomposed: bool
-) -> Derived:
+def _derived(request: Request, derivation: Derivation, decomposed: bool) -> Derived:
     """Import records with symbolic sizes. Raise OneSize if the import fails at the bound."""
+    records = request.symbolic(derivation)
     try:
-        imported = imports(records)
+        imported = request.imports(records)
     except LostSize:
         raise
     except ImportFailure as error:
@@ -186,7 +176,7 @@ def _derived(
     reading = read(imported.module)
     annotate(imported.module, reading)
     _drop_identities(imported.module)
-    expressions = expressions_of(reading, decomposed, bounds_checks)
+    expressions = expressions_of(reading, decomposed, request.bounds_checks)
     copied = not any(isinstance(op, JaxCallOp) for op in imported.module.walk())
     return Derived(imported, derivation, expressions, copied)
 

@@ -76,9 +76,7 @@ def _range(size: int, most: int, least: int, spread: int) -> Range:
     return max(low, MIN_SYMBOL - least), bound - most
 
 
-def within_tables(
-    sizes: Sizes, symbols: Mapping[str, Range], begins: Collection[str], fits: Fits
-) -> dict[str, Range]:
+def within_tables(sizes: Sizes, symbols: Mapping[str, Range], begins: Collection[str], fits: Fits) -> dict[str, Range]:
     """Return the ranges of `symbols` without the sizes at which a view leaves its tensor.
 
     An example is a script that writes to a table of the greatest length. The greatest sizes fit together. A range only

@@ -55,10 +55,9 @@ class Results:
         if isinstance(value, Size):
             return value.form
         if isinstance(value, Operand):
-            layout = layouts[value.slot]
-            size, stride, dtype = (
-                (layout.shape, layout.stride, layout.dtype) if value.view is None else _of_view(value.view)
-            )
+            dtype, size, stride = layouts[value.slot].key
+            if value.view is not None:
+                size, stride, _, dtype = value.view
             return self._key(size, layouts), self._key(stride, layouts), dtype
         if isinstance(value, list | tuple):
             return tuple([self._key(item, layouts) for item in cast("Sequence[Any]", value)])
@@ -85,12 +84,6 @@ def integers_of(record: Record, outs: Outs) -> list[Any]:
             if dense_order(plain(recorded).shape, plain(recorded).stride) is None:
                 integers += layout.stride
     return integers
-
-
-def _of_view(view: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """Return the size, strides and dtype of a view."""
-    size, stride, _, dtype = view
-    return size, stride, dtype
 
 
 def _ordered(own: Layout | None, derived: Layout | None) -> Layout | None:

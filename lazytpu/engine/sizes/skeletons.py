@@ -30,7 +30,7 @@ from lazytpu.engine.sizes.strides import (
 )
 from lazytpu.ir.forms import Form
 from lazytpu.ir.symbolic import MIN_SYMBOL, Size, has_sizes
-from lazytpu.trace.extract import operands
+from lazytpu.trace.extract import Slots, made
 from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
@@ -79,7 +79,7 @@ class Walk:
 
     def given(self, record: Record) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the new inputs and arguments of a record."""
-        note_given(record, self.before)
+        self.before.update((slot, layout) for slot, layout, _ in record.admitted)
         admitted = list[Any]()
         for slot, layout, empty in record.admitted:
             self.input(slot, layout, empty)
@@ -211,7 +211,7 @@ class Apart(Walk):
         if record.arguments:
             into.made.extend(range(start, len(into.values)))
         into.ends.append(len(into.values))
-        note_made(record, self.before)
+        self.before.update(made(record, self.before))
 
 
 class Together(Walk):
@@ -228,8 +228,8 @@ class Together(Walk):
         admitted, arguments = self.given(record)
         new = replace(record, admitted=admitted, arguments=arguments)
         new = replace(new, outs=self.results(new))
-        note_made(record, self.before)
-        note_made(new, self.after)
+        self.before.update(made(record, self.before))
+        self.after.update(made(new, self.after))
         return new
 
     def results(self, record: Record) -> tuple[Layout | None, ...]:
@@ -291,7 +291,7 @@ def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Reco
 
     A full operand has no sizes of its own when it is rebuilt. Operands without a counterpart in `others` are kept.
     """
-    layouts, rewritten = Layouts(), list[Record]()
+    layouts, rewritten = Slots(records).layouts, list[Record]()
 
     def argument(value: Any, other: Any) -> Any:
         if isinstance(value, list):
@@ -305,24 +305,9 @@ def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Reco
         return value
 
     for record, other in zip(records, others, strict=True):
-        note_given(record, layouts)
         arguments = {name: argument(value, other.arguments.get(name)) for name, value in record.arguments.items()}
         rewritten.append(replace(record, arguments=arguments))
-        note_made(rewritten[-1], layouts)
     return rewritten
-
-
-def note_given(record: Record, layouts: Layouts) -> None:
-    """Add the layouts of a record's inputs to the layouts of the slots."""
-    layouts.update((slot, layout) for slot, layout, _ in record.admitted)
-
-
-def note_made(record: Record, layouts: Layouts) -> None:
-    """Add the layouts of the slots that a record creates or overwrites."""
-    layouts.update(zip(record.out_slots, [layout for layout in record.outs if layout is not None], strict=True))
-    for name, slots in record.written.items():
-        for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
-            layouts[slot] = layouts[operand.slot]
 
 
 def form_of(value: Any) -> Any:

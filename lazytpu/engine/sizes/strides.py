@@ -65,9 +65,7 @@ def offset_of(begins: Sequence[int], layout: Layout) -> int:
     return sum(begin * layout.stride[dim] for begin, dim in zip(begins, layout.memory_order, strict=True))
 
 
-def without_ones(
-    size: tuple[int, ...], stride: tuple[int, ...], order: Sequence[int] | None = None
-) -> tuple[int, ...]:
+def without_ones(size: tuple[int, ...], stride: tuple[int, ...], order: Sequence[int] | None = None) -> tuple[int, ...]:
     """Return the strides with canonical strides for dimensions of one element.
 
     For dense tensors these are the strides of outermost dimensions, or dense ones in the memory `order`. Otherwise they

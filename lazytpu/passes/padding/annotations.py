@@ -14,7 +14,7 @@ sizes, and its integers. `annotate` attaches the expressions as attributes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, cast
@@ -180,21 +180,18 @@ def annotate(module: ModuleOp, reading: Reading, symbols: Mapping[str, Range] = 
             sizes.setdefault(op, {})[name] = forms
     for op, named in sizes.items():
         set_sizes(op, named)
-    _annotate_arguments(reading.function, arguments)
+    function = reading.function
+    attributes = attributes_of(function.arg_attrs, len(function.body.block.args))
+    for attribute, text in zip(attributes, arguments, strict=True):
+        if set(text) - {STATIC, " "}:
+            attribute[SIZES] = StringAttr(text)
+    function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
     set_symbols(module, symbols)
 
 
 def attributes_of(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
     """Return the attributes of each argument or result of a function."""
     return [dict(a.data) for a in dictionaries or ()] or [{} for _ in range(count)]
-
-
-def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
-    attributes = attributes_of(function.arg_attrs, len(function.body.block.args))
-    for attribute, text in zip(attributes, texts, strict=True):
-        if set(text) - {STATIC, " "}:
-            attribute[SIZES] = StringAttr(text)
-    function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
 
 
 def place(reading: Reading, index: int) -> tuple[Operation, str]:

@@ -141,9 +141,7 @@ class Masks:
         """Return wide indices clamped to `last`."""
         return self.builder.min(indices, self.filled(last, shape_of(indices), dtype_of(indices)))
 
-    def renumbered(
-        self, places: SSAValue, sizes: Sequence[Form | int], targets: Sequence[Form | int]
-    ) -> SSAValue:
+    def renumbered(self, places: SSAValue, sizes: Sequence[Form | int], targets: Sequence[Form | int]) -> SSAValue:
         """Return for row-major places in an array of these sizes the places of the same elements in one of the sizes
         `targets`."""
         b, shape, dtype = self.builder, shape_of(places), dtype_of(places)

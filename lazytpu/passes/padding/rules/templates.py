@@ -19,24 +19,11 @@ ELEMENTWISE = frozenset(
     + ("legendre_polynomial", "log_ndtr", "ndtri", "spherical_bessel_j0", "trigamma", "zeta_at_extremes")
 )
 """Elementwise templates."""
-BATCHED: Mapping[str, tuple[int, ...]] = {
-    "cholesky": (2,),
-    "eig": (2,),
-    "eigh": (2,),
-    "fft": (0,),
-    "geqrf": (2,),
-    "householder_product": (2, 1),
-    "ldl_factor": (2,),
-    "ldl_solve": (2, 1, 2),
-    "lu": (2,),
-    "matrix_exp": (2,),
-    "pivots_to_permutation": (1,),
-    "qr": (2,),
-    "svd": (2,),
-    "svdvals": (2,),
-    "top_k": (1,),
+MATRICES = "cholesky eig eigh geqrf ldl_factor lu matrix_exp qr svd svdvals".split()
+BATCHED: Mapping[str, tuple[int, ...]] = dict.fromkeys(MATRICES, (2,)) | {
+    "fft": (0,), "householder_product": (2, 1), "ldl_solve": (2, 1, 2), "pivots_to_permutation": (1,), "top_k": (1,),
     "triangular_solve": (2, 2),
-}
+}  # fmt: skip
 """Templates that work on each matrix or row of a batch, with the rank of a batch element, by operand. A transform has
 as many dimensions as lengths."""
 WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
