@@ -321,8 +321,8 @@ def random_faults(seed: int) -> str:
     of_rank = [{rank: part for part in parts for rank in part} for parts in partitions]
     groups: list[Any] = []
     for parts in partitions:
-        made = {tuple(part): dist.new_group(part, timeout=timeout) for part in parts}
-        groups.append(made[tuple(of_rank[len(groups)][dist.get_rank()])])
+        group_of = {tuple(part): dist.new_group(part, timeout=timeout) for part in parts}
+        groups.append(group_of[tuple(of_rank[len(groups)][dist.get_rank()])])
     kinds = [[(draw.randrange(2), draw.randrange(3)) for _ in range(draw.randint(1, 4))] for _ in range(2)]
     steps = [draw.choice(kinds) for _ in range(12)]
     victim, fatal = draw.randrange(size), draw.randrange(6, 12)
