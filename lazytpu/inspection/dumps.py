@@ -3,8 +3,9 @@ after them, `007-train_step.stablehlo.mlir`.
 
 Files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
 `007-train_step.why.txt` says why the program was compiled, `007-train_step.about.txt` names its script and models.
-`007-train_step.json` describes the program's trace and how a cut runs it: `lazytpu-show pack --topology` uses it to
-compile programs for another machine. `modules`, `largest` and `written_with` find the files of a dump again.
+`007-train_step.json` describes the program's trace and how a cut runs it: `lazytpu-show pack` uses it to compile
+programs for another machine. Under LAZYTPU_TARGET, the files hold the program for that target. `modules`, `largest` and
+`written_with` find the files of a dump again.
 """
 
 from __future__ import annotations

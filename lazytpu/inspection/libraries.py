@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from lazytpu.inspection.cached import cache_of
 from lazytpu.inspection.commands import CACHE, Command, argument
+from lazytpu.inspection.recorded import HERE, dumped, stored
 from lazytpu.runtime.cache.library import pack, unpack
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.cache.translation import environment
 from lazytpu.runtime.errors import PlatformError
-from lazytpu.runtime.tpu.ahead import compile_dump
+from lazytpu.runtime.tpu.ahead import compile_dumps
 
 
 def _pack(args: argparse.Namespace) -> int:
     """Run `pack`. Returns 1 if a program could not be compiled for the topology."""
     if (args.topology is None) != (args.dump is None):
         raise ValueError("--topology NAME and --dump DUMP, a folder that LAZYTPU_DUMP=DUMP wrote, go together")
-    if args.topology is None:
+    if (args.kernels is None) != (not args.commands) or (args.kernels and args.topology):
+        raise ValueError(
+            "--kernels CHIP and --run COMMAND, a script whose programs are packed, go together, without --topology"
+        )
+    if args.topology is None and args.kernels is None:
         return _say_packed(cache_of(args), args.out)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            report = compile_dump(args.topology, args.dump, Path(folder) / "cache")
-        except PlatformError as error:
-            raise ValueError(error) from error
-        print("\n".join(report))
-        _say_packed(Store(Path(folder) / "cache"), args.out)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.topology is not None:
+            return _pack_dumps(args.topology, [args.dump], folder, args.out)
+        if args.kernels == HERE:
+            return _say_packed(stored(args.commands, folder), args.out)
+        return _pack_dumps(args.kernels, dumped(args.commands, args.kernels, folder), folder, args.out)
+
+
+def _pack_dumps(topology: str, dumps: Sequence[Path], folder: Path, out: Path) -> int:
+    """Compile the programs of dumps for a topology, in a cache in `folder`, and pack them."""
+    try:
+        report = compile_dumps(topology, dumps, folder / "cache")
+    except PlatformError as error:
+        raise ValueError(error) from error
+    print("\n".join(report))
+    _say_packed(Store(folder / "cache"), out)
     return int(any(": not compiled: " in line for line in report))
 
 
@@ -47,7 +63,7 @@ def _unpack(args: argparse.Namespace) -> int:
 COMMANDS = {
     "pack": Command(
         _pack,
-        "write the compiled programs of a cache to one file",
+        "write compiled programs to one file: those of a cache, of a dump, or of scripts that it runs",
         (
             argument("out", type=Path, metavar="OUT", help="the file to write, a zip"),
             argument(
@@ -57,6 +73,20 @@ COMMANDS = {
                 "have",
             ),
             argument("--dump", type=Path, metavar="DUMP", help="with --topology: what LAZYTPU_DUMP=DUMP wrote"),
+            argument(
+                "--kernels",
+                metavar="CHIP",
+                help="run scripts, as they are and op by op, and write their programs for a chip: v6e, v6e:2x2 or "
+                f"another TPU, which this machine need not have, or {HERE}, this machine",
+            ),
+            argument(
+                "--run",
+                dest="commands",
+                action="append",
+                default=[],
+                metavar="COMMAND",
+                help="with --kernels: a script and its arguments, or -m and a module; may be repeated",
+            ),
             CACHE,
         ),
     ),

@@ -13,6 +13,7 @@ import keyword
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +26,8 @@ from lazytpu.ir import bodies
 from lazytpu.kernels import errors
 from lazytpu.kernels.jaxprs import equations
 from lazytpu.kernels.pallas_calls import WIDE, for_platform, is_wide
+from lazytpu.options import options
+from lazytpu.passes.target import Target
 from lazytpu.runtime.xla import client, jax_private
 from lazytpu.runtime.xla.jax_functions import lower_jax_function
 
@@ -58,13 +61,23 @@ def trace(
         closed = _trace(name, function, operands, check)
         results = tuple((np.dtype(a.dtype), tuple(a.shape)) for a in closed.out_avals)
         lower = partial(_lowered, name, closed, [(dtype, shape) for dtype, shape, _ in operands], wide)
-        platform = client.platform()
-        body = lower(platform)
+        platform, body = _body(lower)
         digest = hashlib.sha256(f"{platform} {wide}\n{_ADDRESS.sub('', str(closed))}\n".encode())
         digest.update(body + rules.encode())
     key = f"{identifier(name)}_{digest.hexdigest()[:16]}"
     bodies.provide(key, platform, body, lower)
     return Traced(key, results)
+
+
+def _body(lower: Callable[[str], bytes]) -> tuple[str, bytes]:
+    """Return the platform whose body identifies a kernel, and the body. It is the platform of `options.target`, if the
+    function can be lowered for it: a process that records for a TPU then has the keys of a process on it."""
+    here = client.platform()
+    platform = here if options.target is None else Target.parse(options.target).platform
+    if platform != here:
+        with suppress(ValueError):  # such a program is refused for the target, and runs here
+            return platform, lower(platform)
+    return here, lower(here)
 
 
 def identifier(name: str) -> str:

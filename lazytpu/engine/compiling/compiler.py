@@ -15,7 +15,7 @@ from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
-from lazytpu.engine.compiling.prepared import Prepared, dump
+from lazytpu.engine.compiling.prepared import Prepared, dump, for_target
 from lazytpu.engine.compiling.verifying import Verifier
 from lazytpu.engine.errors.unexpected import looking_for
 from lazytpu.engine.launching.compiled import Compiled, Queue
@@ -199,7 +199,7 @@ class Compiler:
         tuned = any(record.tuned for record in records) and untunable() is None
         origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
 
-        def translated(parts: Callable[[Work], bool] | None = None) -> Translated:
+        def translated(parts: Callable[[Work], bool] | None = None, platform: str | None = None) -> Translated:
             with undisturbed():
                 from lazytpu.engine.compiling.translate import translate  # here: it loads xDSL and every rule
 
@@ -211,6 +211,7 @@ class Compiler:
                 name=name,
                 bounds_check=bounds_check,
                 target=made_for,
+                platform=platform,
                 parts=parts,
                 memory_limit=memory_limit,
                 tuned=tuned,
@@ -245,7 +246,7 @@ class Compiler:
         content = content if result.complete else None  # a later process, with the pass fixed, translates it again
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:
-            dump(options.dump, prepared, result, origin.text())
+            dump(options.dump, prepared, for_target(made_for, translated, result), origin.text())
         return prepared
 
     def _takes_apart(self, mode: str, busy: Busy) -> Callable[[Work], bool] | None:

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lazytpu.aten.errors import ImportFailure
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.programs.binding import Binding
 from lazytpu.engine.recompiles.history import Making
+from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import dumps
+from lazytpu.options import options
+from lazytpu.passes.errors import PassError
+from lazytpu.passes.target import Target
 from lazytpu.runtime.compiling.elsewhere import Ticket
+from lazytpu.runtime.xla import client
 from lazytpu.trace.trie import Record
 
 if TYPE_CHECKING:
@@ -53,15 +59,32 @@ class Prepared:
         return stage.binding
 
 
-def dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:
-    """Write the stages of a program as files (LAZYTPU_DUMP), with its reason and origin."""
+def for_target(target: Target, translate: Callable[..., Translated], here: Translated) -> Translated | Exception:
+    """Return the translation of a program for the platform of `options.target`, by `translate(platform=...)`, or the
+    error of one that this platform cannot run. `here` is the translation for the platform of this process."""
+    if options.target is None or target.platform == client.platform():
+        return here
+    from lazytpu.lowering.errors import LoweringError  # here: its room loads xDSL
+
+    try:
+        return translate(platform=target.platform)
+    except (ImportFailure, LoweringError, NotImplementedError, OneSize, PassError) as error:
+        return error
+
+
+def dump(folder: Path, prepared: Prepared, translated: Translated | Exception, origin: str) -> None:
+    """Write the stages of a program as files (LAZYTPU_DUMP), with its reason and origin; or the error for which it has
+    no translation, with the stages of this process's program."""
     number, name, reason = prepared.number, prepared.name, prepared.making.entry
-    texts = {"lazytpu.mlir": translated.text, "stablehlo.mlir": translated.stablehlo, "about.txt": f"{origin}\n"}
-    if translated.imported is not None:
-        texts["imported.mlir"] = translated.imported
+    stages = prepared.translated if isinstance(translated, Exception) else translated
+    assert stages is not None
+    texts = {"lazytpu.mlir": stages.text, "stablehlo.mlir": stages.stablehlo, "about.txt": f"{origin}\n"}
+    if stages.imported is not None:
+        texts["imported.mlir"] = stages.imported
     if prepared.content is not None:
         records = len(prepared.records)
-        about = lookup.dumped(prepared.content, translated.binding, name, records, translated.stablehlo)
+        about = lookup.dumped(prepared.content, stages.binding, name, records, stages.stablehlo)
+        about |= {"refused": str(translated)} if isinstance(translated, Exception) else {}
         texts["json"] = json.dumps(about, indent=1)
     if reason.text:
         texts["why.txt"] = f"{reason.reason()}\n"

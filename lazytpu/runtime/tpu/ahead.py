@@ -1,6 +1,6 @@
-"""Ahead-of-time compilation: compile the programs of a dump for a TPU topology that this machine does not have.
+"""Ahead-of-time compilation: compile the programs of dumps for a TPU topology that this machine does not have.
 
-A separate process does this (`compile_dump`), since it aims XLA's client at the topology and can run nothing
+A separate process does this (`compile_dumps`), since it aims XLA's client at the topology and can run nothing
 afterwards. The usual code computes the keys. So they equal the keys on such a machine, as long as libtpu describes a
 topology identically with and without its devices.
 """
@@ -36,17 +36,18 @@ _ALONE = {
 _NO_TOPOLOGY = 3  # an exit status that neither Python nor a signal gives
 
 
-def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
-    """Compile the programs of a folder that LAZYTPU_DUMP wrote into the cache `into`, for a topology such as "v6e:2x2"
-    or "v6e", in a separate process. Return a line on the outcome of each program. The flags of XLA_FLAGS and
-    LIBTPU_INIT_ARGS are those of this process.
+def compile_dumps(topology: str, dumps: Sequence[Path], into: Path) -> list[str]:
+    """Compile the programs of folders that LAZYTPU_DUMP wrote into the cache `into`, for a topology such as "v6e:2x2"
+    or "v6e", in a separate process. Return a line on the outcome of each program; a program of several traces is
+    compiled once. The flags of XLA_FLAGS and LIBTPU_INIT_ARGS are those of this process.
 
     Raises PlatformError when libtpu is not installed or does not know the topology, and ValueError for a folder without
     programs.
     """
-    if not sorted(dump.glob("*.json")):
-        raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
-    command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(dump), str(into)]
+    for dump in dumps:
+        if not any(dump.glob("*.json")):
+            raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
+    command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(into), *map(str, dumps)]
     done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu logs a lot
     if done.returncode == _NO_TOPOLOGY:
         raise PlatformError(done.stdout.strip())
@@ -57,15 +58,16 @@ def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the process with the arguments TOPOLOGY DUMP CACHE."""
-    topology, dump, into = arguments[0], Path(arguments[1]), Store(Path(arguments[2]))
+    """Run the process with the arguments TOPOLOGY CACHE DUMP..."""
+    topology, into, *dumps = arguments
     try:
         topologies.aim_at(topology)
     except PlatformError as error:
         print(error)
         return _NO_TOPOLOGY
-    for path in sorted(dump.glob("*.json")):
-        print(_compile(path, into), flush=True)
+    for dump in dumps:
+        for path in sorted(Path(dump).glob("*.json")):
+            print(_compile(path, Store(Path(into))), flush=True)
     return 0
 
 
@@ -74,6 +76,8 @@ def _compile(path: Path, into: Store) -> str:
     try:
         fields: dict[str, Any] = json.loads(path.read_text())
         text = path.with_suffix(".stablehlo.mlir").read_text()
+        if "refused" in fields:
+            return f"{path.stem}: not compiled: {str(fields['refused']).partition(chr(10))[0]}"
         if fields["translators"] != translation.translators():
             return f"{path.stem}: not compiled: another lazytpu, or other libraries under it, wrote it"
         if fields["stablehlo"] != hashlib.sha256(text.encode()).hexdigest():
@@ -84,18 +88,20 @@ def _compile(path: Path, into: Store) -> str:
     with client.mlir_context():
         module = ir.Module.parse(text)
         described = signature(module)
-    key = programs.program_key(module)
-    start = time.perf_counter()
-    try:
-        payload = topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
-    except CompileError as error:
-        return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
-    elapsed = 1e3 * (time.perf_counter() - start)
-    into.put(programs.KIND, key, payload, programs.describe(name, described, (), elapsed))
+    key, outcome = programs.program_key(module), "compiled before"
+    if not into.has(programs.KIND, key):
+        start = time.perf_counter()
+        try:
+            payload = topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
+        except CompileError as error:
+            return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
+        elapsed = 1e3 * (time.perf_counter() - start)
+        into.put(programs.KIND, key, payload, programs.describe(name, described, (), elapsed))
+        outcome = f"{len(payload):,} bytes, compiled in {elapsed:,.0f} ms"
     content, records, entry = about
     data = json.dumps({**entry, "program": key}, separators=(",", ":")).encode()
     into.put(translation.KIND, translation.trace_key(content), data, translation.describe(name, records, key))
-    return f"{path.stem}: {len(payload):,} bytes, compiled in {elapsed:,.0f} ms"
+    return f"{path.stem}: {outcome}"
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_process_on_the_target_machine_compiles_nothing(
     here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (dump, loss, compiles), cache = dumped, tmp_path / "cache"
-    assert ahead.main(["here", str(dump), str(cache)]) == 0
+    assert ahead.main(["here", str(cache), str(dump)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == compiles and all(" bytes, compiled in " in line for line in lines)
     assert len(Store(cache).entries("trace")) == len(Store(cache).entries("program")) == compiles
@@ -89,7 +89,7 @@ def test_program_that_does_not_compile_is_reported_and_the_others_compile(
         raise CompileError("step", "no such op on a TPU\nwith details")
 
     monkeypatch.setattr(topologies, "compile_ahead", refuse_the_first)
-    assert ahead.main(["here", str(dump), str(cache)]) == 0
+    assert ahead.main(["here", str(cache), str(dump)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": not compiled: no such op on a TPU")
     assert len(Store(cache).entries("program")) == len(Store(cache).entries("trace")) == compiles - 1
@@ -122,7 +122,7 @@ def test_inconsistent_dump_is_not_compiled(
     for path in dumped[0].glob(f"{name}.*"):
         shutil.copy(path, tmp_path)
     DAMAGE[reason](tmp_path / f"{name}.json")
-    assert ahead.main(["here", str(tmp_path), str(tmp_path / "cache")]) == 0
+    assert ahead.main(["here", str(tmp_path / "cache"), str(tmp_path)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert re.match(f"{name}: not compiled: {reason}", line)
     assert Store(tmp_path / "cache").entries() == []
@@ -132,7 +132,7 @@ def test_unknown_topology_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     """With libtpu and without."""
     (tmp_path / "000-step.json").write_text("{}")
     with pytest.raises(PlatformError, match=r"cannot compile for moon:1: (.|\n)*pip install 'lazytpu\[tpu\]'"):
-        ahead.compile_dump("moon:1", tmp_path, tmp_path / "cache")
+        ahead.compile_dumps("moon:1", [tmp_path], tmp_path / "cache")
     library = tmp_path / "library.zip"
     assert main(["pack", str(library), "--topology", "moon:1", "--dump", str(tmp_path)]) == 2
     assert "cannot compile for moon:1" in capsys.readouterr().err
@@ -141,7 +141,7 @@ def test_unknown_topology_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_folder_without_programs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="run the script with LAZYTPU_DUMP="):
-        ahead.compile_dump("v6e:2x2", tmp_path, tmp_path / "cache")
+        ahead.compile_dumps("v6e:2x2", [tmp_path], tmp_path / "cache")
 
 
 def test_topology_option_requires_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
