@@ -58,9 +58,8 @@ WAITS: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
 @pytest.mark.parametrize("text", WAITS)
 def test_wait_has_its_expression_and_reason(text: str) -> None:
     function, reason = WAITS[text]
-    x = data()
     for _ in range(3):
-        function(x)
+        function(data())
     wait = only()
     assert wait.text == text
     assert wait.reason == reason

@@ -11,6 +11,7 @@ import lazytpu.frontend.inference.histograms  # noqa: F401 (its meta functions r
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import infer, override
 from lazytpu.frontend.ops.counts import counts
+from lazytpu.frontend.ops.known_counts import count_of
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.recording.writes import warn_of_expanded
 
@@ -35,7 +36,7 @@ def nonzero(tensor: torch.Tensor) -> torch.Tensor:
     graph = counts()
     if graph is not None and tensor.numel() and tensor.dim():
         return kernel(OPS.nonzero.default).call(tensor, graph.of(tensor))
-    count = int((tensor != 0).sum().item()) if tensor.numel() else 0
+    count = count_of(tensor) if tensor.numel() else 0
     if tensor.dim() == 0 or count == 0:
         return torch.empty_strided((count, tensor.dim()), (1, count), dtype=torch.int64, device=tensor.device)
     return kernel(OPS.nonzero.default).call(tensor, count)

@@ -52,6 +52,15 @@ def by_masks(x: torch.Tensor, weights: torch.Tensor, expert: torch.Tensor) -> to
     return result
 
 
+def by_boolean_masks(x: torch.Tensor, weights: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+    """Read and write the tokens of each expert at a mask."""
+    result = torch.zeros_like(x)
+    for number in range(EXPERTS):
+        mask = expert == number
+        result[mask] = F.silu(x[mask] @ weights[number])
+    return result
+
+
 def columns(x: torch.Tensor, weights: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
     """Split the columns of a transposed tensor."""
     order = expert.argsort(stable=True)
@@ -107,3 +116,10 @@ def test_routing_of_later_steps_compiles_nothing(experts: Experts) -> None:
     compiled = compiled_by_steps(experts, ROUTING)
     assert sum(compiled) <= 8
     assert compiled[2:] == [0] * (len(ROUTING) - 2)
+
+
+@pytest.mark.usefixtures("bucketed", "fresh_traces")
+def test_experts_by_masks_share_programs_with_none_and_one_token() -> None:
+    compiled = compiled_by_steps(by_boolean_masks, (*ROUTING[:3], [0, 30, 1, 9, 0, 20], ROUTING[3]))
+    assert sum(compiled[:3]) <= 8
+    assert compiled[4] == 0
