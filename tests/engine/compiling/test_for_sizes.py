@@ -11,6 +11,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.runtime.buffers import padded
+from tests.engine.conftest import Gate
 
 
 @pytest.fixture(autouse=True)
@@ -39,22 +40,20 @@ def step(host: nn.Module, device: nn.Module, length: int) -> None:
     torch.testing.assert_close(loss.detach().cpu(), (expected - expected.mean(0)).square().mean().detach())
 
 
-def test_steps_run_op_by_op_until_the_program_is_compiled() -> None:
+def test_steps_run_op_by_op_until_the_program_is_compiled(gate: Gate) -> None:
     host, device = model(13)
     with lazytpu.options(background_compile=0.0):
         step(host, device, 9)
-    with lazytpu.options(background_compile=0.001):
-        before = lazytpu.metrics()
-        for length in (10, 12, 11):
-            step(host, device, length)
-        assert lazytpu.metrics()["stepwise"] > before["stepwise"], "the first steps run op by op"
-        explanations = [program for program in lazytpu.explain() if "one program for sizes" in str(program)]
-        for job in lazytpu.frontend.activation.engine().background.unfinished():
-            job.done.wait()
-        before = lazytpu.metrics()
-        for length in (13, 10, 14):
-            step(host, device, length)
-        after = lazytpu.metrics()
+    before = lazytpu.metrics()
+    for length in (10, 12, 11):
+        step(host, device, length)
+    assert lazytpu.metrics()["stepwise"] > before["stepwise"], "the first steps run op by op"
+    explanations = [program for program in lazytpu.explain() if "one program for sizes" in str(program)]
+    gate.open()
+    before = lazytpu.metrics()
+    for length in (13, 10, 14):
+        step(host, device, length)
+    after = lazytpu.metrics()
     assert explanations
     assert (after["stepwise"], after["compiles"]) == (before["stepwise"], before["compiles"])
 
