@@ -161,14 +161,15 @@ def compute(
     numbers: Sequence[Any],
     over: Collection[int] = (),
 ) -> list[int]:
-    """Compute a record's results, add them to `flat`, and return their slots. Raise whatever torch raises.
+    """Compute a record's results, add them to `flat`, and return their slots, those of empty inputs included. Raise
+    whatever torch raises.
 
     Slots in `over` are not used afterwards, so they are overwritten in place.
     """
     # Allocate empty inputs, and the new values of written slots.
-    for slot, layout, empty in record.admitted:
-        if empty:
-            flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
+    allocated = {slot: layout for slot, layout, empty in record.admitted if empty}
+    for slot, layout in allocated.items():
+        flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
     latest: dict[int, int] = {}  # an op may write two views of one storage
     read = {x.slot for name, value in record.arguments.items() if name not in record.written for x in operands(value)}
     for name, slots in record.written.items():
@@ -211,7 +212,7 @@ def compute(
             else:
                 flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
                 flat[slot].as_strided(layout.shape, layout.stride).copy_(result)
-    return [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
+    return [*allocated, *record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
 
 
 def _random(record: Record, arguments: dict[str, Any], numbers: Sequence[Any]) -> torch.Tensor:

@@ -77,6 +77,13 @@ RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def test_a_trace_keeps_memory_that_nobody_wrote() -> None:
+    empty = torch.empty(2, 3, device="tpu")
+    joined, on_host, compiles = counted(lambda: torch.cat([empty, empty]))
+    assert (on_host, compiles) == (1, 0)
+    same_bits(joined, torch.cat([empty.cpu(), empty.cpu()]))
+
+
 @pytest.mark.parametrize("x", [NUMBERS, COUNTS], ids=["floats", "integers"])
 @pytest.mark.parametrize("name", RUNS)
 def test_host_run_has_the_bits_of_cpu_and_program(name: str, x: torch.Tensor) -> None:
