@@ -16,7 +16,6 @@ from lazytpu.engine.sizes.buckets import OneSize
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import dumps
 from lazytpu.options import options
-from lazytpu.passes.errors import PassError
 from lazytpu.passes.target import Target
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.xla import client
@@ -64,7 +63,8 @@ def for_target(target: Target, translate: Callable[..., Translated], here: Trans
     error of one that this platform cannot run. `here` is the translation for the platform of this process."""
     if options.target is None or target.platform == client.platform():
         return here
-    from lazytpu.lowering.errors import LoweringError  # here: its room loads xDSL
+    from lazytpu.lowering.errors import LoweringError  # here: their rooms load xDSL
+    from lazytpu.passes.errors import PassError
 
     try:
         return translate(platform=target.platform)
