@@ -11,8 +11,17 @@ import re
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from inspect import CO_OPTIMIZED
-from types import CellType, FrameType, FunctionType, MemberDescriptorType, ModuleType
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
+from types import (
+    AsyncGeneratorType,
+    CellType,
+    CoroutineType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any
 
 from lazytpu.frontend.lines import is_library
@@ -21,6 +30,8 @@ from lazytpu.frontend.observed import is_a
 LEVELS = 6
 """The most objects between a tensor and a name."""
 _SEQUENCES = (list, tuple, deque)
+_SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+_GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _ATTRIBUTE = re.compile(r"\.__dict__\['(\w+)'\]")
 
 
@@ -30,7 +41,7 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
 
     `hidden` are the ids of containers that the caller has made.
     """
-    variables = _variables()
+    variables, running = _variables(), {id(frame) for frame in _running()}
     # The garbage collector does not find objects that `gc.freeze()` hides from it.
     frozen = [value for _, _, value in variables.values()] if gc.get_freeze_count() else []
     found: dict[int, str] = {}
@@ -47,13 +58,13 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
         # Go on to the objects that refer to the remaining ones.
         paths = {key: {t: tail for t, tail in tails.items() if t not in found} for key, tails in paths.items()}
         paths = {key: tails for key, tails in paths.items() if tails}
-        excluded = {id(level), id(tensors), id(frozen), *map(id, variables.values()), *hidden}
+        excluded = {id(level), id(tensors), id(frozen), *map(id, variables.values()), *running, *hidden}
         level, above, further = {}, paths, dict[int, dict[int, str]]()
         excluded.add(id(level))
         for referrer in (*_referrers(above.keys()), *frozen) if above else ():
-            # The variables of functions and modules are known.
+            # The variables of running functions and of modules are known.
             is_namespace = is_a(referrer, dict) and "__builtins__" in dict.keys(referrer)
-            if is_namespace or issubclass(type(referrer), FrameType | ModuleType) or id(referrer) in excluded:
+            if is_namespace or issubclass(type(referrer), ModuleType) or id(referrer) in excluded:
                 continue
             tails, passed = dict[int, str](), seen.get(id(referrer), ())
             for child, label, is_name in _children(referrer):
@@ -77,8 +88,8 @@ def _referrers(wanted: Collection[int]) -> list[Any]:
 
 
 def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
-    """Yield the objects to which a container, namespace, closure or other object refers, each with a label, and whether
-    that is a whole name."""
+    """Yield the objects to which a container, namespace, closure, class, suspended or ended function, or other
+    object refers, each with a label, and whether that is a whole name."""
     kind = type(thing)
     if is_a(thing, dict):
         for key, value in list(dict.items(thing)):
@@ -91,6 +102,15 @@ def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
         yield thing.cell_contents, "", False
     elif kind is FunctionType:
         yield thing.__closure__, f"{thing.__qualname__}()", True
+    elif issubclass(kind, type):
+        name = type.__getattribute__(thing, "__qualname__")
+        yield from ((names, f"{name}.__dict__", True) for names in gc.get_referents(thing) if type(names) is dict)
+    elif kind in _SUSPENDED:
+        if (frame := getattr(thing, _SUSPENDED[kind])) is not None:
+            yield from _locals(frame, f" in {frame.f_code.co_name}(), which is suspended")
+    elif kind is FrameType:
+        if not thing.f_code.co_flags & _GENERATORS:
+            yield from _locals(thing, f" in {thing.f_code.co_name}(), which has ended (a traceback keeps it)")
     else:
         yield from ((value, f"{kind.__name__}.{name}", True) for name, value in _attributes(thing))
 
@@ -112,26 +132,45 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
                     continue
 
 
-def _variables() -> dict[int, tuple[str, str, Any]]:
-    """Return the variables of running functions and of modules: the id of each value -> its name, the function, and the
-    value."""
-    found: dict[int, tuple[str, str, Any]] = {}
+def _locals(frame: FrameType, where: str) -> Iterator[tuple[Any, str, bool]]:
+    """Yield the variables of a function that does not run, as `_children` does."""
+    variables = frame.f_locals
+    yield from [(value, name + where, True) for name, value in variables.items()]
+    _release(frame, variables)
+
+
+def _running() -> Iterator[FrameType]:
+    """Yield the frames of the running functions of all threads."""
     pending: list[FrameType | None] = list(sys._current_frames().values())
     while pending:
         frame = pending.pop()
-        while frame is not None:  # a variable that kept this function's own frame would be a cycle
-            if not is_library(frame.f_code.co_filename):
-                function = frame.f_code.co_name
-                where = "" if function == "<module>" else f" in {function}()"
-                variables = frame.f_locals
-                found.update((id(value), (name, where, value)) for name, value in variables.items())
-                _release(frame, variables)
+        while frame is not None:
+            yield frame
             frame = frame.f_back
+
+
+def _variables() -> dict[int, tuple[str, str, Any]]:
+    """Return the variables of running functions and of modules, and of the classes that are among them: the id of each
+    value -> its name, the function, and the value."""
+    found: dict[int, tuple[str, str, Any]] = {}
+
+    def add(names: dict[str, Any], module: str, prefix: str, where: str) -> None:
+        for key, value in list(names.items()):
+            found.setdefault(id(value), (prefix + key, where, value))
+            if issubclass(type(value), type) and type.__getattribute__(value, "__module__") == module:
+                for name, attribute in list(type.__getattribute__(value, "__dict__").items()):
+                    found.setdefault(id(attribute), (f"{prefix}{key}.{name}", where, attribute))
+
+    for frame in _running():
+        if not is_library(frame.f_code.co_filename):
+            function = frame.f_code.co_name
+            variables = frame.f_locals
+            where = "" if function == "<module>" else f" in {function}()"
+            add(variables, frame.f_globals.get("__name__", ""), "", where)
+            _release(frame, variables)
     for name, module in list(sys.modules.items()):
         if is_a(module, ModuleType) and not is_library(str(vars(module).get("__file__", ""))):
-            prefix = "" if name == "__main__" else f"{name}."
-            for key, value in list(vars(module).items()):
-                found.setdefault(id(value), (prefix + key, "", value))
+            add(vars(module), name, "" if name == "__main__" else f"{name}.", "")
     return found
 
 

@@ -6,8 +6,8 @@ import gc
 import io
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -98,6 +98,57 @@ def test_object_holds_tensors_directly_and_through_others() -> None:
     held = lazytpu.memory(holders=True).by_holder()
     assert (held["Trainer.last"].values, held["Trainer.history"].values) == (1, 3)
     assert trainer.history
+
+
+class Registry:
+    newest: torch.Tensor | None = None
+    history: ClassVar[list[torch.Tensor]] = []
+
+
+def test_attributes_of_a_class_are_holders() -> None:
+    Registry.newest = fresh()
+    Registry.history += [fresh(), fresh()]
+    try:
+        held = lazytpu.memory(holders=True).by_holder()
+    finally:
+        Registry.newest = None
+        Registry.history.clear()
+    name = f"{__name__}.Registry"
+    assert (held[f"{name}.newest"].values, held[f"{name}.history"].values) == (1, 2)
+
+
+def test_attributes_of_a_class_that_no_variable_names() -> None:
+    class Outer:
+        class Inner:
+            history: ClassVar[list[torch.Tensor]] = [fresh(), fresh()]
+
+    held = lazytpu.memory(holders=True).by_holder()
+    (path,) = [path for path in held if path.endswith("Outer.Inner.history")]
+    assert held[path].values == 2
+    assert Outer.Inner.history
+
+
+def batches() -> Iterator[int]:
+    batch = [fresh(), fresh()]
+    yield from range(len(batch))
+
+
+def fail() -> None:
+    lost = fresh()
+    raise ZeroDivisionError(lost.shape)
+
+
+def test_functions_that_do_not_run_are_holders() -> None:
+    suspended = batches()
+    next(suspended)
+    with pytest.raises(ZeroDivisionError) as raised:
+        fail()
+    held = lazytpu.memory(holders=True).by_holder()
+    assert held["batch in batches(), which is suspended"].values == 2
+    assert held["lost in fail(), which has ended (a traceback keeps it)"].values == 1
+    before = MEMORY.live
+    del suspended, raised
+    assert MEMORY.live == before - 3 * 4 * 19 * 7, "the search keeps none of them"
 
 
 def test_containers_that_hold_each_other_are_searched_once() -> None:
