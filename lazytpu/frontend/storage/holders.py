@@ -157,8 +157,9 @@ def _variables() -> dict[int, tuple[str, str, Any]]:
     def add(names: dict[str, Any], module: str, prefix: str, where: str) -> None:
         for key, value in list(names.items()):
             found.setdefault(id(value), (prefix + key, where, value))
-            if issubclass(type(value), type) and type.__getattribute__(value, "__module__") == module:
-                for name, attribute in list(type.__getattribute__(value, "__dict__").items()):
+            members = type.__getattribute__(value, "__dict__") if issubclass(type(value), type) else {}
+            if members.get("__module__") == module:  # a class may have none
+                for name, attribute in list(members.items()):
                     found.setdefault(id(attribute), (f"{prefix}{key}.{name}", where, attribute))
 
     for frame in _running():
