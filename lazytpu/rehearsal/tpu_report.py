@@ -12,7 +12,7 @@ from lazytpu.distributed import imagined
 from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.inspection.graphs import ProgramGraph
-from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.stages import stages
 from lazytpu.inspection.tpu.compiling import report_stablehlo, report_text
 from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.report import TpuReport
@@ -32,7 +32,7 @@ def report(work: Any, topology: str | None, progress: bool | None, *args: Any, *
         job = imagined.JOB
         topology = DEFAULT if job is None or job.topology is None else str(job.topology)
     topology = str(Topology.parse(topology))  # before the work begins
-    with Stages(progress) as tell:
+    with stages(progress) as tell:
         if isinstance(work, ProgramGraph):
             tell(f"compiling {work.name} for {topology}")
             return report_text(work.text(), topology, name=work.name)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import lazytpu
-from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.stages import stages
 
 
 class Terminal(io.StringIO):
@@ -25,7 +25,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def run_stages(shown: bool | None) -> None:
-    with Stages(shown) as tell:
+    with stages(shown) as tell:
         tell("recording [step]")
         print("of the user")
         tell("compiling")
@@ -58,8 +58,8 @@ def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_an_error_takes_the_line_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, stages = on_terminal(monkeypatch), Stages()
-    with pytest.raises(KeyError), stages:
+    terminal = on_terminal(monkeypatch)
+    with pytest.raises(KeyError), stages():
         raise KeyError
     assert terminal.getvalue().endswith("\x1b[2K"), "the line is erased"
     assert "\x1b[?25h" in terminal.getvalue(), "and the cursor is there again"

@@ -11,7 +11,7 @@ from xdsl.utils.exceptions import ParseError
 from lazytpu.inspection.commands import CACHE, FILE, Command, argument
 from lazytpu.inspection.dumps import largest
 from lazytpu.inspection.highlight import console
-from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.stages import stages
 from lazytpu.inspection.tpu.compiling import report_text
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError, PlatformError
@@ -23,7 +23,7 @@ def _run(args: argparse.Namespace) -> int:
     chosen, file = dict(_option(option) for option in args.option), largest(args.file)
     name = re.sub(r"^\d+-", "", file.name.partition(".")[0]) or "program"  # NNN-name.lazytpu.mlir
     try:
-        with options(cache_dir=options.cache_dir if args.dir is None else args.dir), Stages() as tell:
+        with options(cache_dir=options.cache_dir if args.dir is None else args.dir), stages() as tell:
             tell(f"compiling {name} for {args.topology}")
             report = report_text(file.read_text(), args.topology, name=name, options=chosen)
     except (ParseError, CompileError, PlatformError) as error:

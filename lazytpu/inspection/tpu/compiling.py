@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from xdsl.utils.exceptions import ParseError
 
-from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.stages import stages
 from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.ir.text import parse_module
@@ -47,7 +47,7 @@ def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> 
     why = "to use its times: this takes minutes for a large step, once; --model gives estimates at once"
     print(f"libtpu compiles {name} for {topology}, {why}", file=sys.stderr)
     try:
-        with Stages() as tell:
+        with stages() as tell:
             tell(f"compiling {name} for {topology}")
             return report_text(text, topology, name=name, passes=passes)
     except (CompileError, ParseError) as error:
