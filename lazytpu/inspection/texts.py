@@ -25,16 +25,15 @@ def _dump(args: argparse.Namespace) -> int:
 
 def _stats(args: argparse.Namespace) -> int:
     for path in modules(args.paths):
-        counts = stats(path.read_text())
-        total = sum(count for count, _ in counts.ops.values())
-        kinds = sorted(counts.ops.items(), key=lambda item: (-item[1][0], item[0]))
+        sizes = stats(path.read_text())
+        kinds = sorted(sizes.ops.items(), key=lambda item: (-len(item[1]), item[0]))
         show(
             f"{path}\n"
-            f"ops        {total:,}\n"
-            f"arguments  {counts.arguments:,} ({counts.argument_bytes:,} bytes)\n"
-            f"overwritten by results  {counts.aliased:,} ({counts.aliased_bytes:,} bytes)\n"
-            f"results    {counts.results:,} ({counts.result_bytes:,} bytes)\n",
-            table(("op", "count", "bytes of results"), [(kind, f"{n:,}", f"{size:,}") for kind, (n, size) in kinds]),
+            f"ops        {sum(map(len, sizes.ops.values())):,}\n"
+            f"arguments  {len(sizes.arguments):,} ({sum(sizes.arguments):,} bytes)\n"
+            f"overwritten by results  {len(sizes.aliased):,} ({sum(sizes.aliased):,} bytes)\n"
+            f"results    {len(sizes.results):,} ({sum(sizes.results):,} bytes)\n",
+            table(("op", "count", "bytes of results"), [(kind, f"{len(of):,}", f"{sum(of):,}") for kind, of in kinds]),
         )
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -60,7 +60,11 @@ def kind_of(line: str) -> str | None:
 
 def tensor_bytes(text: str) -> int:
     """Return the bytes of all tensor types in a text, with one byte per boolean."""
-    return sum(_bytes(*groups) for groups in _TENSOR.findall(text))
+    return sum(_sizes(text))
+
+
+def _sizes(text: str) -> list[int]:
+    return [_bytes(*groups) for groups in _TENSOR.findall(text)]
 
 
 def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
@@ -68,18 +72,15 @@ def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
     return max(bits_of_element // 8, 1) * prod(int(dim) for dim in dims.split("x") if dim)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModuleStats:
-    """Counts of a module. Bytes are the sizes of logical arrays, without padding."""
+    """The bytes of each argument of a module, of each argument that a result overwrites, of each result, and of the
+    results of each op, by kind. They are the sizes of logical arrays, without padding."""
 
-    arguments: int = 0
-    argument_bytes: int = 0
-    aliased: int = 0
-    aliased_bytes: int = 0
-    results: int = 0
-    result_bytes: int = 0
-    ops: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    "Kind of op -> (number of ops, bytes of all their results)."
+    arguments: list[int]
+    aliased: list[int]
+    results: list[int]
+    ops: dict[str, list[int]]
 
 
 def arguments(text: str) -> list[tuple[str, bool]]:
@@ -94,23 +95,17 @@ def _signature(lines: list[str]) -> str:
 
 def stats(text: str) -> ModuleStats:
     """Count arguments, results and ops in the text of a module. Raises ValueError if it has no function @main."""
-    counts = ModuleStats()
     lines = without_locations(text)
     signature = _signature(lines)
     if not signature:
         raise ValueError("expected the text of a module with a function @main")
-    for tensor, is_aliased in arguments(signature):
-        size = tensor_bytes(tensor)
-        counts.arguments += 1
-        counts.argument_bytes += size
-        counts.aliased += is_aliased
-        counts.aliased_bytes += size if is_aliased else 0
+    sizes = [(tensor_bytes(tensor), is_aliased) for tensor, is_aliased in arguments(signature)]
     outputs = signature.rsplit(" -> ", 1)[1] if " -> " in signature else ""
-    counts.results, counts.result_bytes = len(_TENSOR.findall(outputs)), tensor_bytes(outputs)
+    ops: dict[str, list[int]] = {}
     for kind, size in _ops(lines):
-        count, total = counts.ops.get(kind, (0, 0))
-        counts.ops[kind] = count + 1, total + size
-    return counts
+        ops.setdefault(kind, []).append(size)
+    aliased = [size for size, is_aliased in sizes if is_aliased]
+    return ModuleStats([size for size, _ in sizes], aliased, _sizes(outputs), ops)
 
 
 def _ops(lines: list[str]) -> Iterator[tuple[str, int]]:

@@ -104,12 +104,12 @@ def test_the_page_and_the_graph_have_them() -> None:
 
 
 def test_counts_of_ops() -> None:
-    counts = stats(KNOWN).ops
-    assert counts["lazytpu.dot_general"] == (2, 2 * 4 * 1024**2)
-    assert counts["lazytpu.if"] == (1, 4 * 1024**2)
-    assert "lazytpu.yield" not in counts
+    sizes = stats(KNOWN).ops
+    assert sizes["lazytpu.dot_general"] == [4 * 1024**2] * 2
+    assert sizes["lazytpu.if"] == [4 * 1024**2]
+    assert "lazytpu.yield" not in sizes
     lowered = stats(stablehlo_text(emit(parse_module(KNOWN)))).ops
-    assert lowered["stablehlo.dot_general"][0] == 2
+    assert len(lowered["stablehlo.dot_general"]) == 2
     assert set(lowered) >= {"stablehlo.while", "stablehlo.if"}
     assert "cond" not in lowered
 

@@ -65,4 +65,4 @@ def _kinds(before: str, after: str) -> dict[str, int]:
 
 
 def _counts(text: str) -> Counter[str]:
-    return Counter({kind.removeprefix("lazytpu."): count for kind, (count, _) in stats(text).ops.items()})
+    return Counter({kind.removeprefix("lazytpu."): len(sizes) for kind, sizes in stats(text).ops.items()})

@@ -11,7 +11,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import ParseError
 
-from lazytpu.inspection.step.work import estimate_of, flops, members_of, passes_of, size_of
+from lazytpu.inspection.step.work import estimate_of, flops, members_of, passes_of
 from lazytpu.inspection.textual import tensor_bytes, without_locations
 from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.ir.control import RegionOp, WhileOp, YieldOp
@@ -147,22 +147,20 @@ class _Reader:
             if isinstance(op, ReturnOp | YieldOp):
                 return list(operands)
             if isinstance(op, CallOp):
-                self._call(op, operands, numbers)
+                results = self._call(op, operands)
             else:
-                self._add(op, operands, cluster, self.lines[op])
-                numbers.update((result, len(self.ops) - 1) for result in op.results)
+                results = self._add(op, operands, cluster, self.lines[op])
+            numbers.update(zip(op.results, results, strict=True))
         return []
 
-    def _call(self, op: CallOp, operands: tuple[int, ...], numbers: dict[SSAValue, int]) -> None:
+    def _call(self, op: CallOp, operands: tuple[int, ...]) -> list[int]:
+        """Add the ops of a called function. Returns the numbers of its results."""
         name = op.callee.string_value()
         callee = self.functions.get(name)
         if callee is None or callee.is_declaration:
-            self._add(op, operands, "", f"func.call @{name}")
-            numbers.update((result, len(self.ops) - 1) for result in op.results)
-            return
+            return self._add(op, operands, "", f"func.call @{name}")
         label, self.calls = f"{name} #{self.calls}", self.calls + 1
-        inside: dict[SSAValue, int] = dict(zip(callee.args, operands, strict=True))
-        numbers.update(zip(op.results, self._walk(callee.body.block, inside, label), strict=True))
+        return self._walk(callee.body.block, dict(zip(callee.args, operands, strict=True)), label)
 
     def _regions(self, op: Operation) -> tuple[StepProgram, ...]:
         if not isinstance(op, RegionOp):
@@ -173,18 +171,20 @@ class _Reader:
             for word, block in zip(op.KEYWORDS, blocks, strict=True)
         )
 
-    def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> None:
+    def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> list[int]:
+        """Add an op. Returns its number, once for each of its results."""
         place, scope = (describe(op.location) or "").removesuffix(" (backward)"), scope_at(op.location)
+        types = ", ".join(map(str, op.result_types))
         self.ops.append(
             StepOp(
                 number=len(self.ops),
                 kind=op.name.removeprefix("lazytpu."),
-                type=", ".join(str(type_) for type_ in op.result_types),
+                type=types,
                 line=place,
                 backward=scope.backward,
                 module=scope.module,
                 operands=operands,
-                bytes=sum(size_of(type_) for type_ in op.result_types),
+                bytes=tensor_bytes(types),
                 flops=flops(op),
                 passes=passes_of(op),
                 members=members_of(op),
@@ -195,6 +195,7 @@ class _Reader:
                 trips=trips(op) if isinstance(op, WhileOp) else None,
             )
         )
+        return [len(self.ops) - 1] * len(op.results)
 
 
 def _argument(index: int, kind: Attribute, attributes: dict[str, Attribute]) -> StepArgument:

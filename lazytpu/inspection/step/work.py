@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 
 from lazytpu.inspection.tpu.kernels import Estimate
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
@@ -13,7 +13,7 @@ from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp, conv_layout
 from lazytpu.ir.control import RegionOp, WhileOp
 from lazytpu.ir.groups import check_groups, lists_of
 from lazytpu.ir.template import TemplateOp, from_attribute
-from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of, type_of
+from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of
 from lazytpu.passes.patterns.trips import trips
 
 KERNELS = {"attention": ("fwd",), "attention_backward": ("dq", "dkv")}
@@ -32,15 +32,6 @@ FREE = frozenset(("constant", "dense_constant", "iota", "number", "broadcast_in_
 "Ops that compute nothing, or whose result is recomputed at every use."
 
 COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"))
-
-
-def size_of(kind: Attribute) -> int:
-    """Return the bytes of a tensor type, without padding and with one byte per boolean; 0 for other types."""
-    try:
-        tensor = type_of(kind)
-        return numel(shape_of(tensor)) * max(1, bitwidth(dtype_of(tensor)) // 8)
-    except ValueError:
-        return 0
 
 
 def members_of(op: Operation) -> int:
@@ -69,8 +60,8 @@ def flops(op: Operation) -> float:
     if isinstance(op, ConvolutionOp):
         layout, window = conv_layout(op.layout.data), shape_of(op.kernel)
         return 2.0 * results * window[layout.kernel_in] * prod(window[d] for d in layout.kernel_spatial)
-    if (size := attention_of(op)) is not None:
-        return float(sum(size.work(kernel).flops for kernel in KERNELS[_named(op)]))
+    if (estimate := estimate_of(op)) is not None:
+        return estimate.flops
     if (scores := _scores_of(op)) is not None:
         return scores * LANES[_named(op)]
     read = float(sum(numel(shape_of(value)) for value in op.operands))
