@@ -15,16 +15,15 @@ from lazytpu.inspection.step.reading import StepOp
 UNKNOWN = "no source line"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class OpGroup:
-    """Ops that are shown as one node. `first` is the earliest op, `costliest` the op that takes longest."""
+    """Ops that are shown as one node, `backward` if the first of them is. `costliest` is the op that takes longest."""
 
     name: str
-    first: int
-    ops: int = 0
-    seconds: float = 0.0
-    backward: bool = False
-    costliest: int = -1
+    ops: int
+    seconds: float
+    backward: bool
+    costliest: int
 
 
 def grouped(costed: CostedStep, by: str) -> nx.DiGraph:
@@ -34,19 +33,16 @@ def grouped(costed: CostedStep, by: str) -> nx.DiGraph:
     if key is None:
         raise ValueError(f"ops are grouped by {', '.join(KEYS)}, not by {by!r}")
     graph: Any = nx.DiGraph()
-    numbers: dict[str, int] = {}
-    shown = [op for op in step.ops if op.operands or op.users]
-    for op in shown:
-        name = key(op)
-        if name not in numbers:
-            numbers[name] = len(numbers)
-            graph.add_node(numbers[name], group=OpGroup(name, op.number, backward=op.backward))
-        group: OpGroup = graph.nodes[numbers[name]]["group"]
-        group.ops += 1
-        group.seconds += costed.op_seconds[op.number]
-        if group.costliest < 0 or costed.op_seconds[op.number] > costed.op_seconds[group.costliest]:
-            group.costliest = op.number
-    for op in shown:
+    members: dict[str, list[StepOp]] = {}
+    for op in step.ops:
+        if op.operands or op.users:
+            members.setdefault(key(op), []).append(op)
+    numbers = {name: at for at, name in enumerate(members)}
+    for name, ops in members.items():
+        seconds = {op.number: costed.op_seconds[op.number] for op in ops}
+        costliest = max(seconds, key=seconds.__getitem__)
+        graph.add_node(numbers[name], group=OpGroup(name, len(ops), sum(seconds.values()), ops[0].backward, costliest))
+    for op in step.ops:
         for user in op.users:
             a, b = numbers[key(op)], numbers[key(step.ops[user])]
             if a != b:
