@@ -74,9 +74,8 @@ def fuse(step: StepProgram) -> list[FusedKernel]:
     ]
     home = {op.number: kernel.number for kernel in kernels for op in kernel.ops}
     for kernel in kernels:
-        inside = {op.number for op in kernel.ops}
         for op in kernel.ops:
-            for operand in _sources(step, home, op, inside):
+            for operand in _sources(step, home, op, kernel.number):
                 taken = step.ops[operand].bytes if operand >= 0 else step.arguments[~operand].bytes
                 kernel.reads[operand] = min(taken, op.bytes) if op.kind in PARTS else taken
         kernel.needs = sorted({home[operand] for operand in kernel.reads if operand >= 0})
@@ -88,17 +87,17 @@ def fuse(step: StepProgram) -> list[FusedKernel]:
     return kernels
 
 
-def _sources(step: StepProgram, home: dict[int, int], op: StepOp, inside: set[int]) -> list[int]:
-    """Return the values that an op reads from outside its kernel.
+def _sources(step: StepProgram, home: dict[int, int], op: StepOp, kernel: int) -> list[int]:
+    """Return the values that an op reads from outside its `kernel`.
 
     An op without a `home` is recomputed by every kernel, and is replaced by its operands.
     """
     sources: list[int] = []
     for operand in op.operands:
         if operand < 0 or operand in home:
-            sources += [] if operand in inside else [operand]
+            sources += [] if home.get(operand) == kernel else [operand]
         else:
-            sources += _sources(step, home, step.ops[operand], inside)
+            sources += _sources(step, home, step.ops[operand], kernel)
     return sources
 
 
@@ -152,10 +151,8 @@ def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
     before = [0] * len(groups)  # for each kernel, a bit set of the kernels that it depends on
     readers: dict[tuple[int, str], list[int]] = {}
     for at, group in enumerate(groups):
-        inside, taken = set(group), set[int]()
-        for number in group:
-            taken.update(_sources(step, home, step.ops[number], inside))
-        needs[at] = {into[home[value]] for value in taken if value >= 0 and home[value] != at}
+        taken = {value for number in group for value in _sources(step, home, step.ops[number], at)}
+        needs[at] = {into[home[value]] for value in taken if value >= 0}
         for need in needs[at]:
             before[at] |= before[need] | 1 << need
         if unfusable[at]:
@@ -167,8 +164,7 @@ def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
             fits = not unfusable[candidate] and shapes[candidate] == key and products[candidate] + products[at] <= 1
             same_cluster = step.ops[groups[candidate][-1]].cluster == step.ops[group[-1]].cluster
             between = any(need != candidate and before[need] >> candidate & 1 for need in needs[at])
-            later = before[candidate] >> at & 1
-            if fits and same_cluster and not between and not later:
+            if fits and same_cluster and not between:
                 _merge(at, candidate, into, needs, before)
                 products[candidate] += products[at]
                 break

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from lazytpu.inspection.chains import longest_chain
@@ -220,27 +221,23 @@ class Model:
     def _ends(self) -> dict[int, int]:
         """For each result of a kernel, the number of the first kernel after its last use."""
         ends = {op.number: kernel.number + 1 for kernel in self.kernels for op in kernel.outputs}
-        for kernel in self.kernels:
-            for value in kernel.reads:
-                if value >= 0:
-                    ends[value] = max(ends[value], kernel.number + 1)
+        ends |= {value: kernel.number + 1 for kernel in self.kernels for value in kernel.reads if value >= 0}
         return ends | {value: len(self.kernels) for value in self.step.returned if value in ends}
 
     @cached_property
     def memory(self) -> list[int]:
         """Bytes alive while each kernel runs."""
-        change = [0] * (len(self.kernels) + 1)
+        change = [sum(argument.bytes for argument in self.step.arguments), *[0] * len(self.kernels)]
         for kernel in self.kernels:
             for op in kernel.outputs:
                 if op.number not in self._reused:
                     change[kernel.number] += op.bytes
                     change[self._ends[op.number]] -= op.bytes
-        alive, bytes_alive = sum(argument.bytes for argument in self.step.arguments), list[int]()
-        for kernel, delta in zip(self.kernels, change[:-1], strict=True):
-            alive += delta
-            within = (model.temporary for model in self.inside.get(kernel.root.number, ()))
-            bytes_alive.append(alive + max(within, default=0))
-        return bytes_alive
+        within = (
+            max((model.temporary for model in self.inside.get(kernel.root.number, ())), default=0)
+            for kernel in self.kernels
+        )
+        return [alive + inside for alive, inside in zip(accumulate(change[:-1]), within, strict=True)]
 
     @property
     def temporary(self) -> int:
