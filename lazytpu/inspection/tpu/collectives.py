@@ -53,58 +53,43 @@ def _numbers(target: str) -> list[int]:
     return [number for first, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
-def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:
-    """Return the collective that an op is, starts, or contains as a custom fusion; None for other ops.
+def collective(hlo: Hlo, computation: Computation, op: Op, devices: int, *, inner: bool = False) -> Collective | None:
+    """Return the collective that an op is, starts, or contains as a custom fusion; None for other ops. An op inside of
+    these (`inner`) may also call it.
 
     Without groups, all devices take part.
     """
-    carrier = _found(hlo, computation, op)
-    if carrier is None:
-        return None
-    by_name, inner = carrier.computation.by_name, carrier.op
-    operand_bytes = sum(array.bytes for name in inner.operands for array in by_name[name].results)
-    result_bytes = [array.bytes for array in inner.results]
-    if carrier.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and operand_bytes:
-        payload = operand_bytes
-    elif inner.opcode.endswith("-start") and carrier.kind != "all-reduce":
-        payload = max(result_bytes, default=0)  # the type includes the operand
-    else:
-        payload = sum(result_bytes)
-    group = None if carrier.kind == "collective-permute" else carrier.groups.group or tuple(range(devices))
-    return Collective(carrier.kind, 2 if group is None else len(group), payload, group)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The op with a collective's operands and results, its computation, and the op that names the groups."""
-
-    kind: str
-    computation: Computation
-    op: Op
-    groups: Op
-
-
-def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _Found | None:
-    kind = _KIND.match(op.opcode)
-    if kind:
-        return _Found(kind[0], computation, op, op)
+    if kind := _KIND.match(op.opcode):
+        return _carried(kind[0], computation, op, op.group, devices)
     if not (op.opcode.startswith("async-") or op.fusion == "kCustom" or (inner and op.opcode == "call")):
         return None
-    inside = None
-    for name in op.called:
-        called = hlo.computations[name]
-        for inner_op in called.ops:
-            inside = inside or _found(hlo, called, inner_op, inner=True)
+    called = [hlo.computations[name] for name in op.called]
+    nested = (collective(hlo, body, inner_op, devices, inner=True) for body in called for inner_op in body.ops)
+    inside = next(filter(None, nested), None)
     # The compiler splits an all-reduce where each device can continue with its part. Each half is a fusion that
     # contains the whole collective. Only its name tells which half it is; its own operands and results are the data
     # sent.
     named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
-    if named is None:
+    half = named and named[0].replace("all-reduce-scatter", "reduce-scatter")
+    if half is None or (inside is not None and inside.kind == half):
         return inside
-    half = named[0].replace("all-reduce-scatter", "reduce-scatter")
-    if inside is not None and inside.kind == half:
-        return inside
-    return _Found(half, computation, op, inside.groups if inside else op)
+    return _carried(half, computation, op, inside.group if inside else op.group, devices)
+
+
+def _carried(kind: str, computation: Computation, op: Op, group: tuple[int, ...] | None, devices: int) -> Collective:
+    """Return the collective of the operands and results of an op."""
+    operand_bytes = sum(array.bytes for name in op.operands for array in computation.by_name[name].results)
+    result_bytes = [array.bytes for array in op.results]
+    if kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and operand_bytes:
+        payload = operand_bytes
+    elif op.opcode.endswith("-start") and kind != "all-reduce":
+        payload = max(result_bytes, default=0)  # the type includes the operand
+    else:
+        payload = sum(result_bytes)
+    if kind == "collective-permute":
+        return Collective(kind, 2, payload)
+    members = group or tuple(range(devices))
+    return Collective(kind, len(members), payload, members)
 
 
 def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:

@@ -132,7 +132,9 @@ class _Run:
                 self._branch(op)
             elif op.opcode.endswith("-start") or across_slices(op) is not None:
                 self._start(op, op.name)
-            elif op.opcode.endswith(("-done", "-update")):
+            elif op.opcode.endswith("-update"):
+                self.pending[op.name] = self.pending[op.operands[0]]
+            elif op.opcode.endswith("-done"):
                 source = next((name for name in op.operands if name in self.pending or name in self.ended), None)
                 if source is not None:
                     self._await(op, source)
@@ -192,9 +194,10 @@ class _Run:
             links = links_of(carried.group, chip.topology, facts)
         seconds = seconds_across(*key) if carried.across else collectives.seconds(*key, links)
         bound = "network" if carried.across else "links"
-        cost = Cost(op, "collective", bound, NOTHING, self.runs, payload=carried.payload, collective=carried.kind)
-        cost.beside = seconds * self.runs
-        return cost
+        return Cost(
+            op, "collective", bound, NOTHING, self.runs,
+            beside=seconds * self.runs, payload=carried.payload, collective=carried.kind,
+        )  # fmt: skip
 
     def _start(self, op: Op, name: str) -> None:
         cost, lane = self._collective(op), _direction(op)
@@ -204,12 +207,6 @@ class _Run:
         self.schedule.costs.append(cost)
 
     def _await(self, op: Op, source: str) -> None:
-        if op.opcode.endswith("-update"):
-            if source in self.pending:
-                self.pending[op.name] = self.pending[source]
-            else:
-                self.ended[op.name] = self.ended[source]
-            return
         if source in self.pending:
             self._finish(source, op)
         ends, cost = self.ended[source]
