@@ -28,8 +28,8 @@ from lazytpu.runtime.tpu.tpu_compiler import ALONE
 LINK = 50e9  # bytes per second of a v5e's link in one direction
 
 
-def groups(ranks: np.ndarray, axis: int) -> list[list[int]]:
-    return np.moveaxis(ranks, axis, -1).reshape(-1, ranks.shape[axis]).tolist()
+def groups(ranks: np.ndarray, axis: int) -> list[tuple[int, ...]]:
+    return [tuple(group) for group in np.moveaxis(ranks, axis, -1).reshape(-1, ranks.shape[axis]).tolist()]
 
 
 @pytest.mark.parametrize(

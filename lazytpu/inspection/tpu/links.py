@@ -9,7 +9,6 @@ line it has one, which bounds the whole line. Groups that interleave in one line
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,13 +44,9 @@ def one_way(facts: Generation) -> float:
     return facts.ici_bandwidth / facts.ici_links / 2
 
 
-def links_of(group: Sequence[int], topology: Topology, facts: Generation) -> Links:
-    """Return the links of a group of devices of one slice, by their numbers."""
-    return _links_of(tuple(group), topology, facts)
-
-
 @lru_cache(maxsize=256)
-def _links_of(group: tuple[int, ...], topology: Topology, facts: Generation) -> Links:
+def links_of(group: tuple[int, ...], topology: Topology, facts: Generation) -> Links:
+    """Return the links of a group of devices of one slice, by their numbers."""
     places = [coordinates(topology, device) for device in group]
     bandwidth, hops = 0.0, 0
     for name, size in zip("xyz", topology.shape, strict=False):

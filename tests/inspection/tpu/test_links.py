@@ -18,8 +18,8 @@ POD = Topology.parse("v5e:16x16")
 NUMBERS = {(p["x"], p["y"]): device for device in range(256) for p in [coordinates(POD, device)]}
 
 
-def group(*chips: tuple[int, int]) -> list[int]:
-    return [NUMBERS[chip] for chip in chips]
+def group(*chips: tuple[int, int]) -> tuple[int, ...]:
+    return tuple(NUMBERS[chip] for chip in chips)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_rings_of_full_pods_and_cubes(topology: str, ends: str):
     one_way = facts.ici_bandwidth / facts.ici_links / 2
     directions = {"lines": 1, "rings": 2}
     expected = sum(directions[ends] if ends != "both" else 1 + (size == 4) for size in parsed_topology.shape)
-    links = links_of(range(parsed_topology.devices), parsed_topology, facts)
+    links = links_of(tuple(range(parsed_topology.devices)), parsed_topology, facts)
     assert links.bandwidth == pytest.approx(expected * one_way)
 
 
