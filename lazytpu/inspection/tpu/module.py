@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,6 @@ def read_module(text: str | bytes) -> Module:
             raise ValueError(f"expected a StableHLO module: {error}") from error
         main = main_function(parsed)
         block = main.regions[0].blocks[0]
-        argument_attributes = [_attributes(main, "arg_attrs", place) for place in range(len(block.arguments))]
         arguments = [
             ModuleArgument(
                 _value(attributes, NAME, ir.StringAttr),
@@ -74,11 +74,10 @@ def read_module(text: str | bytes) -> Module:
                 ALIAS in attributes or DONOR in attributes,
                 _value(attributes, ALIAS, ir.IntegerAttr),
             )
-            for attributes, value in zip(argument_attributes, block.arguments, strict=True)
+            for attributes, value in _attributed(main, "arg_attrs", block.arguments)
         ]
         products: list[MatrixProduct] = []
         exchanges: list[Exchange] = []
-        returned: list[Any] = []
         for op in inside(main):
             kind = op.operation.name.removeprefix("stablehlo.").replace("_", "-")
             if (product := product_of(op)) is not None:
@@ -86,26 +85,24 @@ def read_module(text: str | bytes) -> Module:
             elif kind in KINDS:
                 sizes = [sum(tensor_of(value).bytes for value in values) for values in (op.operands, op.results)]
                 exchanges.append(Exchange(kind, max(sizes), line_of(op.location)))
-            elif op.operation.name == "func.return":
-                returned = list(op.operands)
+        *_, returned = block.operations
         results = [
             Result(
-                _value(_attributes(main, "res_attrs", place), NAME, ir.StringAttr),
+                _value(attributes, NAME, ir.StringAttr),
                 tensor_of(value),
                 None if isinstance(value.owner, ir.Block) else line_of(value.owner.location),
             )
-            for place, value in enumerate(returned)
+            for attributes, value in _attributed(main, "res_attrs", returned.operands)
         ]
         return Module(tuple(arguments), tuple(results), tuple(products), tuple(exchanges), least_flops(parsed))
 
 
-def _attributes(main: Any, which: str, place: int) -> dict[str, Any]:
-    attributes = main.operation.attributes
-    if which not in attributes:
-        return {}
-    return {entry.name: entry.attr for entry in ir.DictAttr(ir.ArrayAttr(attributes[which])[place])}
+def _attributed(main: Any, which: str, values: Sequence[Any]) -> Iterator[tuple[ir.DictAttr, Any]]:
+    """Return the arguments or results of a function, each with its attributes."""
+    attributes = main.attributes[which] if which in main.attributes else [ir.DictAttr.get({})] * len(values)
+    return zip(map(ir.DictAttr, attributes), values, strict=True)
 
 
-def _value(attributes: dict[str, Any], name: str, kind: Any) -> Any:
+def _value(attributes: ir.DictAttr, name: str, kind: Any) -> Any:
     """Return the value of an attribute of this kind; None if it is missing."""
     return kind(attributes[name]).value if name in attributes else None

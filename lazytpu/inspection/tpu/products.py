@@ -7,8 +7,9 @@ or as a sum. None of these count. The body of a loop counts once. Kernels count 
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -109,42 +110,36 @@ def least_flops(module: Any) -> float:
 class _Counter:
     def __init__(self, functions: dict[str, Any]):
         self.functions = functions
-        self.numbers: dict[Any, int] = {}  # expression -> value number
-        self.fresh = 0
+        self.numbers: dict[Hashable, int] = {}  # expression -> number
+        self.fresh = itertools.count()
 
     def of_block(
-        self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, int], arguments: Sequence[int]
+        self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, Hashable], arguments: Sequence[Hashable]
     ) -> float:
         """Return the operations of a block whose arguments have the value numbers `arguments`. `needed` selects the
         needed results; None means all."""
         ops = list(block.operations)
         live, numbers = _live(ops, needed), dict(outer)
-        for place, argument in enumerate(block.arguments):
-            numbers[argument] = arguments[place] if place < len(arguments) else self._new()
+        numbers.update(zip(block.arguments, itertools.chain(arguments, self.fresh), strict=False))
         total, seen = 0.0, set[int]()
         for op in ops:
             if not op.results:
                 continue
-            first = self._number(op, numbers)
-            numbers.update((result, first + place) for place, result in enumerate(op.results))
-            if op in live and first not in seen:
-                seen.add(first)
+            number = self._number(op, numbers)
+            numbers.update((result, (number, place)) for place, result in enumerate(op.results))
+            if op in live and number not in seen:
+                seen.add(number)
                 total += self._of_op(op, numbers, live)
         return total
 
-    def _new(self, count: int = 1) -> int:
-        self.fresh += count
-        return self.fresh - count
-
-    def _number(self, op: Any, numbers: dict[Any, int]) -> int:
-        name, count = op.operation.name, len(op.results)
-        if op.regions or name == "stablehlo.constant":
-            return self._new(count)
+    def _number(self, op: Any, numbers: dict[Any, Hashable]) -> int:
+        if op.regions or op.operation.name == "stablehlo.constant":
+            return next(self.fresh)
         attributes = tuple(sorted((key, str(value)) for key, value in op.attributes.items()))
-        key = (name, tuple(numbers[operand] for operand in op.operands), attributes)
-        return self.numbers.setdefault(key, self._new(count))
+        key = (op.operation.name, tuple(numbers[operand] for operand in op.operands), attributes)
+        return self.numbers.setdefault(key, next(self.fresh))
 
-    def _of_op(self, op: Any, numbers: dict[Any, int], live: set[Any]) -> float:
+    def _of_op(self, op: Any, numbers: dict[Any, Hashable], live: set[Any]) -> float:
         name = op.operation.name.removeprefix("stablehlo.")
         if name in ("func.call", "composite"):
             attribute = "callee" if name == "func.call" else "decomposition"
@@ -185,15 +180,11 @@ def _needed(use: Any, live: set[Any]) -> bool:
 def _live(ops: Sequence[Any], needed: Sequence[bool] | None) -> set[Any]:
     """Return the ops of a block that its results need, or that have side effects."""
     live: set[Any] = set()
-    needed_values: set[Any] = set()
-    returned = list(ops[-1].operands)
-    needed_values.update(value for place, value in enumerate(returned) if needed is None or needed[place])
+    needed_values = {value for place, value in enumerate(ops[-1].operands) if needed is None or needed[place]}
     for op in reversed(ops[:-1]):
         if any(result in needed_values for result in op.results) or not op.results or _acts(op):
             live.add(op)
-            needed_values.update(op.operands)
-            for inner in inside(op):
-                needed_values.update(inner.operands)
+            needed_values.update(op.operands, *(inner.operands for inner in inside(op)))
     return live
 
 
