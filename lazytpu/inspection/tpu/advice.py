@@ -44,6 +44,7 @@ def advise(report: ProgramReport) -> list[Advice]:
 
 
 Found = Iterator[tuple[str, str, ProgramLine | None, float | None, int]]
+Rule = Callable[[ProgramReport], Found]
 
 
 def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
@@ -107,15 +108,18 @@ def _small_batch(report: ProgramReport) -> Found:
         )
 
 
-def _of_class(report: ProgramReport, costs: Sequence[Cost], text: str, fix: str) -> Found:
-    """Yield advice on all ops of a class, which would save their time, if this is a noticeable part of the run."""
-    seconds = sum(cost.seconds for cost in costs)
-    if seconds > WORTH * report.seconds:
-        yield text, fix, _first_line(report, costs), seconds, 0
+def _of_class(select: Callable[[ProgramReport], list[Cost]], text: str, fix: str) -> Rule:
+    """Return the rule for a class of ops, which would save their time, if this is a noticeable part of the run. `{}` in
+    the text is their number."""
 
+    def rule(report: ProgramReport) -> Found:
+        costs = select(report)
+        seconds = sum(cost.seconds for cost in costs)
+        if seconds > WORTH * report.seconds:
+            line = next((line for cost in costs if (line := report.line(cost.op)) is not None), None)
+            yield text.format(len(costs)), fix, line, seconds, 0
 
-def _first_line(report: ProgramReport, costs: Sequence[Cost]) -> ProgramLine | None:
-    return next((line for cost in costs if (line := report.line(cost.op)) is not None), None)
+    return rule
 
 
 def _bound_by(report: ProgramReport, bound: str) -> list[Cost]:
@@ -123,26 +127,27 @@ def _bound_by(report: ProgramReport, bound: str) -> list[Cost]:
     return [cost for cost in report.costs if cost.kind == "compute" and cost.bound == bound]
 
 
-def _small_ops(report: ProgramReport) -> Found:
-    """Ops too small to fill the chip: each takes at least `schedule.LEAST` cycles."""
-    small = _bound_by(report, "latency")
-    return _of_class(
-        report,
-        small,
-        f"{len(small)} ops are too small to fill the chip and only take their least time",
-        "more work per op: a larger batch, wider layers, or tensors of one shape stacked and computed at once",
-    )
+_small_ops = _of_class(
+    lambda report: _bound_by(report, "latency"),
+    "{} ops are too small to fill the chip and only take their least time",
+    "more work per op: a larger batch, wider layers, or tensors of one shape stacked and computed at once",
+)
+"Ops too small to fill the chip: each takes at least `schedule.LEAST` cycles."
 
+_idle_matrix_unit = _of_class(
+    lambda report: _bound_by(report, "vector unit"),
+    "the matrix unit is idle while {} ops other than products compute",
+    "cheaper elementwise functions (GELU by tanh, ReLU), bfloat16, fewer normalisations, a fused optimizer",
+)
+"Arithmetic other than products: the matrix unit is idle meanwhile."
 
-def _idle_matrix_unit(report: ProgramReport) -> Found:
-    """Arithmetic other than products: the matrix unit is idle meanwhile."""
-    other = _bound_by(report, "vector unit")
-    return _of_class(
-        report,
-        other,
-        f"the matrix unit is idle while {len(other)} ops other than products compute",
-        "cheaper elementwise functions (GELU by tanh, ReLU), bfloat16, fewer normalisations, a fused optimizer",
-    )
+_layout_copies = _of_class(
+    lambda report: [cost for cost in report.costs if cost.kind == "compute" and is_copy(report.hlo, cost.op)],
+    "{} ops only copy or transpose values into another layout",
+    "keep one order of dimensions from op to op: no permute() or contiguous() in between, channels_last for "
+    "convolutions, (batch, tokens, features) for attention",
+)
+"Copies and transposes that only change the order of elements."
 
 
 def _memory_bound_chain(report: ProgramReport) -> Found:
@@ -188,18 +193,6 @@ def _padding(report: ProgramReport) -> Found:
             wasted,
             sum(entry.wasted for entry in report.padded if entry.argument),
         )
-
-
-def _layout_copies(report: ProgramReport) -> Found:
-    """Copies and transposes that only change the order of elements."""
-    copies = [cost for cost in report.costs if cost.kind == "compute" and is_copy(report.hlo, cost.op)]
-    return _of_class(
-        report,
-        copies,
-        f"{len(copies)} ops only copy or transpose values into another layout",
-        "keep one order of dimensions from op to op: no permute() or contiguous() in between, channels_last for "
-        "convolutions, (batch, tokens, features) for attention",
-    )
 
 
 def _host_bound(report: ProgramReport) -> Found:
@@ -342,7 +335,7 @@ def _too_large(report: ProgramReport) -> Found:
         )
 
 
-RULES: dict[str, Callable[[ProgramReport], Found]] = {
+RULES: dict[str, Rule] = {
     "does-not-fit": _too_large,
     "narrow-heads": _narrow_heads,
     "past-a-tile": _past_a_tile,

@@ -190,11 +190,8 @@ def _worth_listing(entry: Padded) -> bool:
 
 
 def _advice(report: ProgramReport) -> Group:
-    advice = advise(report)
-    if not advice:
-        return Group(Text("nothing to advise", style="dim"))
-    entries: list[Any] = []
-    for entry in advice:
+    entries: list[Text] = []
+    for entry in advise(report):
         gains = [f"up to {us(entry.seconds)}"] if entry.seconds else []
         gains += [size(entry.bytes)] if entry.bytes else []
         text = Text("* ", style="yellow")
@@ -203,7 +200,7 @@ def _advice(report: ProgramReport) -> Group:
             text.append(f"\n  at {entry.line}{_source(entry.line)}", style="cyan")
         text.append(f"\n  {entry.fix}" + (f" (saves {', '.join(gains)})" if gains else ""), style="")
         entries.append(text)
-    return Group(*entries)
+    return Group(*(entries or [Text("nothing to advise", style="dim")]))
 
 
 def located(line: ProgramLine | None, more: str = "", longest: int = 28) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from lazytpu.inspection.tpu import export
@@ -33,8 +34,7 @@ class TpuReport:
     @property
     def advice(self) -> list[Advice]:
         """The advice for all programs, largest gain first."""
-        advice = [entry for program in self.programs for entry in advise(program)]
-        return sorted(advice, key=lambda entry: -(entry.seconds or 0.0))
+        return sorted(chain(*map(advise, self.programs)), key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON; docs/tpu-report.md describes the fields."""
