@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -15,21 +16,22 @@ from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.registry import RegisteredPass, passes
 
 
-def load(source: str) -> None:
-    """Import a Python file, or a module by name, for the passes that it registers.
+def load(sources: Iterable[str]) -> None:
+    """Import Python files, and modules by name, for the passes that they register.
 
-    Raises ValueError if it is missing, fails, or registers no pass.
+    Raises ValueError for one that is missing, fails, or registers no pass.
     """
-    before = dict(passes())
-    try:
-        if source.endswith(".py"):
-            _import_file(Path(source))
-        else:
-            import_module(source)
-    except Exception as error:
-        raise ValueError(f"cannot load passes from {source}: {type(error).__name__}: {error}") from error
-    if passes() == before:
-        raise ValueError(f'{source} registers no pass; register one by @register("its-name") of lazytpu.passes')
+    for source in sources:
+        before = dict(passes())
+        try:
+            if source.endswith(".py"):
+                _import_file(Path(source))
+            else:
+                import_module(source)
+        except Exception as error:
+            raise ValueError(f"cannot load passes from {source}: {type(error).__name__}: {error}") from error
+        if passes() == before:
+            raise ValueError(f'{source} registers no pass; register one by @register("its-name") of lazytpu.passes')
 
 
 def _import_file(path: Path) -> None:

@@ -15,6 +15,7 @@ from lazytpu.inspection.terminal import UNREAD
 from lazytpu.options import options
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from xdsl.dialects.builtin import ModuleOp
 
     from lazytpu.passes.pipeline import Observer, PassRecord
@@ -60,20 +61,18 @@ def observer(name: str) -> Observer | None:
                 _line(f"    {note}")
         if options.debug >= 4 or (options.debug == 3 and record.number in (0, record.total)):
             where = "before the passes" if record.number == 0 else f"after {record.name}"
-            from lazytpu.inspection.highlight import console, mlir
+            from lazytpu.inspection.highlight import mlir
             from lazytpu.ir.text import print_module
 
-            _line(f"program {name} {where}:")
-            with suppress(*UNREAD):
-                console(stderr=True).print(mlir(print_module(module)))
+            _line(f"program {name} {where}:", mlir(print_module(module)))
 
     return observe
 
 
-def _line(text: str) -> None:
-    """Print a line from level 1 on."""
+def _line(text: str, *further: Text) -> None:
+    """Print a line, and texts after it, from level 1 on."""
     if options.debug >= 1:
         from lazytpu.inspection.highlight import console
 
         with suppress(*UNREAD):
-            console(stderr=True).print(f"lazytpu: {text}")
+            console(stderr=True).print(f"lazytpu: {text}", *further, sep="\n")

@@ -40,7 +40,7 @@ class ProgramGraph:
     - `about`: the script, its models, and the versions of the libraries.
     """
 
-    __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
+    __slots__ = ("_make", "_summary", "_texts", "about", "name", "number", "records")
 
     def __init__(
         self,
@@ -53,8 +53,7 @@ class ProgramGraph:
         self.number, self.name, self.records, self.about = number, name, records, about
         # the numbers of arguments and of aliased arguments, and the passes
         self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())
-        self._text: bytes | None = None
-        self._stablehlo: bytes | None = None
+        self._texts: tuple[bytes, ...] = ()  # of the dialect, and StableHLO
         self._make = texts if callable(texts) else None
         if isinstance(texts, Texts):
             self._keep(texts)
@@ -62,8 +61,7 @@ class ProgramGraph:
     def _keep(self, texts: Texts) -> None:
         listed = arguments(texts.text)
         self._summary = len(listed), sum(is_aliased for _, is_aliased in listed), tuple(texts.passes)
-        self._text = zlib.compress(texts.text.encode(), 1)
-        self._stablehlo = zlib.compress(texts.stablehlo.encode(), 1)
+        self._texts = tuple(zlib.compress(text.encode(), 1) for text in (texts.text, texts.stablehlo))
 
     def _made(self) -> tuple[int, int, tuple[PassRecord, ...]]:
         if self._make is not None:
@@ -89,13 +87,11 @@ class ProgramGraph:
     def text(self) -> str:
         """Return the program in the `lazytpu` dialect, input for `lazytpu-opt`. Raises LookupError once it is
         dropped."""
-        self._made()
-        return self._read(self._text)
+        return self._read(0)
 
     def stablehlo(self) -> str:
         """Return the program as XLA gets it. Raises LookupError once it is dropped."""
-        self._made()
-        return self._read(self._stablehlo)
+        return self._read(1)
 
     def save_html(self, path: str | os.PathLike[str], generation: str = "v6e", *, by_model: bool = False) -> None:
         """Write the program as one HTML file for a browser: source lines by time, timeline, memory, graph, ops
@@ -116,25 +112,26 @@ class ProgramGraph:
         step = costed(self.text(), self.name, generation, by_model=by_model)
         Path(path).write_text(page(step, about=self.about or UNKNOWN), encoding="utf-8")
 
-    def _read(self, compressed: bytes | None) -> str:
-        if compressed is None:
+    def _read(self, index: int) -> str:
+        self._made()
+        if not self._texts:
             raise LookupError(
                 f"the texts of program {self.number} were dropped: the newest {KEPT_BYTES >> 20} MB are kept. "
                 "Set LAZYTPU_DUMP to a folder to write all of them."
             )
-        return zlib.decompress(compressed).decode()
+        return zlib.decompress(self._texts[index]).decode()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the texts, or of the records from which they can be computed."""
         if self._make is not None:
             return self.records * RECORD_BYTES
-        return len(self._text or b"") + len(self._stablehlo or b"")
+        return sum(map(len, self._texts))
 
     def drop_texts(self) -> None:
         """Drop the program's texts, its passes' texts, and the means to compute them; keep the figures."""
         arguments, aliased, passes = self._summary
-        self._text = self._stablehlo = self._make = None
+        self._texts, self._make = (), None
         self._summary = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
 
     @property

@@ -115,8 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, _ = first.parse_known_args(arguments)
     try:
         options.check()
-        for source in args.load:
-            load(source)
+        load(args.load)
         if args.list_passes:
             print(catalogue())
         else:

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from lazytpu.passes.target import Target
@@ -28,9 +29,8 @@ def stored(commands: Sequence[str], folder: Path) -> Store:
     """Run scripts on this machine's processor, and return the cache of their programs, which is in `folder`. Raises
     ValueError for a script that fails."""
     cache = folder / "cache"
-    for command in commands:
-        for name, mode in MODES.items():
-            _run(command, name, {**ALONE, "LAZYTPU_CACHE_DIR": str(cache), **mode})
+    for command, (name, mode) in product(commands, MODES.items()):
+        _run(command, name, {**ALONE, "LAZYTPU_CACHE_DIR": str(cache), **mode})
     return Store(cache)
 
 
@@ -40,11 +40,10 @@ def dumped(commands: Sequence[str], topology: str, folder: Path) -> list[Path]:
     target, dumps = Target.parse(topology), list[Path]()
     if target.generation is None:
         raise ValueError(f"--kernels takes a TPU, such as v6e or v6e:2x2, or {HERE}, not {topology}")
-    for command in commands:
-        for name, mode in MODES.items():
-            dumps.append(folder / str(len(dumps)))
-            dumping = {"LAZYTPU_CACHE_DIR": "off", "LAZYTPU_DUMP": str(dumps[-1]), "LAZYTPU_TARGET": str(target)}
-            _run(command, name, {**ALONE, **dumping, **mode})
+    for command, (name, mode) in product(commands, MODES.items()):
+        dumps.append(folder / str(len(dumps)))
+        dumping = {"LAZYTPU_CACHE_DIR": "off", "LAZYTPU_DUMP": str(dumps[-1]), "LAZYTPU_TARGET": str(target)}
+        _run(command, name, {**ALONE, **dumping, **mode})
     return dumps
 
 

@@ -15,8 +15,7 @@ from lazytpu.inspection.step.commands import costed_of
 
 
 def _html(args: argparse.Namespace) -> int:
-    for source in args.load:
-        load(source)
+    load(args.load)
     costed = costed_of(args, IMPORTED, args.cost)
     file: Path = args.file
     out: Path = args.output or file.with_name(f"{costed.step.name}.html")

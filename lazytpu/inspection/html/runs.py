@@ -63,9 +63,11 @@ class Pair:
 
 def programs(folder: Path, generation: str, *, by_model: bool = False) -> list[RunProgram]:
     """Return the programs of a dump in the order of their compilation. Raises ValueError if there are none."""
-    files = {file.name.removesuffix(IMPORTED): file for file in modules([folder]) if file.name.endswith(IMPORTED)}
-    steps = {name: costed(file.read_text(), name, generation, by_model=by_model) for name, file in files.items()}
-    return [RunProgram(files[name], step) for name, step in steps.items()]
+    return [
+        RunProgram(file, costed(file.read_text(), file.name.removesuffix(IMPORTED), generation, by_model=by_model))
+        for file in modules([folder])
+        if file.name.endswith(IMPORTED)
+    ]
 
 
 def paired(first: Sequence[RunProgram], second: Sequence[RunProgram]) -> list[Pair]:

@@ -123,8 +123,7 @@ def _graph(args: argparse.Namespace, step: CostedStep) -> None:
 
 
 def _passes(args: argparse.Namespace) -> int:
-    for source in args.load:
-        load(source)
+    load(args.load)
     file = largest(args.file, IMPORTED)
     changes, _ = history(file.read_text(), args.passes or options.target or "cpu", file.name)
     rows = [
