@@ -29,22 +29,17 @@ def without_locations(text: str) -> list[str]:
     return [_LOCATION.sub("", line).rstrip() for line in lines]
 
 
-def values(line: str) -> list[str]:
-    """Return the names of values in a line: first the defined, then the used ones."""
-    return _VALUE.findall(line)
-
-
 def names(line: str) -> tuple[list[str], list[str]]:
     """Return the values that a line defines, and the values that it uses.
 
     A line defines the results of an op, or the arguments of a function, block or region that begins there.
     """
     if "func.func" in line or line.lstrip().startswith("^"):
-        return values(line), []
+        return _VALUE.findall(line), []
     region = _REGION.search(line)
-    head, arguments = (line[: region.start()], values(region[1])) if region else (line, [])
-    results = values(head.split(" = ", 1)[0]) if " = " in head else []
-    return results + arguments, values(head)[len(results) :]
+    head, arguments = (line[: region.start()], _VALUE.findall(region[1])) if region else (line, [])
+    results = _VALUE.findall(head.split(" = ", 1)[0]) if " = " in head else []
+    return results + arguments, _VALUE.findall(head)[len(results) :]
 
 
 def skeleton(line: str) -> str:

@@ -26,7 +26,7 @@ class FusedKernel:
     - `root` computes the last result. `outputs` are all ops whose results other kernels read or the step returns.
     - `reads`: the bytes read of each value; `~i` is argument i. `needs`: the kernels whose results it reads.
     - `waited`: the part of `seconds` spent waiting for operands or, at the end, for results to be written.
-    - `bytes`: read and written; `hbm_bytes` of them go through HBM.
+    - `hbm_bytes`: the bytes read and written that go through HBM.
     - `start` and `end` are seconds, on the lane "core" or "links".
     """
 
@@ -39,7 +39,6 @@ class FusedKernel:
     seconds: float = 0.0
     bound: str = "latency"
     waited: float = 0.0
-    bytes: int = 0
     hbm_bytes: int = 0
     lane: str = "core"
     start: float = 0.0

@@ -69,9 +69,8 @@ class Model:
 
     def _cost(self, kernel: FusedKernel) -> None:
         facts = self.facts
-        kernel.bytes = sum(kernel.reads.values()) + kernel.written
         if kernel.root.members:
-            payload = max(kernel.written, kernel.bytes - kernel.written)
+            payload = max(kernel.written, sum(kernel.reads.values()))
             kind = kernel.root.kind.replace("_", "-")
             kernel.lane, kernel.bound = "links", "links"
             kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)

@@ -52,7 +52,6 @@ class Op:
     operands: tuple[str, ...]
     called: tuple[str, ...]
     raw: Message
-    root: bool
     fusion: str
     target: str
     parameter: int
@@ -136,20 +135,13 @@ class Computation:
                 by_operand.setdefault(operand, []).append((op, place))
         return by_operand
 
-    @cached_property
-    def root(self) -> Op:
-        """The op whose result is the computation's result."""
-        return next(op for op in self.ops if op.root)
-
 
 @dataclass(frozen=True)
 class Hlo:
-    """A module: its computations by name, the entry, the results that alias parameters, and source lines."""
+    """A module: its computations by name, the entry, and source lines."""
 
-    name: str
     computations: dict[str, Computation]
     entry: Computation
-    aliases: dict[tuple[int, ...], int]
     frames: Sequence[ProgramLine]
 
     def line(self, op: Op) -> ProgramLine | None:
@@ -197,8 +189,7 @@ def read_hlo(data: bytes) -> Hlo:
     entry = names.get(module.integer(6))
     if entry is None or module.integer(6) not in order:
         raise ValueError("expected a scheduled HLO module with an entry computation")
-    aliases = {raw.integers(1): raw.integer(2) for raw in module.message(8).messages(1)}
-    return Hlo(module.text(1), read, read[entry], aliases, _frames(module.message(17)))
+    return Hlo(read, read[entry], _frames(module.message(17)))
 
 
 def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | None) -> Computation:
@@ -206,24 +197,22 @@ def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | Non
     name, ops = raw.text(1), {instruction.integer(35): instruction for instruction in raw.messages(2)}
     if order is not None and sorted(order) != sorted(ops):
         raise ValueError(f"the schedule of {name} has {len(order):,} ops, not the {len(ops):,} ops of the computation")
-    called = {number: instruction.text(1) for number, instruction in ops.items()}
-    root = raw.integer(6)
-    if root not in ops:
+    op_names = {number: instruction.text(1) for number, instruction in ops.items()}
+    if raw.integer(6) not in ops:
         raise ValueError(f"the computation {name} has no result")
     ordered = [
         Op(
-            called[number],
+            raw_op.text(1),
             raw_op.text(2),
-            tuple(_named(raw_op.integers(36), called, name)),
+            tuple(_named(raw_op.integers(36), op_names, name)),
             tuple(_named(raw_op.integers(38), names, name)),
             raw_op,
-            number == root,
             fusion=raw_op.text(11),
             target=raw_op.text(28),
             parameter=raw_op.integer(9),
             in_operands=bool(raw_op.messages(74)),
         )
-        for number, raw_op in ((number, ops[number]) for number in (ops if order is None else order))
+        for raw_op in (ops[number] for number in (ops if order is None else order))
     ]
     return Computation(name, ordered)
 

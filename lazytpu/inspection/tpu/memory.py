@@ -11,7 +11,7 @@ from lazytpu.inspection.tpu.hlo import Computation, Hlo, ProgramLine
 from lazytpu.runtime.xla.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
-_VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
+_VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=\d+\): (\S+)")
 # Ops whose result is, or contains, their operand.
 _PASS_THROUGH = frozenset(
     "bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split()
@@ -26,7 +26,6 @@ class Temporary:
     op: str
     type: str
     bytes: int
-    offset: int
     first: int
     last: int
     line: ProgramLine | None
@@ -96,7 +95,7 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
         elif owner.opcode.endswith("-start"):
             last = max(places[user.name] for user, _ in hlo.entry.users[owner.name])
         line = hlo.line(op)
-        results.append(Temporary(value[1], value[4], int(value[2]), int(value[3]), first, last, line))
+        results.append(Temporary(value[1], value[3], int(value[2]), first, last, line))
     return results
 
 

@@ -9,7 +9,7 @@ from tests.inspection.tpu.recorded import parsed
 
 
 def arrays(shape: str) -> tuple[Array, ...]:
-    return parsed(f"HloModule m\n\nENTRY %e {{\n  ROOT %p = {shape} parameter(0)\n}}\n").entry.root.results
+    return parsed(f"HloModule m\n\nENTRY %e {{\n  ROOT %p = {shape} parameter(0)\n}}\n").entry.ops[-1].results
 
 
 @pytest.mark.parametrize(

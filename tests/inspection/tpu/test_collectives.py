@@ -45,7 +45,7 @@ ENTRY %e (p: f32[32]) -> f32[8] {{
 }}
 """
     module = parsed(text)
-    assert collective(module, module.entry, module.entry.root, 16) == Collective("reduce-scatter", members, 128)
+    assert collective(module, module.entry, module.entry.ops[-1], 16) == Collective("reduce-scatter", members, 128)
 
 
 HALVES = """HloModule m

@@ -86,4 +86,4 @@ TILES = 2 * 1024 * 128  # of x or of the result: half of each tile is padding
 )
 def test_bytes_of_a_kernel_are_those_in_hbm_with_padding(space: str, aliasing: str, bytes: int, moved: int):
     module = parsed(KERNEL.format(space=space, aliasing=aliasing, bytes=bytes))
-    assert work(module, module.entry, module.entry.root).hbm_bytes == pytest.approx(moved)
+    assert work(module, module.entry, module.entry.ops[-1]).hbm_bytes == pytest.approx(moved)

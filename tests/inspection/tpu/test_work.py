@@ -67,7 +67,7 @@ ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
 )  # fmt: skip
 def test_flops_of_products(x: str, w: str, y: str, op: str, flops: float):
     entry = parsed(CONVOLUTION.format(x=x, w=w, y=y, op=op)).entry
-    assert matrix_flops(entry, entry.root) == flops
+    assert matrix_flops(entry, entry.ops[-1]) == flops
 
 
 def drawn(draw: np.random.Generator) -> str:
@@ -89,7 +89,7 @@ def test_flops_of_windows_equal_xlas():
     for _ in range(60):
         text = drawn(draw)
         entry, expected = parsed(text).entry, hlo_module_cost_analysis(client(), hlo_module_from_text(text))
-        assert matrix_flops(entry, entry.root) == expected.get("flops", 0), text
+        assert matrix_flops(entry, entry.ops[-1]) == expected.get("flops", 0), text
 
 
 FUSED = """HloModule m
@@ -120,7 +120,7 @@ ENTRY %e (a: f32[64,128], b: f32[8,128], i: s32[]) -> f32[{result}] {{
 )
 def test_a_fusion_moves_only_needed_bytes(result: str, op: str, rows: int):
     module = parsed(FUSED.format(result=result, op=op))
-    assert work(module, module.entry, module.entry.root).hbm_bytes == rows * 128 * 4
+    assert work(module, module.entry, module.entry.ops[-1]).hbm_bytes == rows * 128 * 4
 
 
 def test_some_ops_take_no_time():
