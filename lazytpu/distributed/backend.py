@@ -94,6 +94,14 @@ def _connected(backend: Future[Any], seconds: float) -> Any:
         ) from error
 
 
+@cache
+def _device(address: str) -> Any:
+    """Create the gloo device that listens on an address. All groups of a process share it, since the thread of each
+    device wakes a hundred times a second."""
+    gloo: Any = dist.ProcessGroupGloo
+    return gloo.create_device(hostname=address)
+
+
 def _gloo(request: Any, prefix: str, seconds: float) -> Any:
     """Create the gloo process group for CPU tensors, and wait at most `seconds` until it has connected.
 
@@ -101,8 +109,7 @@ def _gloo(request: Any, prefix: str, seconds: float) -> Any:
     """
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
-    address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
-    options._devices = [gloo.create_device(hostname=address)]
+    options._devices = [_device(own_address(os.environ.get("MASTER_ADDR", "localhost")))]
     options._timeout = request.timeout
     # The prefix is unique to this job (its token) and to this group (its name). Otherwise gloo might read the addresses
     # of groups that were destroyed, or of processes before a restart.

@@ -14,9 +14,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("distributed"))  # they share two processes
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ranks() -> Iterator[Ranks]:
-    """Two ranks that all tests share."""
+    """Two ranks that all tests of this folder share. They end with it, since their threads wake a hundred times a second."""
     two = Ranks()
     yield two
     assert two.close() == [0, 0]
