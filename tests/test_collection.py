@@ -69,25 +69,25 @@ kept = Cycle()
 
 
 def test_process_ends_without_a_collection() -> None:
-    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT])
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT], finalizes=True)
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen True\n"), done.stderr
 
 
 def test_finalizer_runs_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     extra_code = f"kept.file = open({str(path)!r}, 'w'); kept.file.write('all of it')\n"
-    done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code])
+    done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code], finalizes=True)
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen False\n"), done.stderr
     assert path.read_text() == "all of it"
 
 
 def test_bindings_of_the_device_allow_the_skip() -> None:
     extra_code = "print(sum(type(each).__module__ == 'nanobind' for each in gc.get_objects()) > 1000)\n"
-    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code])
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + extra_code], finalizes=True)
     assert (done.returncode, done.stdout) == (0, "6.0\nTrue\nfrozen True\n"), done.stderr
 
 
 def test_stream_that_raises_prevents_the_skip() -> None:
     detached = "import io; kept.stream = io.TextIOWrapper(io.BytesIO()); kept.stream.detach()\n"
-    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + detached])
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + detached], finalizes=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "6.0\nfrozen False\n", "")

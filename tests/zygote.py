@@ -1,9 +1,10 @@
 """Run Python programs in forks of a process that has made their imports: `run` works like `subprocess.run`.
 
 A fresh Python takes five seconds of a core until it has imported torch, jax, xDSL and lazytpu and run its first op. A
-fork of a process that has only imported them takes a fraction of a second. It creates its own device, and exits as
-Python does. Tests of imports, of the modules that a process loads, of PYTHONHASHSEED and of variables that are read
-during an import start a fresh Python with `subprocess` instead.
+fork of a process that has only imported them takes a fraction of a second. It creates its own device, and calls its
+exit functions as Python does. Python would then free all objects, which takes as long as a short program, since the
+fork shares their memory: only with `finalizes`. Tests of imports, of the modules that a process loads, of
+PYTHONHASHSEED and of variables that are read during an import start a fresh Python with `subprocess` instead.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ class Process:
         ValueError: `env` has another value than this process for a variable that is read when Python starts.
     """
 
-    def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None):
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        finalizes: bool = False,
+    ):
         environment = dict(os.environ if env is None else env)
         for name in {*environment, *os.environ}:
             follows = name in FOLLOWED or not name.startswith(READ_AT_START)
@@ -57,6 +65,7 @@ class Process:
         self._outputs = os.memfd_create("stdout"), os.memfd_create("stderr")
         self._status, theirs = socket.socketpair()
         request = {"arguments": list(arguments), "environment": environment, "cwd": str(cwd or os.getcwd())}
+        request["finalizes"] = finalizes
         with theirs:
             socket.send_fds(_server(), [json.dumps(request).encode()], [*self._outputs, theirs.fileno()])
         self.pid = self._number()
@@ -107,10 +116,11 @@ def run(
     cwd: Path | None = None,
     timeout: float = 300,
     check: bool = False,
+    finalizes: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """`subprocess.run([sys.executable, *arguments], capture_output=True, text=True, ...)`, in a fork. With `check`, the
     error of a status that is not 0 shows standard error."""
-    process = Process(arguments, env=env, cwd=cwd)
+    process = Process(arguments, env=env, cwd=cwd, finalizes=finalizes)
     try:
         printed, complaints = process.communicate(timeout)
     except BaseException:
@@ -229,7 +239,34 @@ def _execute(arguments: list[str]) -> None:
     exec(code, main.__dict__)
 
 
+_status: int | None = None
+"""With which this fork exits after its exit functions. None means that Python frees all objects first."""
+
+
+def _end() -> None:
+    """Exit without freeing objects, in a fork that has a status."""
+    if _status is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_status)
+
+
+def _execute_alone(arguments: list[str]) -> None:
+    """Execute the program, and note the status with which Python will exit. At an interrupt it kills itself instead."""
+    global _status
+    try:
+        _execute(arguments)
+    except SystemExit as end:
+        _status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    except Exception:
+        _status = 1
+        raise
+    _status = 0
+
+
 def _main() -> None:
+    atexit.register(_end)  # before all others, and so after them
     started_with = set(os.environ)
     position = sys.path.index(str(Path(__file__).parent))
     del sys.path[position]
@@ -240,12 +277,14 @@ def _main() -> None:
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)
     del sys.path[0]
+    importlib.import_module("lazytpu.runtime.cache.translation").translators()  # reads all source files
     gc.freeze()  # a collection of a fork need not copy all pages
     if "triton" in sys.modules:  # torch brings it with CUDA; at exit it reports its frozen objects as leaks
         atexit.register(gc.unfreeze)
     request, files = _serve(socket.socket(fileno=int(sys.argv[1])))
     _become(request["environment"], request["cwd"], files, started_with)
-    _execute(request["arguments"])
+    run = _execute if request["finalizes"] else _execute_alone
+    run(request["arguments"])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def ranks() -> Iterator[Ranks]:
-    """Two ranks that all tests of this folder share. They end with it, since their threads wake a hundred times a second."""
+    """Two ranks that all tests of this folder share, and that end with them: gloo's threads poll."""
     two = Ranks()
     yield two
     assert two.close() == [0, 0]

@@ -33,7 +33,7 @@ print([each.name for each in threading.enumerate()])
 
 @pytest.mark.parametrize("status", [0, 3])
 def test_threads_that_use_xla_have_stopped(status: int):
-    done = zygote.run(["-c", f"{SCRIPT}sys.exit({status})"], timeout=120)
+    done = zygote.run(["-c", f"{SCRIPT}sys.exit({status})"], timeout=120, finalizes=True)
     assert (done.returncode, done.stderr) == (status, "")
     before, after = done.stdout.splitlines()
     for name in ("lazytpu watchdog", "lazytpu peers"):
@@ -56,9 +56,16 @@ assert x.tolist() == [1] * 4
 """
 
 
+def _two(port: int, *program: str) -> list[zygote.Process]:
+    """Start two ranks that run a program to its very end."""
+    return [
+        zygote.Process(["-c", *program], env=environment(rank, 2, port), cwd=ROOT, finalizes=True) for rank in range(2)
+    ]
+
+
 def test_a_rank_missing_at_the_start_is_named():
     """XLA's client would abort this process. The process can start again."""
-    done = zygote.run(["-c", ALONE], timeout=120)
+    done = zygote.run(["-c", ALONE], timeout=120, finalizes=True)
     assert done.returncode == 0
     assert "rank 0 waited 1 s" in done.stdout
     assert "for rank 1 (its last: none)" in done.stdout
@@ -90,7 +97,7 @@ dist.all_reduce(x)
 def test_a_collective_that_fails_at_the_end_is_in_the_exit_status(n: int):
     """No code reads its result."""
     port = free_port()
-    ranks = [zygote.Process(["-c", UNREAD, str(n)], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
+    ranks = _two(port, UNREAD, str(n))
     said = ranks[0].communicate(120)[1]
     assert [rank.wait(60) for rank in ranks] == [1, -9]
     assert "rank 1 was killed or crashed, after all_reduce(add)" in said
@@ -122,7 +129,7 @@ def test_a_rank_that_ends_early_is_named(end: str):
     """The other rank has a nonzero exit status, too."""
     port = free_port()
     code = ENDS.replace("{end}", end)
-    ranks = [zygote.Process(["-c", code], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
+    ranks = _two(port, code)
     said = ranks[0].communicate(120)[1]
     status, how = HOW[end]
     assert [rank.wait(60) for rank in ranks] == [1, status]
@@ -146,7 +153,7 @@ timer.start()
 
 def test_an_interrupt_of_the_wait_at_the_end_is_in_the_exit_status():
     port = free_port()
-    ranks = [zygote.Process(["-c", INTERRUPTED], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
+    ranks = _two(port, INTERRUPTED)
     said = ranks[0].communicate(60)[1]
     ranks[1].kill()
     assert [rank.wait(60) for rank in ranks] == [1, -9]

@@ -33,7 +33,7 @@ def run(*command: str, **environment: str) -> str:
             [sys.executable, *command], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600
         )
     else:
-        done = zygote.run(command, cwd=ROOT, env=variables, timeout=600)
+        done = zygote.run(command, cwd=ROOT, env=variables, timeout=600, finalizes=True)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

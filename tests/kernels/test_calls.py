@@ -395,5 +395,5 @@ for operands, results in ((65, 1), (66, 1), (67, 2), (70, 70), (80, 75), (3, 70)
     outs = total(*[torch.full((2,), float(i), device="tpu") for i in range(operands)])
     assert len(outs) == results and outs[-1].tolist() == [operands * (operands - 1) / 2 + results - 1] * 2
 """
-    done = zygote.run(["-c", code], timeout=300)
+    done = zygote.run(["-c", code], timeout=300, finalizes=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -28,6 +28,22 @@ def test_exception_is_status_1_with_its_traceback() -> None:
     assert 'File "<string>", line 2, in f\nValueError: no\n' in done.stderr
 
 
+FREED = """
+import atexit, os, sys
+class Freed:
+    def __del__(self, write=os.write): write(1, b"freed")
+kept = Freed()
+atexit.register(print, "exit function")
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize(("finalizes", "printed"), [(False, ""), (True, "freed")])
+def test_objects_are_freed_at_the_end_on_request(finalizes: bool, printed: str) -> None:
+    done = zygote.run(["-c", FREED], finalizes=finalizes)
+    assert (done.returncode, done.stdout) == (3, f"exit function\n{printed}"), done.stderr
+
+
 def test_signal_is_a_negative_status() -> None:
     done = zygote.run(["-c", "import os; print('before', flush=True); os.abort()"])
     assert (done.returncode, done.stdout) == (-signal.SIGABRT, "before\n")

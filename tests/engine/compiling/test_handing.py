@@ -149,13 +149,13 @@ print(lazytpu.metrics()["cache_misses"], *keys)
 def test_compilation_in_progress_is_finished_for_the_next_run(monkeypatch: pytest.MonkeyPatch):
     """The script ends at once and reports that compilation continues; its next run compiles and lowers nothing."""
     monkeypatch.setenv("LAZYTPU_BACKGROUND_COMPILE", "100")
-    done = zygote.run(["-c", END, "1", "first"])
+    done = zygote.run(["-c", END, "1", "first"], finalizes=True)
     assert done.returncode == 0, done.stderr
     assert "not compiled yet: " in done.stderr and "goes on for at most 60 s" in done.stderr
     assert "waiting for" not in done.stderr
     key = done.stdout.split()[1]
     until(lambda: store().has("program", key))
-    quiet = zygote.run(["-c", END, "0", "second"])
+    quiet = zygote.run(["-c", END, "0", "second"], finalizes=True)
     assert (quiet.stderr, quiet.stdout.split()) == ("", ["0"])
 
 

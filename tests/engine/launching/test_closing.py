@@ -45,7 +45,7 @@ def hang():
 def run(script: str, status: int = 0) -> tuple[str, str]:
     """Run a script, check its exit status and that it reports no thread, and return its standard output and error."""
     code = PRELUDE + textwrap.dedent(script)
-    done = zygote.run(["-c", code], timeout=240)
+    done = zygote.run(["-c", code], timeout=240, finalizes=True)
     assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     for word in ("terminate called", "Fatal", "Exception ignored", "Aborted"):
         assert word not in done.stderr, done.stderr

@@ -28,4 +28,4 @@ assert not torch.tpu._is_in_bad_fork() and (x + 1).tolist() == [3, 3, 3]
 
 
 def test_children_get_an_error_and_parents_continue() -> None:
-    zygote.run(["-c", CODE], check=True, timeout=120)
+    zygote.run(["-c", CODE], check=True, timeout=120, finalizes=True)

@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 
 
 def start(script: str, *arguments: str) -> zygote.Process:
-    return zygote.Process(["-c", PRELUDE + script, *arguments], env=environment())
+    return zygote.Process(["-c", PRELUDE + script, *arguments], env=environment(), finalizes=True)
 
 
 def run(script: str, *arguments: str) -> str:
