@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_OPTIMIZED
+from itertools import chain
 from types import (
     AsyncGeneratorType,
     CellType,
@@ -61,7 +62,7 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
         excluded = {id(level), id(tensors), id(frozen), *map(id, variables.values()), *running, *hidden}
         level, above, further = {}, paths, dict[int, dict[int, str]]()
         excluded.add(id(level))
-        for referrer in (*_referrers(above.keys()), *frozen) if above else ():
+        for referrer in _referrers(above.keys(), frozen) if above else ():
             # The variables of running functions and of modules are known.
             is_namespace = is_a(referrer, dict) and "__builtins__" in dict.keys(referrer)
             if is_namespace or issubclass(type(referrer), ModuleType) or id(referrer) in excluded:
@@ -80,11 +81,12 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
     return {tensor: _ATTRIBUTE.sub(r".\1", path) for tensor, path in (names | found).items()}
 
 
-def _referrers(wanted: Collection[int]) -> list[Any]:
+def _referrers(wanted: Collection[int], frozen: Collection[Any]) -> list[Any]:
     """Return the objects that refer to one whose id is wanted. `gc.get_referrers` would compare each reference with
     each wanted object."""
     wanted = frozenset(wanted)
-    return [thing for thing in gc.get_objects() if not wanted.isdisjoint(map(id, gc.get_referents(thing)))]
+    things = chain(gc.get_objects(), frozen)
+    return [thing for thing in things if not wanted.isdisjoint(map(id, gc.get_referents(thing)))]
 
 
 def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
