@@ -21,7 +21,7 @@ def test_an_error_of_ranks_that_wait_for_each_other_names_both(ranks: Ranks):
         assert text.count("cases/ordering.py:") >= 2
 
 
-@pytest.mark.parametrize("seed", range(100, 100 + int(os.environ.get("DIVERGENT", "3"))))
+@pytest.mark.parametrize("seed", range(100, 100 + int(os.environ.get("DIVERGENT", "2"))))
 def test_random_programs_of_three_ranks(three: Ranks, seed: int):
     """Programs of two ranks are in test_divergence.py."""
     three.run("random_programs", "run", seed=seed)

@@ -18,6 +18,7 @@ def one_rank() -> Iterator[Ranks]:
         yield alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", cases("rehearsals"))
 def test_one_rank(one_rank: Ranks, case: str):
     one_rank.run("rehearsals", case)

@@ -79,7 +79,7 @@ store.wait(["over 0", "over 1", "over 3"], datetime.timedelta(seconds=60))  # ra
 """
 
 
-@pytest.mark.parametrize(("late", "seconds"), [(6.0, 10.0), (30.0, 4.0)])
+@pytest.mark.parametrize(("late", "seconds"), [(6.0, 10.0), pytest.param(30.0, 4.0, marks=pytest.mark.long)])
 def test_a_rank_that_starts_a_relay_is_late(late: float, seconds: float):
     """The other rank of its relay connects without it. If it does not come at all, the error names it alone."""
     port = free_port()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.distributed.ranks import SECONDS, Ranks, cases
 
-SEEDS = int(os.environ.get("DIVERGENT", "4"))
+SEEDS = int(os.environ.get("DIVERGENT", "2"))
 BY_THEMSELVES = ("fails", "random_faults", "random_programs_together")  # cases with arguments
 
 

@@ -78,6 +78,7 @@ def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
     return in_ranks("train_llama.py", *arguments, size=1, folder=folder)
 
 
+@pytest.mark.long
 def test_llama_continues_after_a_rank_was_killed(tmp_path: Path):
     """torchrun forks the ranks, which run the script by `runpy` with tensor parallelism. The losses equal an
     uninterrupted process. A third run, with sharded data, continues from the last checkpoint."""
@@ -99,15 +100,15 @@ def test_llama_continues_after_a_rank_was_killed(tmp_path: Path):
     assert resharded == pytest.approx({step: expected[step] for step in (5, 6)}, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "example", ["pipeline.py", "train_accelerate.py", pytest.param("train_trainer.py", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("example", ["pipeline.py", "train_accelerate.py", "train_trainer.py"])
 def test_losses_equal_a_single_process(example: str):
     alone = in_ranks(example, "cpu", size=1)
     assert len(alone) >= 3
     assert in_ranks(example) == pytest.approx(alone, rel=1e-3)
 
 
+@pytest.mark.long
 def test_trainer_in_a_group_of_one_process():
     """Under torchrun the Trainer creates a group of one process and wraps the model in DistributedDataParallel."""
     actual, alone = (in_ranks("train_trainer.py", *device, size=1) for device in ([], ["cpu"]))

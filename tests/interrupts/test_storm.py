@@ -22,7 +22,7 @@ CASES = LONG if COUNT else [("fused", "sgd", "SIGALRM", sizes) for sizes in ("on
 
 @pytest.mark.parametrize(("mode", "optimizer", "signum", "sizes"), CASES)
 def test_interrupted_step_has_old_or_new_values(mode: str, optimizer: str, signum: str, sizes: str) -> None:
-    count = COUNT // len(CASES) or 100
+    count = COUNT // len(CASES) or 40
     arguments = ["--count", str(count), "--mode", mode, "--optimizer", optimizer, "--signal", signum]
     arguments += ["--sizes"] if sizes == "many sizes" else []
     done = zygote.run([str(Path(__file__).with_name("training.py")), *arguments], timeout=60 + count)

@@ -252,7 +252,7 @@ def train(model: nn.Module, shape: tuple[int, ...], optimizer: str, bf16: bool =
     ("name", "optimizer", "bf16"),
     [
         pytest.param("block", "adamw", False, marks=pytest.mark.long),
-        ("checkpointed block", "sgd", True),
+        pytest.param("checkpointed block", "sgd", True, marks=pytest.mark.long),
         ("convolutions", "adamw", False),
     ],
 )
