@@ -44,7 +44,8 @@ def holders(tensors: Sequence[Any], hidden: Collection[int]) -> dict[int, str]:
     """
     variables, running = _variables(), {id(frame) for frame in _running()}
     # The garbage collector does not find objects that `gc.freeze()` hides from it.
-    frozen = [value for _, _, value in variables.values()] if gc.get_freeze_count() else []
+    values = (value for _, _, value in variables.values()) if gc.get_freeze_count() else ()
+    frozen = [value for value in values if gc.is_tracked(value)]
     found: dict[int, str] = {}
     names: dict[int, str] = {}  # of tensors that are variables themselves: a list that keeps them matters more
     level: dict[int, Any] = {id(tensor): tensor for tensor in tensors}

@@ -73,24 +73,24 @@ class Trainer:
         self.history = [fresh() for _ in range(3)]
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (lambda: {"last": fresh(), "history": [fresh() for _ in range(5)]}, {"": 1, "['history']": 5}),
-        (lambda: [fresh(), [fresh(), fresh()], (fresh(),)], {"": 1, "[1]": 2, "[2]": 1}),
-        (lambda: [fresh(), [fresh(), [fresh(), [fresh()]]]], {"": 1, "[1]": 1, "[1][1]": 1, "[1][1][1]": 1}),
-        (lambda: {"a[b]": fresh(), "c] in d()": fresh(), "it's": fresh()}, {"": 3}),
-        (lambda: {"a[b]": [fresh(), fresh()]}, {"['a[b]']": 2}),
-    ],
-    ids=["dict", "list", "deep", "keys", "key"],
-)
-def test_container_holds_tensors_directly_and_through_others(make: Callable[[], Any], expected: dict[str, int]) -> None:
-    kept = make()
+CONTAINERS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
+    "a": (lambda: {"last": fresh(), "history": [fresh() for _ in range(5)]}, {"": 1, "['history']": 5}),
+    "b": (lambda: [fresh(), [fresh(), fresh()], (fresh(),)], {"": 1, "[1]": 2, "[2]": 1}),
+    "c": (lambda: [fresh(), [fresh(), [fresh(), [fresh()]]]], {"": 1, "[1]": 1, "[1][1]": 1, "[1][1][1]": 1}),
+    "d": (lambda: {"a[b]": fresh(), "c] in d()": fresh(), "it's": fresh()}, {"": 3}),
+    "e": (lambda: {"a[b]": [fresh(), fresh()]}, {"['a[b]']": 2}),
+}
+
+
+def test_containers_hold_tensors_directly_and_through_others() -> None:
+    a, b, c, d, e = kept = [make() for make, _ in CONTAINERS.values()]
+    kept.clear()
     held = lazytpu.memory(holders=True).by_holder()
-    where = " in test_container_holds_tensors_directly_and_through_others()"
-    found = {path.removeprefix("kept"): amount.values for path, amount in held.items() if path.startswith("kept")}
-    assert found == {path + where: values for path, values in expected.items()}
-    assert kept
+    where = " in test_containers_hold_tensors_directly_and_through_others()"
+    found = {path: amount.values for path, amount in held.items() if path.endswith(where)}
+    expected = {name + path: n for name, (_, paths) in CONTAINERS.items() for path, n in paths.items()}
+    assert found == {path + where: n for path, n in expected.items()}
+    assert a and b and c and d and e
 
 
 def test_object_holds_tensors_directly_and_through_others() -> None:
@@ -174,15 +174,14 @@ def test_modules_are_no_holders_while_their_objects_are_frozen(monkeypatch: pyte
     assert not [path for path in held if path.startswith("module.")]
 
 
-@pytest.mark.parametrize("key", ["[/b]", "loss[train]", "[bold]x", ":smile:", "\\[a]"])
-def test_keys_are_printed_as_they_are(key: str) -> None:
-    kept = {key: [fresh(), fresh()]}
+def test_keys_are_printed_as_they_are() -> None:
+    kept = {key: [fresh(), fresh()] for key in ("[/b]", "loss[train]", "[bold]x", ":smile:", "\\[a]")}
     report = lazytpu.memory(holders=True)
-    assert f"kept[{key!r}]" in str(report)
     console = Console(file=io.StringIO(), width=200)
     console.print(report)  # with rich's markup, as in a notebook
-    assert f"kept[{key!r}]" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
-    assert kept
+    for key in kept:
+        assert f"kept[{key!r}]" in str(report)
+        assert f"kept[{key!r}]" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_search_takes_as_long_for_many_tensors_as_for_few() -> None:
