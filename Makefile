@@ -161,7 +161,7 @@ distributed: $(TESTED)
 test-fronts: $(TESTED)
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target out/fronts -r tools/fronts/requirements.txt
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/out/fronts $(BIN)/python -m pytest tools/fronts --ignore tools/fronts/test_vllm.py $(ARGS)
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target out/vllm -r tools/fronts/vllm-requirements.txt ./plugins/vllm
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target out/vllm -r tools/fronts/vllm-requirements.txt ./plugins/vllm vllm==0.29.0
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/out/vllm $(BIN)/python -m pytest tools/fronts/test_vllm.py $(ARGS)
 
 # Each combination of versions in an environment of its own, which lasts hours the first time; ARGS names some.

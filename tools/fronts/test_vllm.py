@@ -331,6 +331,29 @@ def test_server_answers_concurrent_clients(server: str, reference: Any) -> None:
     assert answers == greedy(reference, requests)
 
 
+SCRIPT = """
+import sys
+import torch
+from vllm import LLM, SamplingParams
+
+sizes = {"max_model_len": 256, "max_num_seqs": 2, "max_num_batched_tokens": 64}
+llm = LLM(sys.argv[1], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, **sizes)
+assert not torch.tpu.is_initialized()
+settings = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, detokenize=False)
+(answer,) = llm.generate([{"prompt_token_ids": [5, 6, 7]}], settings)
+print("tokens", list(answer.outputs[0].token_ids))
+"""
+
+
+def test_script_leaves_the_device_to_the_process_of_its_engine(folder: Path, reference: Any) -> None:
+    """As in the README: no `if __name__ == "__main__"`, and no size of the cache, which has not all of the memory."""
+    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    script = (sys.executable, "-c", SCRIPT, str(folder))
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=STARTING, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"tokens {greedy(reference, [[5, 6, 7]])[0][:3]}" in done.stdout
+
+
 def test_several_devices_are_refused(folder: Path) -> None:
     from vllm import LLM
 

@@ -35,11 +35,11 @@ class TpuPlatform(Platform):
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        return torch.tpu.get_device_name(device_id)
+        return _properties(device_id).name
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:
-        return torch.tpu.get_device_properties(device_id).total_memory
+        return _properties(device_id).total_memory
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
@@ -103,3 +103,14 @@ class TpuPlatform(Platform):
         compilation.cudagraph_mode = CUDAGraphMode.NONE
         if vllm_config.cache_config.block_size is None:
             vllm_config.cache_config.block_size = BLOCK
+
+
+def _properties(device_id: int) -> Any:
+    """Return the properties of the device that the engine has started.
+
+    vLLM also asks in the process that starts the engine's, for its defaults, and has others for where it learns
+    nothing. That process must not start the device: it would keep the chip, and its children could not be forked.
+    """
+    if not torch.tpu.is_initialized():
+        raise RuntimeError("the device is not started in this process: vLLM's engine starts it in its own")
+    return torch.tpu.get_device_properties(device_id)

@@ -27,20 +27,31 @@ class TpuWorker(Worker):
         init_worker_distributed_environment(self.vllm_config, self.rank, method, self.local_rank, "gloo")
         set_random_seed(self.model_config.seed)
         self.init_snapshot = MemorySnapshot(device=self.device)
-        named = self.cache_config.kv_cache_memory_bytes  # of the cache: else of the device, which has to be free
-        self.requested_memory = named or request_memory(self.init_snapshot, self.cache_config)
+        self.requested_memory = self.cache_config.kv_cache_memory_bytes or self._of_the_device()
         init_workspace_manager(self.device, 1)
         self.model_runner = TpuModelRunner(self.vllm_config, self.device)
 
+    def _of_the_device(self) -> int:
+        """Return the bytes that vLLM may use, which have to be free. A CPU's memory is that of all programs of the
+        machine: there, half of the free bytes."""
+        if torch.tpu.get_device_properties(self.device).platform == "tpu":
+            return request_memory(self.init_snapshot, self.cache_config)
+        return self.init_snapshot.free_memory // 2
+
     def determine_available_memory(self) -> int:
-        """Return the bytes for the cache: those requested, less the weights and as much again as room for a step.
+        """Return the bytes for the cache: those requested, less the weights and as much again as room for a step; on a
+        CPU no more than all requests that may run at once can fill.
 
         `LLM(kv_cache_memory_bytes=...)` names them instead.
         """
         if self.cache_config.kv_cache_memory_bytes:
             return self.cache_config.kv_cache_memory_bytes
-        weights = torch.tpu.memory_allocated(self.device)
-        return max(int(self.requested_memory - 2 * weights), 0)
+        room = max(int(self.requested_memory - 2 * torch.tpu.memory_allocated(self.device)), 0)
+        if torch.tpu.get_device_properties(self.device).platform == "tpu":
+            return room
+        specs, requests = self.get_kv_cache_spec().values(), self.vllm_config.scheduler_config.max_num_seqs
+        filled = sum(requests * spec.max_memory_usage_bytes(self.vllm_config) + spec.page_size_bytes for spec in specs)
+        return min(room, filled)
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
         """Make the programs of all steps, unless `enforce_eager` leaves them to the first requests."""
