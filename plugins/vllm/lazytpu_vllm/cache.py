@@ -12,16 +12,17 @@ from typing import Any
 import torch
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheLayout
 from vllm.v1.utils import CpuGpuBuffer
-from vllm.v1.worker import block_table, gpu_model_runner
+from vllm.v1.worker import block_table, gpu_input_batch, gpu_model_runner
 from vllm.v1.worker.utils import allocate_kv_cache
 
 
 def install() -> None:
-    """Let block tables that are made afterwards compute slots by `Slots`, since vLLM's kernel is Triton's, and runners
-    allocate caches by `allocate`."""
+    """Let block tables that are made afterwards compute slots by `Slots`, since vLLM's kernel is Triton's, runners
+    allocate caches by `allocate`, and both copy whole buffers to the device."""
     block_table._COMPUTE_SLOT_MAPPING_KERNEL = Slots()  # pyright: ignore
     block_table.CpuGpuBuffer = gpu_model_runner.CpuGpuBuffer = Buffer  # pyright: ignore
     gpu_model_runner.allocate_kv_cache = allocate  # pyright: ignore
+    gpu_input_batch.copy_slice = copy_rows
 
 
 def allocate(
@@ -54,6 +55,15 @@ def whole(rows: torch.Tensor) -> torch.Tensor:
     return rows if rows._base is None else rows._base
 
 
+def copy_rows(source: torch.Tensor, target: torch.Tensor, rows: int) -> torch.Tensor:
+    """Copy a buffer of the host and return the first rows. One with a number for each request is copied as a whole,
+    and later rows are those of the first request."""
+    if source.dim() == 1:
+        source[rows:] = source[0]
+        return target.copy_(source)[:rows]
+    return target[:rows].copy_(source[:rows])
+
+
 def write(key: torch.Tensor, value: torch.Tensor, pages: torch.Tensor, slot_mapping: torch.Tensor) -> None:
     """Write keys and values, [tokens, heads, width], into their slots of [blocks, tokens of a block, 2 * heads, width].
     Padding goes to block 0, which vLLM gives to no request."""
@@ -80,7 +90,7 @@ class Slots:
         out: torch.Tensor,
         *rest: Any,
     ) -> None:
-        starts, positions = whole(starts), whole(positions)[: len(out)]
+        starts, positions = whole(starts).to(out.device), whole(positions)[: len(out)].to(out.device)
         order = torch.arange(len(out), device=out.device)
         request = torch.searchsorted(starts, order.to(starts.dtype), right=True).clamp(1, len(table)) - 1
         slots = table[request, (positions // block).clamp(0, table.shape[1] - 1)].long() * block + positions % block

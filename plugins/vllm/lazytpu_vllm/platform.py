@@ -108,8 +108,8 @@ class TpuPlatform(Platform):
 def _properties(device_id: int) -> Any:
     """Return the properties of the device that the engine has started.
 
-    vLLM also asks in the process that starts the engine's, for its defaults, and has others for where it learns
-    nothing. That process must not start the device: it would keep the chip, and its children could not be forked.
+    vLLM also asks in the process that starts the engine's, for its defaults, and goes on without an answer. That
+    process must not start the device: it would keep the chip, and its children could not be forked.
     """
     if not torch.tpu.is_initialized():
         raise RuntimeError("the device is not started in this process: vLLM's engine starts it in its own")

@@ -11,25 +11,36 @@ from vllm.v1.worker.gpu_worker import Worker
 from lazytpu_vllm.runner import TOKENS, TpuModelRunner
 
 MADE = 3  # tokens of each request: that after the prompt, and two that follow from one before
-SAMPLINGS = (SamplingParams(temperature=0), SamplingParams(temperature=1, top_k=10, top_p=0.9))
+RANDOM: tuple[dict[str, float], ...] = ({}, {"top_k": 10}, {"top_p": 0.9}, {"top_k": 10, "top_p": 0.9})
+GREEDY = SamplingParams(temperature=0)
+WAYS = [(SamplingParams(temperature=1, **settings),) for settings in RANDOM]
+WAYS += [(GREEDY, *way) for way in WAYS]
 
 
 def warm_up(worker: Worker, runner: TpuModelRunner) -> None:
-    """Run prompts and next tokens of each padded size that a step may have, for few and many requests."""
-    if runner.max_model_len <= MADE:
+    """Run prompts and next tokens of each padded size that a step may have, and each way of sampling for each number of
+    rows that the logits have then."""
+    longest = runner.max_model_len - MADE
+    if longest <= 0:
         return
-    requests = {1, 2, 3, runner.max_num_reqs} | {1 << i for i in range(runner.max_num_reqs.bit_length())}
-    counts = sorted((count for count in requests if count <= runner.max_num_reqs), reverse=True)
-    tokens = TOKENS
+    tokens, rows = TOKENS, 0
     while tokens < 2 * runner.max_num_tokens:
-        for sampling in SAMPLINGS if tokens == TOKENS else SAMPLINGS[:1]:
-            for count in counts:
-                _serve(worker, runner, count, min(tokens, runner.max_num_tokens) // count, sampling)
+        size = min(tokens, runner.max_num_tokens)
+        count = min(-(-size // longest), runner.max_num_reqs)
+        _serve(worker, runner, count, size // count, (GREEDY,))
+        if rows != min(size, runner.max_num_reqs):
+            rows = min(size, runner.max_num_reqs)
+            for way in WAYS:
+                count = min(max(count, len(way)), runner.max_num_reqs)
+                _serve(worker, runner, count, size // count, way)
         tokens *= 2
 
 
-def _serve(worker: Worker, runner: TpuModelRunner, count: int, length: int, sampling: SamplingParams) -> None:
-    """Run `count` requests with prompts of `length` tokens, as far as the cache and the model have room."""
+def _serve(
+    worker: Worker, runner: TpuModelRunner, count: int, length: int, samplings: tuple[SamplingParams, ...]
+) -> None:
+    """Run `count` requests with prompts of `length` tokens, as far as the cache and the model have room; they are
+    sampled in turn by each of `samplings`."""
     groups = runner.kv_cache_config.kv_cache_groups
     length = max(1, min(length, runner.max_model_len - MADE))
     blocks = [-(-(length + MADE) // group.kv_cache_spec.block_size) for group in groups]
@@ -41,7 +52,7 @@ def _serve(worker: Worker, runner: TpuModelRunner, count: int, length: int, samp
             req_id=name,
             prompt_token_ids=[0] * length,
             mm_features=[],
-            sampling_params=sampling,
+            sampling_params=samplings[i % len(samplings)],
             pooling_params=None,
             block_ids=tuple([1 + i * size + at for at in range(size)] for size in blocks),
             num_computed_tokens=0,
