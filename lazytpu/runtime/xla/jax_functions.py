@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lazytpu.runtime.xla.client import module_bytecode, raw_platform
+from lazytpu.runtime.xla.client import client, module_bytecode, raw_platform
 from lazytpu.runtime.xla.mlir import drop_locations
 
 
@@ -23,6 +23,7 @@ def lower_jax_function(
     process. Return (MLIR bytecode of its module, (dtype, shape) of each result). `x64` enables 64-bit types, for this
     thread and call alone. The module has no source lines, which would be jax's: XLA then gives its ops the line of
     their call in the user's code."""
+    client()  # before jax makes one for its lowering, which would search for TPUs where libtpu is installed
     with jax.enable_x64(x64):
         avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
         traced = jax.jit(function, keep_unused=True).trace(*avals)

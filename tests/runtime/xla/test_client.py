@@ -66,6 +66,19 @@ def test_cpu_can_be_requested():
     assert result.stdout.strip() == "cpu", result.stderr
 
 
+def test_lowering_for_a_tpu_that_is_not_here_searches_for_none():
+    """As `lazytpu-show cost` of a dump, in a process without a device. jax would wait for libtpu, if it is installed."""
+    code = """
+import numpy as np
+from lazytpu.runtime.xla import jax_private
+from lazytpu.runtime.xla.jax_functions import lower_jax_function
+jax_private.backend_factories["tpu"] = None
+lower_jax_function(lambda x: x + 1, [(np.dtype("float32"), (2,))], platform="tpu")
+"""
+    result = zygote.run(["-c", code], timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
 def test_every_dtype_survives_the_trip(dtype, shape):
