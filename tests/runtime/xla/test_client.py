@@ -67,7 +67,7 @@ def test_cpu_can_be_requested():
 
 
 def test_lowering_for_a_tpu_that_is_not_here_searches_for_none():
-    """As `lazytpu-show cost` of a dump, in a process without a device. jax would wait for libtpu, if it is installed."""
+    """As by `lazytpu-show cost` of a dump. jax itself would wait for libtpu, if it is installed."""
     code = """
 import numpy as np
 from lazytpu.runtime.xla import jax_private
