@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -133,6 +134,33 @@ def test_run_replaces_its_files_in_the_record(tmp_path: Path) -> None:
     assert "| a | 4 | 3 | 1 | 3 | 0 | 0 | 0 | 0 | 0 |\n| b | 4 | 2 | 0 | 1 | 0 | 1 | 0 | 0 | 0 |\n" in text
     assert "| all | 8 | 5 | 1 | 4 | 0 | 1 | 0 | 0 | 0 |" in text and "**4 of 5 comparable tests" in text
     assert "| 3 | new, old | " in text and "Refusals: none." in text and "Failures: 1 copy-on-write storages" in text
+
+
+def test_results_keep_the_commit_and_day_on_which_they_ran(tmp_path: Path) -> None:
+    done = {"seed": 3, "stage": "done", "reason": "", "control": "passed", "status": "passed"}
+    old, new = record.origin("old") | {"date": "2026-01-02"}, record.origin("new")
+    rows = [{"file": file, "seed": 3, "stage": "listed", "number": -1, "tests": 4} for file in ("a.py", "b.py")]
+    rows += [{"file": "a.py", "number": 0, **done, **old}, {"file": "b.py", "number": 0, **done, **old}]
+    rows += [{"file": "b.py", "number": 1, **done, **new}]
+    entries = record.entries(rows, 3, "new")
+    assert (entries["a"]["commit"], entries["a"]["date"]) == ("old", "2026-01-02")
+    assert (entries["b"]["commit"], entries["b"]["date"]) == ("old, new", f"2026-01-02, {new['date']}")
+    assert table.joined(entries, "commit") == "new, old"
+
+
+def test_line_of_a_killed_run_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    rows = [{"file": "a.py", "seed": 0, "stage": "listed", "number": -1, "tests": 0}]
+    rows += [{"file": "b.py", "seed": 0, "stage": "done", "number": 0, "status": "skipped", "reason": ""}]
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"file": "a.p')
+    (tmp_path / "a.py").touch()
+    monkeypatch.setattr(sys, "argv", ["upstream", str(tmp_path), "--files", "a", "--results", str(results)])
+    assert tool.main() == 0
+    assert table.read(results) == rows  # of b.py, no list is left
+    assert results.read_text().endswith('{"file": "a.p\n')
+    assert "line 3, is damaged" in capsys.readouterr().err
 
 
 def test_failure_caused_by_a_refusal_counts_as_refused() -> None:

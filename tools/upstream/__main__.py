@@ -94,11 +94,15 @@ def run(asked: argparse.Namespace, files: Sequence[str]) -> None:
     xla_flags = os.environ.get("XLA_FLAGS", "") if asked.optimized else flags
     # Few programs occur twice; writing them to the cache on disk would take a tenth of the time.
     environment = {"XLA_FLAGS": xla_flags, "OMP_NUM_THREADS": "1", "LAZYTPU_CACHE_DIR": "off"}
+    origin = record.origin(asked.commit)
+    with asked.results.open("a+b") as written:  # begin a new line after one that a killed run did not complete
+        if written.tell() and os.pread(written.fileno(), 1, written.tell() - 1) != b"\n":
+            written.write(b"\n")
     with asked.results.open("a") as results, ThreadPoolExecutor(asked.processes) as pool:
 
         def note(file: str, row: dict[str, Any]) -> None:
             with lock:
-                results.write(json.dumps({"file": file, "seed": asked.seed, **row}) + "\n")
+                results.write(json.dumps({"file": file, "seed": asked.seed, **origin, **row}) + "\n")
                 results.flush()
 
         def job(numbers: Sequence[int]) -> None:

@@ -21,26 +21,33 @@ NAME = "upstream.json"
 COUNTS = ("verdicts", "refusals", "faults", "requirements", "skips")
 
 
+def origin(commit: str) -> dict[str, str]:
+    """Return the commit, day and release of torch of results of this process."""
+    return {"commit": commit or "unknown", "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}
+
+
 def entries(rows: Iterable[Mapping[str, Any]], seed: int, commit: str, note: str = "") -> dict[str, dict[str, Any]]:
-    """Return one entry for each file that has results of this seed."""
+    """Return one entry for each file that has results of this seed. A result that does not have its origin gets that
+    of this process and `commit`."""
     rows = [row for row in rows if row["seed"] == seed]
     tests = {row["file"]: row["tests"] for row in rows if row["stage"] == "listed"}
+    origins: dict[str, dict[str, dict[str, None]]] = {}  # of each file: ordered sets
     by_file: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["stage"] == "listed":
+        if row["stage"] == "listed" or row["file"] not in tests:  # the list is lost: the next run of the file has one
             continue
+        for name, value in origin(commit).items():
+            origins.setdefault(row["file"], {}).setdefault(name, {})[row.get(name, value)] = None
         entry = by_file.setdefault(
             row["file"].removesuffix(".py"),
             {
                 "tests": tests[row["file"]],
                 "seed": seed,
-                "commit": commit or "unknown",
-                "date": f"{datetime.now(UTC):%Y-%m-%d}",
-                "torch": torch.__version__,
                 "note": note,
                 **{name: Counter[str]() for name in COUNTS},
             },
         )
+        entry |= {name: ", ".join(values) for name, values in origins[row["file"]].items()}
         outcome = verdict(row)
         entry["verdicts"][outcome] += 1
         if outcome == "skipped":

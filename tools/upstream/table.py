@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,14 @@ RUNS_HEAD = "| run | seed | commit | date | tests | skipped | comparable | passe
 
 
 def read(results: Path) -> list[dict[str, Any]]:
-    """Return the rows of a results file: the last one of each test."""
-    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    """Return the rows of a results file: the last one of each test. A line that a killed run did not complete is
+    reported and has no row, so that its test runs again."""
+    rows = list[dict[str, Any]]()
+    for number, line in enumerate(results.read_text().splitlines() if results.exists() else (), 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            print(f"{results}, line {number}, is damaged: its test runs again", file=sys.stderr)
     return list({(row["file"], row["number"], row["seed"]): row for row in rows}.values())
 
 
@@ -71,7 +78,7 @@ def text(entries: Entries) -> str:
 
 def joined(entries: Entries, name: str) -> str:
     """The distinct values of a field, in order."""
-    return ", ".join(sorted({str(entry[name]) for entry in entries.values()}))
+    return ", ".join(sorted({value for entry in entries.values() for value in str(entry[name]).split(", ")}))
 
 
 def reasons(entries: Entries, name: str, count: int, kinds: str = "") -> str:
