@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lazytpu.inspection.cached import cache_of
 from lazytpu.inspection.commands import CACHE, Command, argument
-from lazytpu.inspection.recorded import HERE, dumped, stored
+from lazytpu.inspection.recorded import HERE, check, dumped, stored
 from lazytpu.runtime.cache.library import pack, unpack
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.cache.translation import environment
@@ -25,6 +25,9 @@ def _pack(args: argparse.Namespace) -> int:
         raise ValueError(
             "--kernels CHIP and --run COMMAND, a script whose programs are packed, go together, without --topology"
         )
+    check(args.commands)
+    if args.out.is_dir() or not args.out.parent.is_dir():  # before scripts run for minutes
+        raise ValueError(f"{args.out} cannot be written: it is a folder, or its folder does not exist")
     if args.topology is None and args.kernels is None:
         return _say_packed(cache_of(args), args.out)
     with tempfile.TemporaryDirectory() as name:

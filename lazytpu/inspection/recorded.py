@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,17 @@ HERE = "cpu"
 MODES = {"": {}, " op by op": {"LAZYTPU_MODE": "strict"}}
 """The runs of a script: their names, and the settings that differ from the user's."""
 ALONE = {"LAZYTPU_PLATFORM": "cpu", "LAZYTPU_BACKGROUND_COMPILE": "0", "LAZYTPU_CACHE_LIMIT": "0"}
+
+
+def check(commands: Sequence[str]) -> None:
+    """Raise ValueError for a command that cannot be run."""
+    for command in commands:
+        try:
+            arguments = shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"--run {command}: {error}") from error
+        if not arguments:
+            raise ValueError("--run takes a script and its arguments, or -m and a module, and got nothing")
 
 
 def stored(commands: Sequence[str], folder: Path) -> Store:
@@ -58,4 +70,13 @@ def _run(command: str, name: str, variables: dict[str, str]) -> None:
 
 
 def _python(arguments: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+    """Run Python without input, and return the status and the errors, whatever their encoding.
+
+    A process that the script leaves behind would keep a pipe open, and the end of a script would not be noticed.
+    """
+    nothing = subprocess.DEVNULL
+    with tempfile.TemporaryFile() as errors:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, env=environment, stdin=nothing, stdout=nothing, stderr=errors)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, done.returncode, "", errors.read().decode(errors="replace"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,6 +119,38 @@ def test_script_that_fails_makes_no_pack(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["pack", str(pack), "--kernels", "cpu", "--run", "-c 'raise SystemExit(\"no data\")'"]) == 2
     assert capsys.readouterr().err.endswith(" ended with status 1:\nno data\n")
     assert not pack.exists()
+
+
+def test_errors_of_a_script_are_shown_whatever_their_encoding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import sys; sys.stderr.buffer.write(b'caf\\xe9'); sys.exit(len(sys.stdin.read()) + 3)")
+    assert main(["pack", str(tmp_path / "pack.zip"), "--kernels", "cpu", "--run", str(script)]) == 2
+    assert capsys.readouterr().err.endswith(" ended with status 3:\ncaf\ufffd\n")
+
+
+def test_script_ends_though_a_process_that_it_started_runs_on() -> None:
+    start = "import subprocess, sys; sys.exit(str(subprocess.Popen(['sleep', '60']).pid))"
+    done = recorded._python(["-c", start], dict(os.environ))
+    os.kill(int(done.stderr), signal.SIGTERM)  # raises an error if it has ended
+
+
+@pytest.mark.parametrize(
+    ("out", "command", "reason"),
+    [
+        ("missing/pack.zip", "a.py", "missing/pack.zip cannot be written"),
+        ("", "a.py", "cannot be written: it is a folder"),
+        ("pack.zip", "a.py 'b", "--run a.py 'b: No closing quotation"),
+        ("pack.zip", " ", "and got nothing"),
+    ],
+)
+def test_no_script_runs_for_a_pack_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], out: str, command: str, reason: str
+) -> None:
+    assert main(["pack", str(tmp_path / out), "--kernels", "cpu", "--run", command]) == 2
+    printed = capsys.readouterr()
+    assert reason in printed.err and "running" not in printed.out
 
 
 @pytest.mark.parametrize(

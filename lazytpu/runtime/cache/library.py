@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,9 +72,9 @@ def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
     """
     entries = [listed for kind in kinds for listed in store.entries(kind)]
     described: list[dict[str, Any]] = []
-    opened, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(opened, "wb") as file:
+        with beside.open("xb") as file:  # readable for whom the umask allows it, unlike a temporary file
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for listed in sorted(entries, key=lambda item: (item.kind, item.key)):
                     entry = store.get(listed.kind, listed.key)
@@ -93,7 +93,7 @@ def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except BaseException:
-        Path(beside).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
     return len(described)
 

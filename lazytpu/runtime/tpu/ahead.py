@@ -48,7 +48,7 @@ def compile_dumps(topology: str, dumps: Sequence[Path], into: Path) -> list[str]
         if not any(dump.glob("*.json")):
             raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
     command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(into), *map(str, dumps)]
-    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu logs a lot
+    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True, errors="replace")
     if done.returncode == _NO_TOPOLOGY:
         raise PlatformError(done.stdout.strip())
     if done.returncode:

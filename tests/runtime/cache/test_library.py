@@ -60,6 +60,12 @@ def test_mixed_library_stores_the_compatible_entries(tmp_path: Path) -> None:
     assert [entry.key for entry in other_store.entries()] == [KEYS[0]]
 
 
+def test_library_is_readable_for_all_whom_the_umask_allows_it(packed: Path) -> None:
+    beside = packed.with_name("beside")
+    beside.touch()
+    assert packed.stat().st_mode == beside.stat().st_mode
+
+
 def test_empty_cache_is_not_packed(tmp_path: Path) -> None:
     (tmp_path / "library.zip").write_bytes(b"before")
     with pytest.raises(ValueError, match="holds nothing to pack"):
