@@ -48,6 +48,7 @@ def test_cpu_report(tmp_path: Path) -> None:
     assert checks(path)["cache.loaded again"]["detail"] == "1 programs loaded, none compiled"
 
 
+@pytest.mark.long
 def test_any_outcome_of_a_check_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     also = ("--also", "tests.doctor.injected", "--json", str(path))

@@ -270,6 +270,7 @@ def test_tensors_outlive_the_job_but_groups_do_not():
         group.allreduce([x])
 
 
+@pytest.mark.long
 def test_pod_is_compiled():
     """HSDP on 4,096 v5p, by libtpu."""
     with lazytpu.imagined_job(ranks=4096):
