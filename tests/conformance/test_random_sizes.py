@@ -13,7 +13,7 @@ import torch
 import lazytpu
 from tests.conformance.sized_programs import Program, Sizes
 
-COUNT = int(os.environ.get("RANDOM_SIZES", "32"))
+COUNT = int(os.environ.get("RANDOM_SIZES", "16"))
 FIRST = int(os.environ.get("RANDOM_SIZES_FROM", "0"))
 TOGETHER = 8  # programs of a test
 BUCKETS = (4, 8, 16)

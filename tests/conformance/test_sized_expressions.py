@@ -15,7 +15,7 @@ import torch
 import lazytpu
 from tests.conformance.sized_expressions import BOUNDS, COLUMNS, Case
 
-COUNT = int(os.environ.get("RANDOM_EXPRESSIONS", "4"))
+COUNT = int(os.environ.get("RANDOM_EXPRESSIONS", "2"))
 FIRST = int(os.environ.get("RANDOM_SIZES_FROM", "0"))
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -109,7 +109,7 @@ def test_gradients_of_activations_in_half_precision(dtype: torch.dtype, function
     [
         torch.special.chebyshev_polynomial_t,
         torch.special.hermite_polynomial_h,
-        torch.special.laguerre_polynomial_l,
+        pytest.param(torch.special.laguerre_polynomial_l, marks=pytest.mark.long),  # seconds in torch itself
         torch.special.legendre_polynomial_p,
     ],
 )
