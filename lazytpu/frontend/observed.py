@@ -8,6 +8,7 @@ descriptors. Overrides of a subclass have no effect, and an object without the a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,9 +32,12 @@ _grad_fn: Any = vars(TensorBase)["grad_fn"].__get__
 _is_leaf: Any = vars(TensorBase)["is_leaf"].__get__
 _requires_grad: Any = vars(TensorBase)["requires_grad"].__get__
 _storage: Any = TensorBase.untyped_storage
-_dict_of_class: Any = vars(type)["__dict__"].__get__
-_bases: Any = vars(type)["__mro__"].__get__
-_qualified_name: Any = vars(type)["__qualname__"].__get__
+# Of classes, whose metaclass may override them, and of modules, which `vars` would import if their loader is lazy.
+namespace: Any = vars(type)["__dict__"].__get__
+bases: Any = vars(type)["__mro__"].__get__
+plain_name: Any = vars(type)["__name__"].__get__
+qualified_name: Any = vars(type)["__qualname__"].__get__
+module_namespace: Any = vars(ModuleType)["__dict__"].__get__
 
 PARAMETERS, BUFFERS, CHILDREN = "_parameters", "_buffers", "_modules"
 
@@ -149,8 +153,8 @@ def on_device(tensor: Any) -> bool:
 
 def class_name(thing: Any) -> tuple[str, str]:
     """Return the module of an object's class, and the class's qualified name."""
-    module = _dict_of_class(type(thing)).get("__module__")
-    return module if type(module) is str else "", _qualified_name(type(thing))
+    module = namespace(type(thing)).get("__module__")
+    return module if type(module) is str else "", qualified_name(type(thing))
 
 
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
@@ -172,10 +176,10 @@ def is_overriding(thing: Any) -> bool:
     if kind in _PLAIN or not issubclass(kind, torch.Tensor):
         return False
     overriding = False
-    for base in _bases(kind):
+    for base in bases(kind):
         if base is torch.Tensor:
             break
-        names = _dict_of_class(base)
+        names = namespace(base)
         if names.get("__torch_dispatch__", no_torch_dispatch) is not no_torch_dispatch:
             return False
         overridden = names.keys() & _ASKED

@@ -20,13 +20,15 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     ModuleType,
 )
 from typing import Any
 
+from lazytpu.frontend import observed
 from lazytpu.frontend.lines import is_library
-from lazytpu.frontend.observed import is_a
+from lazytpu.frontend.observed import is_a, items
 
 LEVELS = 6
 """The most objects between a tensor and a name."""
@@ -98,15 +100,13 @@ def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
         for key, value in list(dict.items(thing)):
             yield value, f"[{key!r}]" if type(key) in (str, int) else "[…]", False
     elif sequence := next((base for base in _SEQUENCES if issubclass(kind, base)), None):
-        yield from ((value, f"[{index}]", False) for index, value in enumerate(sequence.__iter__(thing)))
-    elif kind in (set, frozenset):
-        yield from ((value, "", False) for value in thing)
-    elif kind is CellType:
-        yield thing.cell_contents, "", False
+        yield from ((value, f"[{index}]", False) for index, value in enumerate(list(sequence.__iter__(thing))))
+    elif kind in (set, frozenset, CellType):
+        yield from ((value, "", False) for value in gc.get_referents(thing))
     elif kind is FunctionType:
         yield thing.__closure__, f"{thing.__qualname__}()", True
     elif issubclass(kind, type):
-        name = type.__getattribute__(thing, "__qualname__")
+        name = observed.qualified_name(thing)
         yield from ((names, f"{name}.__dict__", True) for names in gc.get_referents(thing) if type(names) is dict)
     elif kind in _SUSPENDED:
         if (frame := getattr(thing, _SUSPENDED[kind])) is not None:
@@ -115,30 +115,42 @@ def _children(thing: Any) -> Iterator[tuple[Any, str, bool]]:
         if not thing.f_code.co_flags & _GENERATORS:
             yield from _locals(thing, f" in {thing.f_code.co_name}(), which has ended (a traceback keeps it)")
     else:
-        yield from ((value, f"{kind.__name__}.{name}", True) for name, value in _attributes(thing))
+        yield from ((value, f"{observed.plain_name(kind)}.{name}", True) for name, value in _attributes(thing))
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of an object, and its `__dict__`, without calling the methods of its class."""
-    try:
-        namespace = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        namespace = {}
-    yield from list(namespace.items())
-    yield "__dict__", namespace
-    for base in type(thing).__mro__:
-        for name, member in vars(base).items():
-            if type(member) is MemberDescriptorType:
-                try:
-                    yield name, member.__get__(thing)
-                except AttributeError:  # a slot without a value
-                    continue
+    for base in observed.bases(type(thing)):
+        for name, member in _entries(dict(observed.namespace(base))):
+            kind = type(member)
+            is_namespace = kind is GetSetDescriptorType and name == "__dict__"
+            # A class may have another class's descriptor, and a property for its `__dict__`.
+            if not (is_namespace or kind is MemberDescriptorType) or not is_a(thing, member.__objclass__):
+                continue
+            try:
+                value = member.__get__(thing)
+            except AttributeError:  # a slot without a value
+                continue
+            yield name, value
+            if is_namespace:
+                yield from _entries(value)
+
+
+def _entries(names: Any) -> list[tuple[str, Any]]:
+    """Return the entries of a dict whose keys are names; nothing for another mapping, whose methods may do anything."""
+    return [(name, value) for name, value in items(names) if type(name) is str]
+
+
+def _named(frame: FrameType, variables: Any) -> list[tuple[str, Any]]:
+    """Return the variables of a frame. A function's are a dict, or a proxy from Python 3.13 on; those of a class's body
+    or of `exec` may be any mapping."""
+    return _entries(dict(variables) if frame.f_code.co_flags & CO_OPTIMIZED else variables)
 
 
 def _locals(frame: FrameType, where: str) -> Iterator[tuple[Any, str, bool]]:
     """Yield the variables of a function that does not run, as `_children` does."""
     variables = frame.f_locals
-    yield from [(value, name + where, True) for name, value in variables.items()]
+    yield from [(value, name + where, True) for name, value in _named(frame, variables)]
     _release(frame, variables)
 
 
@@ -157,12 +169,13 @@ def _variables() -> dict[int, tuple[str, str, Any]]:
     value -> its name, the function, and the value."""
     found: dict[int, tuple[str, str, Any]] = {}
 
-    def add(names: dict[str, Any], module: str, prefix: str, where: str) -> None:
-        for key, value in list(names.items()):
+    def add(names: list[tuple[str, Any]], module: Any, prefix: str, where: str) -> None:
+        for key, value in names:
             found.setdefault(id(value), (prefix + key, where, value))
-            members = type.__getattribute__(value, "__dict__") if issubclass(type(value), type) else {}
-            if members.get("__module__") == module:  # a class may have none
-                for name, attribute in list(members.items()):
+            members = dict(observed.namespace(value)) if issubclass(type(value), type) else {}
+            defined_in = members.get("__module__")  # a class may have none, or any object
+            if type(defined_in) is type(module) is str and defined_in == module:
+                for name, attribute in _entries(members):
                     found.setdefault(id(attribute), (f"{prefix}{key}.{name}", where, attribute))
 
     for frame in _running():
@@ -170,11 +183,13 @@ def _variables() -> dict[int, tuple[str, str, Any]]:
             function = frame.f_code.co_name
             variables = frame.f_locals
             where = "" if function == "<module>" else f" in {function}()"
-            add(variables, frame.f_globals.get("__name__", ""), "", where)
+            add(_named(frame, variables), dict.get(frame.f_globals, "__name__"), "", where)
             _release(frame, variables)
-    for name, module in list(sys.modules.items()):
-        if is_a(module, ModuleType) and not is_library(str(vars(module).get("__file__", ""))):
-            add(vars(module), name, "" if name == "__main__" else f"{name}.", "")
+    for name, module in _entries(sys.modules):
+        names: dict[str, Any] = observed.module_namespace(module) if is_a(module, ModuleType) else {}
+        file = names.get("__file__")
+        if not is_library(file if type(file) is str else ""):
+            add(_entries(names), name, "" if name == "__main__" else f"{name}.", "")
     return found
 
 

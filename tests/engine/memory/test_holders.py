@@ -7,6 +7,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
@@ -194,6 +195,42 @@ def test_search_takes_as_long_for_many_tensors_as_for_few() -> None:
         return time.process_time() - began
 
     assert seconds(3000) < 4 * min(seconds(10), seconds(10)), "a linear search takes 20 times as long"
+
+
+class Hostile(type):
+    """A class whose attributes cannot be read."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def call(*_: Any) -> Any:
+    raise RuntimeError("the search calls methods of the program")
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+
+def test_search_calls_no_method_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = {"__getattribute__": call, "__eq__": call, "__hash__": call, "__format__": call, "__radd__": call}
+    kept = [
+        type("Property", (), {"__slots__": ("x",), "__dict__": property(call)})(),
+        type("Slots", (), {"y": Slotted.__dict__["x"]})(),
+        type.__call__(Hostile("Meta", (), {})),
+        type("Module", (), {"__module__": type("Name", (), hostile)()}),
+    ]
+    for holder in kept:
+        (type if isinstance(holder, type) else object).__setattr__(holder, "x", fresh())
+    # A loader may import a lazy module when an attribute is read.
+    lazy = type("Lazy", (ModuleType,), {"__getattribute__": call})("lazy")
+    monkeypatch.setitem(sys.modules, "lazy", lazy)
+    monkeypatch.setitem(globals(), 1, "a variable without a name")  # pyright: ignore[reportArgumentType]
+    monkeypatch.setitem(globals(), type("Text", (str,), {"__radd__": call})("text"), "another one")
+    variables: Any = type("Variables", (), {"__getitem__": lambda _, name: globals()[name], "__setitem__": call})()
+    exec("lazytpu.memory(holders=True)", dict(globals()), variables)
+    held = lazytpu.memory(holders=True).by_holder()
+    assert {"Property.x", "Slots.x", "Meta.x", "Module.x"} <= held.keys()
 
 
 def test_search_keeps_the_variables_that_exec_made() -> None:
