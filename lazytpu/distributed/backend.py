@@ -20,6 +20,7 @@ from lazytpu.distributed.group import DeviceGroup, TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
+from lazytpu.frontend.device import forks
 from lazytpu.frontend.libraries.places import call_when_imported, replace_when_imported
 from lazytpu.frontend.torch_private import (
     DEVICE_MESH,
@@ -39,12 +40,14 @@ def create(request: Any, start: Callable[[], Engine]) -> DeviceGroup:
     `asked` is torch's `DistributedBackendOptions`: store, ranks and timeout. `start` returns the engine. The first
     group of a process joins the job, and waits until all ranks have joined it.
 
-    Raises RuntimeError when this process cannot join, or a member does not arrive within the timeout, and
-    NotImplementedError on platforms other than CPUs and TPUs.
+    Raises RuntimeError when this process cannot join or is a fork of one that used the device, or a member does not
+    arrive within the timeout, and NotImplementedError on platforms other than CPUs and TPUs.
     """
     if imagined.is_imagined():
         _adapt_torch()
         return imagined.create(request)
+    if forks.FORKED:
+        forks.refuse()
     members = list(request.global_ranks_in_group) or list(range(request.group_size))
     seconds = request.timeout.total_seconds()
     default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None

@@ -25,10 +25,11 @@ class _Refusing:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        return _refuse
+        return refuse
 
 
-def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raise the error of a forked child."""
     raise RuntimeError(
         "Cannot re-initialize tpu in forked subprocess. To use tpu with multiprocessing, you must use the 'spawn' "
         "start method (torch.multiprocessing.set_start_method('spawn'))."
@@ -46,7 +47,7 @@ def _in_child() -> None:
     refusing: Any = _Refusing()
     activation.install(refusing)
     for recorder in recorders():
-        recorder.cut_trace = _refuse
+        recorder.cut_trace = refuse
         recorder.lock, recorder.cut_lock = threading.RLock(), threading.RLock()  # another thread may have held them
 
 

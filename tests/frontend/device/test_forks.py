@@ -7,6 +7,7 @@ from tests import zygote
 CODE = """
 import os, sys, warnings
 import torch, lazytpu
+import torch.distributed as dist
 warnings.simplefilter("ignore")
 x = torch.ones(3).to("tpu") + 1
 assert x.tolist() == [2, 2, 2]
@@ -16,10 +17,16 @@ if pid == 0:
     try:
         torch.manual_seed(1)
         assert torch.tpu._is_in_bad_fork() and (torch.ones(3) + 1).sum() == 6
-        try:
-            (x + 1).tolist()
-        except RuntimeError as error:
-            status = 0 if "Cannot re-initialize tpu in forked subprocess" in str(error) else 2
+        store = dist.HashStore()
+        begin = lambda: dist.init_process_group("tpu", store=store, rank=0, world_size=1)
+        for use in (lambda: (x + 1).tolist(), begin):
+            try:
+                use()
+            except RuntimeError as error:
+                assert "Cannot re-initialize tpu in forked subprocess" in str(error), error
+            else:
+                raise AssertionError("nothing was raised")
+        status = 0
     finally:
         os._exit(status)
 assert os.waitpid(pid, 0)[1] == 0
