@@ -69,7 +69,9 @@ def lower(name: str) -> None:
         translate(*of_trace, name=name, bounds_check=False, target=Target("cpu"), platform="cpu")
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if i % 3 == 0 else pytest.mark.long) for i, name in enumerate(SAMPLES)]
+)
 def test_sample_calls_its_template_and_marks_platform_differences(name: str, called: list[tuple[Any, ...]]) -> None:
     lower(name)
     calls_of_template = [call for call in called if call[0] == name]

@@ -164,7 +164,15 @@ KEPT: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.bfloat16,
+        pytest.param(torch.float64, marks=pytest.mark.long),
+        pytest.param(torch.float16, marks=pytest.mark.long),
+    ],
+)
 def test_constants_keep_their_bits(dtype: torch.dtype) -> None:
     """Constants of a program are folded, data are not: both have the bits of the CPU. Of bfloat16, torch itself
     does not keep the sign of NaN."""

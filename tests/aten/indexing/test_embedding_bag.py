@@ -39,7 +39,9 @@ def test_sum(weighted: bool) -> None:
     check(op, values(10, 3), torch.ones(0, dtype=torch.int64), torch.tensor([0, 0]), False, SUM)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, *(pytest.param(d, marks=pytest.mark.long) for d in (torch.float64, torch.bfloat16))]
+)
 @pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
 @pytest.mark.parametrize("last", [False, True])
 def test_results_of_the_function_called_by_name(mode: int, dtype: torch.dtype, last: bool) -> None:
