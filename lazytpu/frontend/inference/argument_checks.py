@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Ops whose numbers are always checked: parameters of distributions, and ends of intervals.
+# Ops whose numbers are always checked: parameters of distributions, of losses and of activations, and ends of
+# intervals.
 _RANGES = frozenset(
     f"aten.{name}"
     for name in """
@@ -24,6 +25,8 @@ _RANGES = frozenset(
     normal_.default normal_functional.default normal.Tensor_float normal.float_float uniform_.default uniform.default
     random_.to random.to random_.from random.from randint.default randint.generator randint.low randint.low_generator
     randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
+    elu_backward.default leaky_relu_backward.default rrelu_with_noise_backward.default
+    celu.default celu_.default mvlgamma.default mvlgamma_.default smooth_l1_loss.default
     """.split()
 )
 # Ops that reject a number that the dtype cannot hold; most ops wrap it, or treat it as infinite.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 import lazytpu
 
@@ -93,6 +94,36 @@ def test_refused_as_on_the_cpu(name: str) -> None:
         REFUSED[name]("tpu")
     assert str(got.value) == str(expected.value)
     assert before.tolist() == [1, 2, 3]
+
+
+def _gradient(x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    leaf = x.clone().requires_grad_()
+    function(leaf.clone()).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+LATER: dict[str, tuple[Callable[[torch.Tensor, Any], torch.Tensor], Any, Any]] = {
+    "leaky_relu_": (lambda x, slope: _gradient(x, lambda leaf: functional.leaky_relu_(leaf, slope)), 0.5, -2.0),
+    "leaky_relu_ nan": (lambda x, slope: _gradient(x, lambda leaf: functional.leaky_relu_(leaf, slope)), 0.5, math.nan),
+    "elu_": (lambda x, alpha: _gradient(x, lambda leaf: functional.elu_(leaf, alpha)), 0.5, -2.0),
+    "rrelu_": (lambda x, lower: _gradient(x, lambda leaf: functional.rrelu_(leaf, lower, 0.4)), 0.1, -5.0),
+    "celu": (functional.celu, 1.0, 0.0),
+    "smooth_l1_loss": (lambda x, beta: functional.smooth_l1_loss(x, x * 0, beta=beta), 1.0, -1.0),
+    "mvlgamma": (lambda x, p: torch.mvlgamma(x.abs() + 5, p), 2, 0),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_later_number_is_refused_as_on_the_cpu(name: str) -> None:
+    function, valid, wrong = LATER[name]
+    x = torch.tensor([-1.0, 2.0])
+    torch.testing.assert_close(function(x.to("tpu"), valid).cpu(), function(x, valid))
+    with pytest.raises(RuntimeError) as expected:
+        function(x, wrong)
+    with pytest.raises(RuntimeError) as got:
+        function(x.to("tpu"), wrong)
+    assert str(got.value) == str(expected.value)
 
 
 def test_numbers_are_checked_at_every_call() -> None:
