@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Ops whose numbers are always checked: parameters of distributions, of losses and of activations, and ends of
-# intervals.
+# Ops whose numbers are always checked: parameters of distributions, and ends of intervals.
 _RANGES = frozenset(
     f"aten.{name}"
     for name in """
@@ -25,8 +24,14 @@ _RANGES = frozenset(
     normal_.default normal_functional.default normal.Tensor_float normal.float_float uniform_.default uniform.default
     random_.to random.to random_.from random.from randint.default randint.generator randint.low randint.low_generator
     randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
-    elu_backward.default leaky_relu_backward.default rrelu_with_noise_backward.default
-    celu.default celu_.default mvlgamma.default mvlgamma_.default smooth_l1_loss.default
+    """.split()
+)
+# Ops that accept all positive numbers. The backward ops refuse a negative slope if the result replaced the argument.
+_SIGNS = frozenset(
+    f"aten.{name}"
+    for name in """
+    celu.default celu_.default elu_backward.default leaky_relu_backward.default mvlgamma.default mvlgamma_.default
+    rrelu_with_noise_backward.default smooth_l1_loss.default
     """.split()
 )
 # Ops that reject a number that the dtype cannot hold; most ops wrap it, or treat it as infinite.
@@ -58,13 +63,14 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `record`, the recording kernel of `op`, with the checks of its numbers; returns `record` if there are
     none."""
     name = str(op)
-    if name not in _RANGES and name not in _CONVERSIONS:
+    if name not in _RANGES | _SIGNS | _CONVERSIONS:
         return record
     always, warns = name in _RANGES, name.startswith(_INTEGERS)
+    fit = _positive if name in _SIGNS else _fit
     names = [a.name for a in op._schema.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if always or not _fit(args[0], (*args, *kwargs.values())):
+        if always or not fit(args[0], (*args, *kwargs.values())):
             keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
             # The CPU warns at each call about integers that a floating-point dtype cannot distinguish.
             again = warns and any(type(end) is int and abs(end) > _EXACT for end in args)
@@ -98,6 +104,11 @@ def _fit(first: Any, values: tuple[Any, ...]) -> bool:
     return True
 
 
+def _positive(_first: Any, values: tuple[Any, ...]) -> bool:
+    """Return whether all numbers are positive. NaN is not."""
+    return all(value > 0 for value in values if type(value) in (int, float))
+
+
 @dataclass(frozen=True)
 class _Kind:
     """The properties of a tensor that matter to the checks.
@@ -126,7 +137,7 @@ def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: 
 
     torch's own generator draws no number: distributions get another generator, or no elements.
     """
-    ranges = str(op) in _RANGES
+    ranges = str(op) in _RANGES | _SIGNS
     extra: dict[str, Any] = {}
     if any(a.name == "generator" for a in op._schema.arguments):
         extra["generator"] = torch.Generator()
