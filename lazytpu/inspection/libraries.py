@@ -13,6 +13,7 @@ from lazytpu.inspection.recorded import HERE, check, dumped, stored
 from lazytpu.runtime.cache.library import pack, unpack
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.cache.translation import environment
+from lazytpu.runtime.children import cleaning_up
 from lazytpu.runtime.errors import PlatformError
 from lazytpu.runtime.tpu.ahead import compile_dumps
 
@@ -28,6 +29,12 @@ def _pack(args: argparse.Namespace) -> int:
     check(args.commands)
     if args.out.is_dir() or not args.out.parent.is_dir():  # before scripts run for minutes
         raise ValueError(f"{args.out} cannot be written: it is a folder, or its folder does not exist")
+    with cleaning_up():
+        return _write(args)
+
+
+def _write(args: argparse.Namespace) -> int:
+    """Write the pack. Returns 1 if a program could not be compiled for the topology."""
     if args.topology is None and args.kernels is None:
         return _say_packed(cache_of(args), args.out)
     with tempfile.TemporaryDirectory() as name:

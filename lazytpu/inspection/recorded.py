@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
 from lazytpu.passes.target import Target
 from lazytpu.runtime.cache.store import Store
+from lazytpu.runtime.children import run_python
 
 HERE = "cpu"
 """The chip that stands for the processor of this machine."""
@@ -69,14 +69,12 @@ def _run(command: str, name: str, variables: dict[str, str]) -> None:
         raise ValueError(f"{command}{name} ended with status {done.returncode}:\n{last}")
 
 
-def _python(arguments: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _python(arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run Python without input, and return the status and the errors, whatever their encoding.
 
     A process that the script leaves behind would keep a pipe open, and the end of a script would not be noticed.
     """
-    nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as errors:
-        command = [sys.executable, *arguments]
-        done = subprocess.run(command, env=environment, stdin=nothing, stdout=nothing, stderr=errors)
+        status = run_python(arguments, environment, subprocess.DEVNULL, errors)
         errors.seek(0)
-        return subprocess.CompletedProcess(command, done.returncode, "", errors.read().decode(errors="replace"))
+        return subprocess.CompletedProcess(arguments, status, "", errors.read().decode(errors="replace"))

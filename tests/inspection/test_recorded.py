@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -134,6 +135,39 @@ def test_script_ends_though_a_process_that_it_started_runs_on() -> None:
     start = "import subprocess, sys; sys.exit(str(subprocess.Popen(['sleep', '60']).pid))"
     done = recorded._python(["-c", start], dict(os.environ))
     os.kill(int(done.stderr), signal.SIGTERM)  # raises an error if it has ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_script_ends_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    """A folder that SIGKILL leaves behind has a name of its own."""
+    script, started, temporary = tmp_path / "waits.py", tmp_path / "started", tmp_path / "temporary"
+    temporary.mkdir()
+    script.write_text(f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    command = ["pack", str(tmp_path / "pack.zip"), "--kernels", "cpu", "--run", str(script)]
+    code = f"import sys; from lazytpu.inspection.show import main; sys.exit(main({command}))"
+    process = zygote.Process(["-c", code], env={**os.environ, "TMPDIR": str(temporary)})
+    wait_until(lambda: started.exists() and started.read_text() != "")
+    os.kill(process.pid, number)
+    process.wait(20)
+    wait_until(lambda: not is_running(int(started.read_text())))
+    assert list(temporary.iterdir()) == [] or number == signal.SIGKILL
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs: it is there, and has not ended unnoticed by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition. Raises TimeoutError after 20 seconds."""
+    limit = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > limit:
+            raise TimeoutError
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lazytpu.runtime.cache import programs, translation
 from lazytpu.runtime.cache.store import Store
+from lazytpu.runtime.children import run_python
 from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.tpu import topologies
 from lazytpu.runtime.tpu.topology import full_name
@@ -47,14 +48,22 @@ def compile_dumps(topology: str, dumps: Sequence[Path], into: Path) -> list[str]
     for dump in dumps:
         if not any(dump.glob("*.json")):
             raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
-    command = [sys.executable, "-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(into), *map(str, dumps)]
-    done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True, errors="replace")
-    if done.returncode == _NO_TOPOLOGY:
-        raise PlatformError(done.stdout.strip())
-    if done.returncode:
-        last = "\n".join(done.stderr.splitlines()[-20:])
-        raise RuntimeError(f"compiling for {topology} failed, with status {done.returncode}:\n{last}")
-    return done.stdout.splitlines()
+    arguments = ["-m", "lazytpu.runtime.tpu.ahead", full_name(topology), str(into), *map(str, dumps)]
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        status = run_python(arguments, {**os.environ, **_ALONE}, output, errors)
+        printed, reported = (_text(file) for file in (output, errors))
+    if status == _NO_TOPOLOGY:
+        raise PlatformError(printed.strip())
+    if status:
+        last = "\n".join(reported.splitlines()[-20:])
+        raise RuntimeError(f"compiling for {topology} failed, with status {status}:\n{last}")
+    return printed.splitlines()
+
+
+def _text(file: IO[bytes]) -> str:
+    """Return all text of a file, whatever its encoding."""
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def main(arguments: Sequence[str]) -> int:
