@@ -144,7 +144,8 @@ class Fitting:
             raise NoForm
         size = self._known.get(key)
         if size is None and kind != COUNT:
-            alone = kind == SIZE and (self.parts or (self._follows is not None and key not in self._follows))
+            independent = self._follows is not None and kind == SIZE and key not in self._follows
+            alone = independent or (self.parts and (kind == SIZE or key in self._sizes))
             size = None if self.parts and kind == BEGIN else self._form(key, kind, alone)
         if size is None:
             least = key[-1] if kind == SIZE else min(key)  # other samples may have one element

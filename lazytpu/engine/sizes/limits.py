@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
+from lazytpu.aten.views.parts import dims_of
 from lazytpu.engine.sizes.skeletons import forms_in, with_sizes
 from lazytpu.engine.sizes.strides import begins_of
 from lazytpu.ir.symbolic import has_sizes
@@ -20,7 +20,7 @@ Moving = Collection[tuple[int, int]]
 
 def moving_views(records: Sequence[Record]) -> frozenset[tuple[int, int]]:
     """Return the views of records with symbolic sizes that begin at a place that varies, if all views that the record
-    has of the slot have the dimensions of their storage, each in steps of 1, in any order."""
+    has of the slot run along dimensions of their storage, in steps of 1 and in any order."""
     layouts = Slots(records).layouts
     moving, fixed = set[tuple[int, int]](), set[tuple[int, int]]()
     for number, slot, view in _views(records):
@@ -32,10 +32,9 @@ def moving_views(records: Sequence[Record]) -> frozenset[tuple[int, int]]:
 
 
 def _has_dims(view: tuple[Any, ...], layout: Layout) -> bool:
-    """Return whether the dimensions of a view are those of its storage, in any order."""
-    stride, steps = (sorted(strides, reverse=True) for strides in (view[1], layout.stride))
-    distinct = all(step != following for step, following in pairwise(steps))
-    return stride == steps and distinct and begins_of(view, layout) is not None
+    """Return whether a view runs along dimensions of its storage, in steps of 1 and in any order."""
+    along = dims_of(view[:2], (layout.shape, layout.stride), layout.memory_order)
+    return along is not None and begins_of(view, layout) is not None
 
 
 def _views(records: Sequence[Record]) -> Iterator[tuple[int, int, tuple[Any, ...]]]:

@@ -42,13 +42,14 @@ def bucketed(
         least, most = limits.get(varying.symbols[name], (0, None))
         symbols[name] = max(low, min(least, size)), high if most is None else min(high, max(most, size))
     begins = [name for name, at in varying.symbols.items() if kinds[at] == BEGIN]
-    return _alike(symbols, begins) if len(sizes) > buckets.MOST else symbols
+    return _alike(symbols, begins) if varying.parts or len(sizes) > buckets.MOST else symbols
 
 
 def _alike(symbols: Mapping[str, Range], begins: Collection[str]) -> dict[str, Range]:
     """Return one range for all sizes, from the least to the greatest of their ranges.
 
-    A bucket for each combination of the bounds of many sizes, such as the tokens of each expert, would have few traces.
+    A bucket for each combination of the bounds of many sizes or of parts, such as the tokens of each expert, would have
+    few traces.
     The symbols `begins` are starts of views.
     """
     ranges = [bounds for name, bounds in symbols.items() if name not in begins]

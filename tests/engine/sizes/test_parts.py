@@ -33,13 +33,15 @@ def by_split(x: torch.Tensor, weights: torch.Tensor, expert: torch.Tensor) -> to
 
 
 def by_slices(x: torch.Tensor, weights: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
-    """Slice the sorted tokens, and write each product into its slice of the result."""
+    """Slice the sorted tokens and their scales, and write each product into its slice of the result."""
     order = expert.argsort(stable=True)
     counts = torch.histc(expert.float(), EXPERTS, 0, EXPERTS - 1).int().tolist()
     tokens, ends = x[order], list(accumulate(counts))
+    scales = tokens[:, 0].exp()
     products = torch.zeros_like(tokens)
     for number, (end, count) in enumerate(zip(ends, counts, strict=True)):
-        products[end - count : end] = F.silu(tokens[end - count : end] @ weights[number])
+        part = slice(end - count, end)
+        products[part] = F.silu(tokens[part] @ weights[number]) * scales[part, None]
     return torch.empty_like(products).index_copy(0, order, products)
 
 

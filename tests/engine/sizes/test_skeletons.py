@@ -249,6 +249,14 @@ def test_size_not_derived_from_operands_is_a_symbol() -> None:
     assert [str(following.choose(at)) for at in (0, 1, 3)] == ["n", "m", "2*n"]  # a product is accepted
 
 
+def test_argument_with_the_size_of_a_part_is_no_sum_of_other_parts() -> None:
+    """The size of `zeros` may be the only hint of a part that comes later. Two samples fit a sum by chance."""
+    table, kinds = np.array([[61, 78, 51, 51], [93, 47, 52, 52]]), np.array([SIZE, SIZE, OTHER, SIZE])
+    together, parts = Fitting(table, kinds), Fitting(table, kinds, parts=True)
+    assert [str(together.choose(position)) for position in range(4)] == ["n", "m", "m+n-88", "m+n-88"]
+    assert [str(parts.choose(position)) for position in range(4)] == ["n", "m", "k", "k"]
+
+
 def test_varying_integer_without_a_size_is_no_symbol() -> None:
     assert fit(columns((2, 4), (3, 4)), np.array([OTHER, SIZE])) is None
 
