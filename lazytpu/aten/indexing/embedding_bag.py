@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
 from lazytpu.aten.indexing.embedding import OUT_OF_RANGE, summed_rows
-from lazytpu.aten.indexing.gather import in_range, take
+from lazytpu.aten.indexing.gather import in_range, take, take_along
 from lazytpu.aten.indexing.scatter import put_along, put_slices
 from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
@@ -54,16 +54,25 @@ def _bags(b: Builder, member: SSAValue, index: SSAValue, count: int, padding_idx
 
 def _largest(b: Builder, rows: SSAValue, index: SSAValue, bags: Bags) -> tuple[SSAValue, SSAValue]:
     """(the largest of each column in a bag, the index of the first row that has it), both [bags, width]; 0 for an
-    empty bag."""
+    empty bag.
+
+    As in torch's loop, later rows replace the first one where they are greater: a NaN counts in the first row alone.
+    """
     n, width = shape_of(rows)
+    if n == 0:
+        return b.constant(0, dtype_of(rows), [bags.count, width]), b.constant(0, dtype_of(index), [bags.count, width])
+    numbers = b.compare("EQ", rows, rows)
     least = b.constant(-inf, dtype_of(rows), [bags.count, width])
-    best = put_slices(b, "max", least, 0, bags.member, rows)
+    best = put_slices(b, "max", least, 0, bags.member, b.select(numbers, rows, full(b, -inf, rows)))
     hit = b.compare("EQ", rows, take(b, best, b.min(bags.member, full(b, max(bags.count - 1, 0), bags.member)), 0))
     position = b.select(hit, b.iota("i32", [n, width], 0), b.constant(n, "i32", [n, width]))
     first = put_slices(b, "min", b.constant(n, "i32", [bags.count, width]), 0, bags.member, position)
+    start = put_slices(b, "min", b.constant(n - 1, "i32", [bags.count]), 0, bags.member, b.iota("i32", [n], 0))
+    stays = b.compare("NE", leading := take(b, rows, start, 0), leading)
+    first = b.select(stays, along(b, start, [bags.count, width], [1]), b.min(first, full(b, n - 1, first)))
     empty = along(b, b.compare("EQ", bags.sizes, full(b, 0, bags.sizes)), [bags.count, width], [1])
-    chosen = take(b, index, b.min(first, full(b, max(n - 1, 0), first)), 0)
-    return b.select(empty, full(b, 0, best), best), b.select(empty, full(b, 0, chosen), chosen)
+    largest, chosen = take_along(b, rows, 0, first), take(b, index, first, 0)
+    return b.select(empty, full(b, 0, largest), largest), b.select(empty, full(b, 0, chosen), chosen)
 
 
 def _check_offsets(b: Builder, offsets: SSAValue, n: int) -> None:

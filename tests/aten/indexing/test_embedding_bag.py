@@ -30,6 +30,16 @@ def test_modes(mode: int, padding: int, last: bool) -> None:
     check(A._embedding_bag.default, values(10, 3), INDICES, offsets, False, mode, False, None, last, padding)
 
 
+def test_later_rows_replace_the_first_where_they_are_greater() -> None:
+    """NaN and the zeros stay where they come first; 7 is ignored."""
+    nan, inf = torch.nan, torch.inf
+    rows = [[nan, 1, -0.0], [2, nan, 0], [3, 5, -1], [-inf, -inf, -inf], [nan, nan, nan], *[[9, 9, 9]] * 5]
+    table = torch.tensor(rows)
+    indices = torch.tensor([0, 1, 2, 1, 0, 2, 0, 3, 4, 4, 3, 7, 3, 7, 1, 0, 7])
+    op = A._embedding_bag.default
+    check(op, table, indices, torch.tensor([0, 3, 5, 7, 9, 11, 13, 16]), False, MAX, False, None, False, 7)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sum(weighted: bool) -> None:
     weights = values(8) if weighted else None
