@@ -155,12 +155,16 @@ def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
     return op(*positional, **{a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments})
 
 
+_UNTAGGED = frozenset({"aten::__irshift__", "aten::floor_divide_"})  # nor are their functional forms found, or tagged
+
+
 @functools.cache
 def is_pointwise(op: OpOverload) -> bool:
     """Return whether an op, or the functional form of an op that writes, is tagged pointwise; torch tags only some ops
     that write."""
     functional = activation.engine().functional(op)
-    return torch.Tag.pointwise in op.tags or (functional is not None and torch.Tag.pointwise in functional.tags)
+    forms = (op, op if functional is None else functional)
+    return op._schema.name in _UNTAGGED or any(torch.Tag.pointwise in form.tags for form in forms)
 
 
 def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:

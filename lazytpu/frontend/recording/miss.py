@@ -21,7 +21,7 @@ import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions reg
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.cpu_warnings import warn
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
-from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.infer import infer, is_pointwise
 from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
 from lazytpu.frontend.lines import call_site, note_forward, recorded_line
@@ -241,11 +241,16 @@ def _infer_checked(k: RecordingKernel, r: Recorder, bound: dict[str, Any]) -> An
     check_layout(bound.get("layout"), bound.get("memory_format"))
     for value in bound.values():
         _check_sizes(value)
+    # The CPU looks at memory before it selects a kernel by dtype, and in pointwise ops before all else.
+    at_first = is_pointwise(k.op)
+    if at_first:
+        check_writes(k.op, bound)
     results = infer(k.op, bound)
+    if not at_first:
+        check_writes(k.op, bound)
     check_platform(k.op, bound, results, r.platform)
     check_dtypes(k.op, bound, results)
     check_dims(k.op, bound, results)
-    check_writes(k.op, bound)
     if type(r) is Recorder:  # else the program did not call it: a capture records it for other sizes
         warn(k.op, bound, results)
         warn_of_expanded(k.op, bound)

@@ -30,7 +30,8 @@ _EXAMPLES = {  # what else warns, by the op that may write to an expanded tensor
     "index_fill_": "tensor[mask] = scalar",
     "index_put_": "tensor[indices] = tensor",
 }
-_READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch reads from its tensor before it writes
+_READ_FIRST = frozenset({("masked_fill_", "value"), ("ldexp_", "other")})
+"The ops and arguments that torch reads as a whole before it writes: a number, and exponents of powers."
 
 
 def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:

@@ -106,3 +106,18 @@ def test_rejected_writes_to_operands(name: str, device: str) -> None:
     x, indices = arange(6).to(device), torch.arange(6).to(device)
     with pytest.raises(RuntimeError, match="refer to a single memory location"):
         NOT_IN_PLACE[name](x, indices)
+
+
+FIRST: dict[str, Callable[[Tensor], object]] = {
+    "no kernel for the dtype": lambda x: x[:-1].__ilshift__(x[1:]),
+    "no tag": lambda x: x[:-1].gcd_(x[1:]),
+    "a result that cannot be written": lambda x: x.long()[:-1].xlogy_(x.long()[1:]),
+    "another shape": lambda x: x[:-1].add_(x[2:]),
+    "read before": lambda x: x[:-1].ldexp_(x[1:]),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_memory_is_checked_first(name: str) -> None:
+    x = torch.arange(6.0)
+    assert outcome(lambda: FIRST[name](x.to("tpu"))).split(":")[0] == outcome(lambda: FIRST[name](x)).split(":")[0]
