@@ -104,6 +104,7 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
 
     arguments = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for dtype, shape, weak in operands]
     jax_private.imagine_chip()
+    jax_private.discharge_calls_in_part()
     try:
         traced = jax.jit(flat, keep_unused=True).trace(*arguments)
     except _Foreign as error:

@@ -137,6 +137,34 @@ def test_loops_and_branches_count():
     assert int(re.findall(r"transcendentals\\22:(\d+)", text)[0]) == 3 * 8 * 128
 
 
+def scaled(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Multiplies by a pipeline in the block of another one, with references of both, in a called function as well."""
+
+    @jax.jit
+    def product(x: Any, y: Any) -> jax.Array:
+        return x[...] * y[...]
+
+    def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        def rows(y: Any) -> None:
+            def columns(x: Any, o: Any) -> None:
+                o[...] = product(x, y) + y[pl.ds(0, 8)]
+
+            row = pl.program_id(0)
+            tile = pl.BlockSpec((8, 128), lambda i: (row, i))
+            pltpu.emit_pipeline(columns, grid=(2,), in_specs=[tile], out_specs=[tile])(x_ref, o_ref)
+
+        part = pl.BlockSpec((8, 128), lambda i: (i, 0))
+        pltpu.emit_pipeline(rows, grid=(2,), in_specs=[part])(y_ref)
+
+    return pl.kernel(body, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=CORE)(x, y)
+
+
+def test_pipelines_in_a_pipeline():
+    x, y = torch.randn(16, 256), torch.randn(16, 128)
+    result = custom_jax_kernel(scaled)(x.to("tpu"), y.to("tpu"))
+    torch.testing.assert_close(result.cpu(), x * y.repeat(1, 2) + y.repeat(1, 2))
+
+
 def test_several_bodies_are_refused_on_a_cpu():
     """jax interprets one body at most, such as the one of a SparseCore's scalar core here."""
     imagine_chip()

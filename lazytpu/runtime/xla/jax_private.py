@@ -26,7 +26,7 @@ with undisturbed(), with_environment({}) as JAX_ENVIRONMENT:
     from jax._src.lib import version_str
 
     require_one_release(jax.__version__, version_str)
-    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, lib, xla_bridge
+    from jax._src import cloud_tpu_init, compiler, core, hardware_utils, lib, pjit, xla_bridge
     from jax._src.interpreters import mlir, partial_eval
     from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.sharding import SingleDeviceSharding
@@ -152,6 +152,30 @@ def imagine_chip() -> None:
         chip = tpu_info.chip_version_from_device_kind(IMAGINED_CHIP)
         assert chip is not None
         tpu_info.registry.setdefault(kind, lambda: tpu_info.get_tpu_info_for_chip(chip, 1))
+
+
+def discharge_calls_in_part() -> None:
+    """Let Pallas's interpreter run calls with references of two scopes, as nested `emit_pipeline`s make them. It turns
+    those of one scope at a time into arrays, where jax's rules for calls turn all of them and fail on the others."""
+    from jax._src.state import discharge
+    from jax._src.state.types import AbstractRef
+
+    def with_parameter(primitive: Any, parameter: str) -> Any:
+        whole = discharge._discharge_rules[primitive]
+
+        def rule(chosen: Sequence[bool], operands: Any, results: Any, *values: Any, **params: Any) -> Any:
+            if all(choice for choice, aval in zip(chosen, operands, strict=True) if isinstance(aval, AbstractRef)):
+                return whole(operands, results, *values, **params)
+            body = discharge.discharge_state(params[parameter], should_discharge=chosen)
+            outputs = core.jaxpr_as_fun(body)(*values)
+            updates = iter(outputs[len(results) :])
+            return [next(updates) if choice else None for choice in chosen], outputs[: len(results)]
+
+        return rule
+
+    for primitive, parameter in ((core.closed_call_p, "call_jaxpr"), (pjit.jit_p, "jaxpr")):
+        if primitive not in discharge._partial_discharge_rules:
+            discharge._partial_discharge_rules[primitive] = with_parameter(primitive, parameter)
 
 
 def without_dead_code(closed: Any) -> Any:
