@@ -17,13 +17,11 @@ Tensors = Sequence[torch.Tensor]
 
 def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     """Return the results of a program, in its own order, with their derivatives."""
-    if is_transformed():
-        _refuse_aliases(program, "a transform of torch.func or a forward-mode derivative")
-        return _as_tuple(_Transformed.apply(program, *tensors))
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        _refuse_aliases(program, "autograd (an operand requires a gradient)")
-        return _as_tuple(_Recorded.apply(program, *tensors))
-    return recorded(program, tensors)
+    if not differentiates(tensors):
+        return recorded(program, tensors)
+    if program.aliases:
+        return _copied(program, tensors)
+    return _as_tuple((_Transformed if is_transformed() else _Recorded).apply(program, *tensors))
 
 
 def differentiates(tensors: Tensors) -> bool:
@@ -45,12 +43,14 @@ def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     return tuple([written[i] if i in written else next(fresh) for i in range(len(call.results))])
 
 
-def _refuse_aliases(program: Program, context: str) -> None:
-    if program.aliases:
-        raise RuntimeError(
-            f"{program.name} writes into its operands (input_output_aliases), which {context} cannot follow. Call it "
-            "under torch.no_grad(), on detached tensors, or without input_output_aliases"
-        )
+def _copied(program: Program, tensors: Tensors) -> tuple[Any, ...]:
+    """Return the results of a program that writes into operands, whose derivatives torch follows through copies."""
+    written = dict(program.aliases)
+    values = [t.clone() if operand in written else t for operand, t in enumerate(tensors)]
+    results = list(apply(program.without_aliases(), values))
+    for operand, result in program.aliases:
+        results[result] = tensors[operand].copy_(results[result])
+    return tuple(results)
 
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:

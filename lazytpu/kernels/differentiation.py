@@ -20,7 +20,7 @@ from jax.extend import core
 
 from lazytpu.kernels.jaxprs import bind, equations, evaluate, is_kernel
 from lazytpu.kernels.pallas_calls import as_pallas_call
-from lazytpu.runtime.xla.jax_private import interpreted_kernel, scoped_body
+from lazytpu.runtime.xla.jax_private import interpreted_kernel, scoped_body, without_references
 
 Function = Callable[..., Any]
 "A function of arrays that returns a list of arrays."
@@ -100,7 +100,7 @@ class _Substitution:
 
 def _substituted(function: Function, substitution: _Substitution) -> Function:
     def substituted(*arrays: Any) -> Any:
-        closed = jax.make_jaxpr(function)(*arrays)
+        closed = without_references(jax.make_jaxpr(function)(*arrays))
         return _evaluate(closed, arrays, substitution) if substitution.is_in(closed.jaxpr) else function(*arrays)
 
     return substituted

@@ -24,7 +24,7 @@ WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 def for_platform(closed: Any, platform: str) -> Any:
     """Return a traced function adapted to a platform."""
     if platform == "cpu":
-        return rewritten(closed, lambda call: {"interpret": call.params["interpret"] or True})
+        return rewritten(closed, _interpret)
     return rewritten(closed, _estimate) if platform == "tpu" else closed
 
 
@@ -50,7 +50,7 @@ def as_pallas_call(call: Any) -> Any:
         )
     from jax.experimental import pallas as pl  # takes 0.2 s to import; whoever has a kernel has imported it
 
-    (body, *more), (mesh, *_) = call.params["jaxprs"], call.params["meshes"]
+    (body, *more), (mesh, *_) = _without_aliases(call), call.params["meshes"]
     if more:
         raise NotImplementedError(
             f"a Pallas kernel of {1 + len(more)} bodies on different cores has no default gradient: give its op one "
@@ -76,6 +76,27 @@ def as_pallas_call(call: Any) -> Any:
     )
     (equation,) = [e for e in equations(jax.make_jaxpr(kernel)(*operands).jaxpr) if is_kernel(e)]
     return equation
+
+
+def _interpret(call: Any) -> dict[str, Any]:
+    bodies = {"jaxprs": _without_aliases(call)} if "jaxprs" in call.params else {}
+    return {"interpret": call.params["interpret"] or True, **bodies}
+
+
+def _without_aliases(call: Any) -> tuple[Any, ...]:
+    """Return the bodies of a `pl.kernel`, in which an operand and the result that has its memory are one reference.
+    jax's interpreter keeps two arrays, and loses what is written by way of the operand."""
+
+    def renamed(body: Any) -> Any:
+        aliases = call.params["input_output_aliases"].items()
+        results = {body.invars[i]: body.invars[len(call.invars) + result] for i, result in aliases}
+        renamed_inputs = [
+            [v if isinstance(v, core.Literal) else results.get(v, v) for v in equation.invars] for equation in body.eqns
+        ]
+        pairs = zip(body.eqns, renamed_inputs, strict=True)
+        return body.replace(eqns=[equation.replace(invars=inputs) for equation, inputs in pairs])
+
+    return tuple(map(renamed, call.params["jaxprs"]))
 
 
 def _bodies(call: Any) -> Sequence[Any]:

@@ -133,6 +133,10 @@ class Program:
             program = self._derived[key] = Program(f"{self.name}_{key[0]}", make(), (), self.weak)
         return program
 
+    def without_aliases(self) -> Program:
+        """Return the program with new arrays in place of the operands that it writes into."""
+        return self.derived(("copied",), lambda: self.leaves)
+
     def vjp(self, wanted: Mask, given: Mask) -> Program:
         """Return the program (*operands, *cotangents of the results `given`) -> gradients of the operands `wanted`."""
         return self.derived(("vjp", wanted, given), lambda: _vjp(self.leaves, wanted, given))

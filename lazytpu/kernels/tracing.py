@@ -115,12 +115,13 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
         raise errors.untraceable(name, error) from error
     if _is_open(traced.jaxpr, len(operands)):
         raise errors.escaped(name)
-    _check_effects(name, traced)
+    closed = jax_private.without_references(traced.jaxpr)
+    _check_effects(name, closed)
     # The rules of custom derivatives refer to the trace as long as the jaxpr lives, and so does `pl.kernel` since jax
     # 0.12. An array that such a function keeps is reported at its first use.
-    if check and not any(e.primitive.name.startswith(("custom_", "mpmd_map")) for e in equations(traced.jaxpr.jaxpr)):
+    if check and not any(e.primitive.name.startswith(("custom_", "mpmd_map")) for e in equations(closed.jaxpr)):
         _check_leaks(name, traces)
-    return jax_private.without_dead_code(traced.jaxpr)
+    return jax_private.without_dead_code(closed)
 
 
 class _Nothing(Exception):
@@ -150,12 +151,12 @@ def _is_open(closed: Any, operands: int) -> bool:
     return not defined.issuperset(used)
 
 
-def _check_effects(name: str, traced: Any) -> None:
-    callbacks = {e.primitive.name for e in equations(traced.jaxpr.jaxpr)} & set(_CALLBACKS)
+def _check_effects(name: str, closed: Any) -> None:
+    callbacks = {e.primitive.name for e in equations(closed.jaxpr)} & set(_CALLBACKS)
     if callbacks:
         raise errors.side_effect(name, ", ".join(sorted(callbacks)))
-    if traced.jaxpr.effects:
-        raise errors.side_effect(name, ", ".join(map(str, traced.jaxpr.effects)))
+    if closed.effects:
+        raise errors.side_effect(name, ", ".join(map(str, closed.effects)))
 
 
 def _check_leaks(name: str, traces: Sequence[weakref.ref[Any]]) -> None:

@@ -153,10 +153,31 @@ def scaled(x: jax.Array, y: jax.Array) -> jax.Array:
             tile = pl.BlockSpec((8, 128), lambda i: (row, i))
             pltpu.emit_pipeline(columns, grid=(2,), in_specs=[tile], out_specs=[tile])(x_ref, o_ref)
 
-        part = pl.BlockSpec((8, 128), lambda i: (i, 0))
-        pltpu.emit_pipeline(rows, grid=(2,), in_specs=[part])(y_ref)
+        block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+        pltpu.emit_pipeline(rows, grid=(2,), in_specs=[block])(y_ref)
 
     return pl.kernel(body, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=CORE)(x, y)
+
+
+def doubled(x: jax.Array) -> jax.Array:
+    """Doubles in place, in memory that the kernel refers to."""
+    memory = jax.new_ref(x)
+
+    def body() -> None:
+        def run(block: Any, semaphore: Any) -> None:
+            pltpu.async_copy(memory, block, semaphore).wait()
+            block[...] = block[...] * 2
+            pltpu.async_copy(block, memory, semaphore).wait()
+
+        pl.run_scoped(run, pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA(()))
+
+    pl.kernel(body, (), mesh=CORE)()
+    return memory[...]
+
+
+def test_references_that_a_function_makes():
+    x = torch.randn(8, 128)
+    torch.testing.assert_close(custom_jax_kernel(doubled)(x.to("tpu")).cpu(), x * 2)
 
 
 def test_pipelines_in_a_pipeline():

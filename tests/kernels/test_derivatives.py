@@ -40,6 +40,23 @@ def test_blocks_at_the_border():
     torch.testing.assert_close(kernel_gradients, gradients(lambda x: x.softmax(-1), x, device="cpu"))
 
 
+def test_writes_into_operands():
+    kernel = custom_jax_kernel(input_output_aliases={0: 0})(lambda y, x: (jnp.sin(y) * x, x + 1))
+
+    def written(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        y = y * 1
+        view = y[0]
+        result, factor = kernel(y, x)
+        assert result is y
+        return view * factor * result
+
+    def expected(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (y.sin() * x)[0] * (x + 1) * (y.sin() * x)
+
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    torch.testing.assert_close(gradients(written, y, x, device="tpu"), gradients(expected, y, x, device="cpu"))
+
+
 def test_gradients_of_gradients():
     def twice(function: Function, x: torch.Tensor) -> torch.Tensor:
         (first,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)

@@ -154,6 +154,15 @@ def imagine_chip() -> None:
         tpu_info.registry.setdefault(kind, lambda: tpu_info.get_tpu_info_for_chip(chip, 1))
 
 
+def without_references(closed: Any) -> Any:
+    """Return a closed jaxpr that computes with arrays where it made references (`jax.new_ref`) for itself."""
+    if core.internal_mutable_array_effect not in closed.effects:
+        return closed
+    from jax._src.state.discharge import discharge_state
+
+    return discharge_state(closed, should_discharge=False)
+
+
 def discharge_calls_in_part() -> None:
     """Let Pallas's interpreter run calls with references of two scopes, as nested `emit_pipeline`s make them. It turns
     those of one scope at a time into arrays, where jax's rules for calls turn all of them and fail on the others."""
