@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of vLLM and its imports
 NEW = 12  # tokens of each answer
 VOCABULARY = 512  # tokens: a tiny model
 STARTING = 300  # seconds for the server
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
 
 
 def saved(path: Path, kind: str, **settings: Any) -> Path:
@@ -173,10 +174,22 @@ def test_warm_engine_compiles_nothing_for_new_batches(llm: Any) -> None:
     [
         ("Qwen3", {"head_dim": 16}),
         ("Gemma2", {"head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 16}),
+        ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+        ("Qwen2Moe", {**EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 96, "norm_topk_prob": False}),
+        ("Qwen3Moe", {**EXPERTS, "num_experts": 4, "head_dim": 16}),
     ],
-    ids=["Qwen3", "Gemma2, with a sliding window and a soft cap"],
+    ids=[
+        "Qwen3",
+        "Gemma2, with a sliding window and a soft cap",
+        "Mixtral",
+        "Qwen2Moe, with a shared expert",
+        "Qwen3Moe",
+    ],
 )
 def test_tokens_of_other_models(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    from vllm.distributed.parallel_state import destroy_model_parallel
+
+    destroy_model_parallel()  # a process whose first model has no experts has no group for them
     path, requests = saved(tmp_path, kind, **settings), prompts(4, 60, 33)
     reference = getattr(transformers, f"{kind}ForCausalLM").from_pretrained(path).eval()
     engine = started(path, enforce_eager=True)

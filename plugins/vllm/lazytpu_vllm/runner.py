@@ -22,7 +22,7 @@ from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import lazytpu
-from lazytpu_vllm import cache
+from lazytpu_vllm import cache, experts
 
 TOKENS = 16  # the least tokens of a step, padding included
 CUDA_DRAW = 4  # by how much a draw of CUDA advances a generator's offset, as vLLM assumes on every device
@@ -45,6 +45,7 @@ class TpuModelRunner(GPUModelRunner):
     def __init__(self, vllm_config: VllmConfig, device: torch.device):
         use_streams()
         cache.install()
+        experts.install()
         super().__init__(vllm_config, device)
         self.cascade_attn_enabled = False
         self._offsets: dict[int, int] = {}  # row of a request with a seed -> its generator's offset before the step
