@@ -49,8 +49,7 @@ def _alike(symbols: Mapping[str, Range], begins: Collection[str]) -> dict[str, R
     """Return one range for all sizes, from the least to the greatest of their ranges.
 
     A bucket for each combination of the bounds of many sizes or of parts, such as the tokens of each expert, would have
-    few traces.
-    The symbols `begins` are starts of views.
+    few traces. The symbols `begins` are starts of views.
     """
     ranges = [bounds for name, bounds in symbols.items() if name not in begins]
     if not ranges:
