@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -12,19 +13,20 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import lazytpu
+from lazytpu.distributed import world
 from lazytpu.engine.cutting import windows
 
 
 @contextmanager
 def together(recurrences: int = 2, background: float = 0.0) -> Iterator[None]:
-    """Launch recurring cuts with collectives as one program, compiled at once unless in the `background`."""
-    before = lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES
-    lazytpu.options.collectives, lazytpu.options.background_compile = "together", background
-    windows.RECURRENCES = recurrences
-    try:
+    """Launch recurring cuts with collectives as one program, compiled at once unless in the `background`. A rank that
+    is slow between two ops is not cut for the others, so that its cuts are those of the script."""
+    with (
+        lazytpu.options(collectives="together", background_compile=background),
+        patch.multiple(windows, RECURRENCES=recurrences),
+        patch.multiple(world, STANDSTILL=2.0),
+    ):
         yield
-    finally:
-        lazytpu.options.collectives, lazytpu.options.background_compile, windows.RECURRENCES = before
 
 
 def counts() -> tuple[int, int]:

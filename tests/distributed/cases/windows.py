@@ -249,7 +249,8 @@ def groups_of_the_same_ranks() -> None:
             dist.all_reduce(y, group=first)
             lazytpu.mark_step()
             del y
-        assert counts()[0] - before[0] == 3
+        after = counts()
+        assert after[0] - before[0] == 3, f"{before} {after}\n{lazytpu.explain()}"
     assert z.tolist() == [2.0 * len(members) + 1] * 7
 
 
