@@ -64,15 +64,25 @@ def cubic(size: int, places: int, scale: float | None, align_corners: bool, real
     first = np.floor(source)
     fraction = np.clip(source - first, real(0), real(1))
     elements = first.astype(np.int64)[:, None] + np.arange(-1, 3)
-    distances = np.stack([fraction + 1, fraction, 1 - fraction, 2 - fraction], 1)
-    return Table.of(size, np.clip(elements, 0, size - 1), _keys(distances, -0.75))
+    rest = 1 - fraction
+    weights = [_keys_outer(fraction + 1), _keys_inner(fraction), _keys_inner(rest), _keys_outer(rest + 1)]
+    return Table.of(size, np.clip(elements, 0, size - 1), np.stack(weights, 1))
 
 
-def _keys(x: np.ndarray, a: float) -> np.ndarray:
-    """Keys' cubic convolution kernel at distances up to 2 (IEEE Trans. ASSP 29, 1981)."""
-    inner = ((a + 2) * x - (a + 3)) * x * x + 1
-    outer = ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x < 1, inner, np.where(x < 2, outer, 0))
+def _keys_inner(x: np.ndarray, a: float = -0.75) -> np.ndarray:
+    """Keys' cubic convolution kernel at distances up to 1 (IEEE Trans. ASSP 29, 1981; `cubic_convolution1`)."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def _keys_outer(x: np.ndarray, a: float = -0.75) -> np.ndarray:
+    """The kernel at distances from 1 to 2 (`cubic_convolution2`, with its roundings)."""
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+def _keys(x: np.ndarray) -> np.ndarray:
+    """The kernel with a = -1/2, as antialiasing rounds it (`bicubic_filter`)."""
+    outer = (((x - 5) * x + 8) * x - 4) * -0.5
+    return np.where(x < 1, _keys_inner(x, -0.5), np.where(x < 2, outer, 0))
 
 
 def _triangle(x: np.ndarray) -> np.ndarray:
@@ -86,7 +96,7 @@ def _lanczos(x: np.ndarray) -> np.ndarray:
 # Antialiasing filters: kernel and support, in elements.
 FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "bilinear": (_triangle, 1),
-    "bicubic": (lambda x: _keys(x, -0.5), 2),
+    "bicubic": (_keys, 2),
     "lanczos": (_lanczos, 3),
 }
 

@@ -27,6 +27,65 @@ def _share(b: Builder, grad_output: SSAValue, rows: int, classes: int, reduction
     return b.div(grad, full(b, classes * (rows if reduction == MEAN else 1), grad))
 
 
+@dataclass
+class _Terms:
+    """The terms of a multi-margin loss, one per [row, class]."""
+
+    gap: SSAValue
+    "margin - x[target] + x[class]"
+    other: SSAValue
+    "Whether the class is not the target."
+    active: SSAValue
+    "Whether it is not, and the gap is positive: a NaN is not."
+    index: SSAValue
+    "The targets [rows] (i32)."
+
+
+def _terms(b: Builder, x: SSAValue, target: SSAValue, margin: Scalar) -> _Terms:
+    shape = shape_of(x)
+    index = in_range(b, b.reshape(target, [shape[0]]), shape[1], "target out of range", error="RuntimeError")
+    chosen = pick(b, x, index, 1)
+    distance = b.sub(full(b, float(margin.value), chosen), chosen)
+    gap = b.add(along(b, distance, shape, [1]), x)
+    other = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
+    return _Terms(gap, other, b.and_(other, b.compare("GT", gap, full(b, 0, gap))), index)
+
+
+@rule("aten.multi_margin_loss.default")
+def multi_margin_loss(
+    b: Builder,
+    self: SSAValue,
+    target: SSAValue,
+    p: Scalar,
+    margin: Scalar,
+    weight: SSAValue | None = None,
+    reduction: int = MEAN,
+) -> SSAValue:
+    """Σⱼ w[t]·max(0, margin - x[t] + x[j])ᵖ / classes over j ≠ t.
+
+    In torch's decomposition, a NaN in x makes the loss NaN; the CPU kernel leaves out terms that are not positive.
+    """
+    x = b.reshape(self, _matrix(self))
+    rows, classes = shape_of(x)
+    terms = _terms(b, x, target, margin)
+    powers = terms.gap if p.value == 1 else b.mul(terms.gap, terms.gap)
+    if weight is not None:
+        powers = b.mul(powers, along(b, take(b, b.reshape(weight, [classes]), terms.index, 0), (rows, classes), [1]))
+    powers = b.select(terms.active, powers, full(b, 0, powers))
+    return _reduced(b, b.reduce("add", powers, [1]), classes, reduction)
+
+
+def _reduced(b: Builder, losses: SSAValue, classes: int, reduction: int) -> SSAValue:
+    """The losses of rows, from the sums of their terms, reduced."""
+    rows = shape_of(losses)[0]
+    losses = b.div(losses, full(b, classes, losses))
+    if reduction != NONE:
+        losses = b.reduce("add", losses, [0])
+    if reduction == MEAN:
+        losses = b.div(losses, full(b, rows, losses))
+    return b.reshape(losses, b.out[0][1])
+
+
 @rule("aten.multi_margin_loss_backward.default")
 def multi_margin_loss_backward(
     b: Builder,
@@ -40,20 +99,17 @@ def multi_margin_loss_backward(
 ) -> SSAValue:
     """The gradient of Σⱼ w[t]·max(0, margin - x[t] + x[j])ᵖ / classes over j ≠ t: the slope at each j, and minus their
     sum at t."""
-    shape = _matrix(self)
-    x, classes = b.reshape(self, shape), shape[1]
-    index = in_range(b, b.reshape(target, [shape[0]]), classes, "target out of range")
-    share = _share(b, grad_output, shape[0], classes, reduction)
+    x = b.reshape(self, _matrix(self))
+    shape = shape_of(x)
+    terms = _terms(b, x, target, margin)
+    gap = terms.gap
+    share = _share(b, grad_output, shape[0], shape[1], reduction)
     if weight is not None:
-        share = b.mul(share, take(b, weight, index, 0))
-    gap = b.sub(x, along(b, pick(b, x, index, 1), shape, [1]))
-    gap = b.add(gap, b.constant(float(margin.value), dtype_of(x), shape))
-    other_class = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
-    active = b.and_(other_class, b.compare("GT", gap, full(b, 0, gap)))
+        share = b.mul(share, take(b, weight, terms.index, 0))
     slope = full(b, 1, gap) if p.value == 1 else b.mul(full(b, 2, gap), gap)
-    slope = b.select(active, slope, full(b, 0, gap))
+    slope = b.select(terms.active, slope, full(b, 0, gap))
     at_target = b.sub(full(b, 0, gap), along(b, b.reduce("add", slope, [1]), shape, [1]))
-    slope = b.mul(b.select(other_class, slope, at_target), along(b, share, shape, [1]))  # a zero has the sign of share
+    slope = b.mul(b.select(terms.other, slope, at_target), along(b, share, shape, [1]))  # a zero has the sign of share
     return b.reshape(slope, shape_of(self))
 
 
@@ -109,13 +165,8 @@ def multilabel_margin_loss_forward(
     pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
     terms = b.select(pairs.active, pairs.gap, full(b, 0, pairs.gap))
     losses = b.reduce("add", b.reduce("add", terms, [2]), [1])
-    losses = b.div(losses, full(b, classes, losses))
-    if reduction != NONE:
-        losses = b.reduce("add", losses, [0])
-    if reduction == MEAN:
-        losses = b.div(losses, full(b, rows, losses))
     marked = b.convert(b.reshape(pairs.marked, shape_of(target)), dtype_of(self))
-    return b.reshape(losses, b.out[0][1]), marked
+    return _reduced(b, losses, classes, reduction), marked
 
 
 @rule("aten.multilabel_margin_loss_backward.default")

@@ -294,6 +294,13 @@ def multilabel_loss(self: torch.Tensor, target: torch.Tensor, reduction: int) ->
     return loss if self.dim() > 1 else loss.new_empty(()), marked
 
 
+@override("aten.multi_margin_loss.default")
+def multi_margin_loss(target: torch.Tensor, reduction: int = 1, **arguments: Any) -> torch.Tensor:
+    """torch's decomposition keeps a dimension of the loss of a scalar target without a reduction."""
+    loss = aten.multi_margin_loss.default(target=target, reduction=reduction, **arguments)
+    return loss.new_empty(() if reduction else target.shape)
+
+
 @override("aten._weight_norm_interface.default")
 def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, ...]:
     """The CPU's norms of half precision are float32."""

@@ -139,6 +139,26 @@ def test_gradient_of_binary_cross_entropy_at_extreme_probabilities(
     check(A.binary_cross_entropy_backward.default, grad, p, target, weight, reduction, **exact)
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
+def test_multi_margin_leaves_out_terms_of_nan(p: int, reduction: int) -> None:
+    x, target = values(4, 5), torch.tensor([1, 0, 4, 3])
+    x[0, 2], x[1, 0], x[2, 1] = float("nan"), float("nan"), float("-inf")
+    check(A.multi_margin_loss.default, x, target, p, 0.8, values(5).abs(), reduction)
+
+
+@pytest.mark.parametrize(("shape", "targets"), [((5,), ()), ((5,), (1,)), ((1, 5), ()), ((), ()), ((), (1,))], ids=str)
+def test_multi_margin_of_one_row_has_the_shape_of_the_target(shape: tuple[int, ...], targets: tuple[int, ...]) -> None:
+    check(A.multi_margin_loss.default, values(*shape), torch.zeros(targets, dtype=torch.int64), 1, 1.0, None, NONE)
+
+
+def test_multi_margin_refuses_a_target_as_the_cpu_does() -> None:
+    for device in ("cpu", "tpu"):
+        target = torch.tensor([1, 7], device=device)
+        with pytest.raises(RuntimeError, match="target out of range"):
+            A.multi_margin_loss(values(2, 5).to(device), target).cpu()
+
+
 def test_zero_gradients_of_multi_margin_loss_have_the_sign_of_the_incoming_one() -> None:
     x, target = torch.tensor([[5.0, 0.0, 4.5], [0.0, 9.0, 0.0]]), torch.tensor([0, 1])
     results = []
