@@ -68,6 +68,25 @@ def fft_c2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, forw
     return _normalised(b, spectrum, normalization, [shape[d] for d in dims])
 
 
+def _completed(b: Builder, half: SSAValue, dims: Sequence[int], size: int) -> SSAValue:
+    """The spectrum of real numbers, with `size` elements along the last of `dims`, from its first half: each other
+    element k is the conjugate of element -k, exactly, as on the CPU."""
+    start, limits = [0] * len(shape_of(half)), list(shape_of(half))
+    start[dims[-1]], limits[dims[-1]] = 1, (size + 1) // 2
+    rest = b.reverse(b.slice(half, start, limits), list(dims))
+    for d in dims[:-1]:  # reversed, element 0 is the last
+        rest = _rolled(b, rest, d)
+    return b.concatenate([half, b.binary("complex", b.unary("real", rest), b.neg(b.unary("imag", rest)))], dims[-1])
+
+
+def _rolled(b: Builder, x: SSAValue, dim: int) -> SSAValue:
+    """`x` with its last element along `dim` in front of the others."""
+    start, limits = [0] * len(shape_of(x)), list(shape_of(x))
+    last, before = start.copy(), limits.copy()
+    last[dim] = before[dim] = limits[dim] - 1
+    return b.concatenate([b.slice(x, last, limits), b.slice(x, start, before)], dim)
+
+
 @rule("aten._fft_r2c.default")
 def fft_r2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, onesided: bool) -> SSAValue:
     """Real to complex over `dim`; if `onesided`, only the first n // 2 + 1 elements of its last dimension."""
@@ -76,14 +95,13 @@ def fft_r2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, ones
     dtype, result = COMPLEX_OF[dtype_of(self)], b.out[0][1]
     if 0 in shape:
         return b.constant(0, dtype, result)
+    order = _order(len(shape), dims[-1:])
+    moved = b.transpose(self, order)
+    half = [*shape_of(moved)[:-1], shape[dims[-1]] // 2 + 1]
+    spectrum = b.transpose(_call(b, moved, "rfft", [shape[dims[-1]]], dtype, half), _inverse(order))
+    spectrum = _complex(b, spectrum, dims[:-1], "fft")
     if not onesided:
-        spectrum = _complex(b, b.convert(self, dtype), dims, "fft")
-    else:
-        order = _order(len(shape), dims[-1:])
-        moved = b.transpose(self, order)
-        half = [*shape_of(moved)[:-1], shape[dims[-1]] // 2 + 1]
-        spectrum = b.transpose(_call(b, moved, "rfft", [shape[dims[-1]]], dtype, half), _inverse(order))
-        spectrum = _complex(b, spectrum, dims[:-1], "fft")
+        spectrum = _completed(b, spectrum, dims, shape[dims[-1]])
     return _normalised(b, spectrum, normalization, [shape[d] for d in dims])
 
 

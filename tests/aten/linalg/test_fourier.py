@@ -52,3 +52,20 @@ def test_normalization_keeps_infinities_and_signs_of_zero() -> None:
     for function in (torch.fft.fft, torch.fft.ifft):
         ours, expected = (torch.view_as_real(function(z.to(d), norm="ortho").cpu()) for d in ("tpu", "cpu"))
         assert ours.isnan().equal(expected.isnan())
+
+
+@pytest.mark.parametrize("dims", [[1], [0], [0, 1], [1, 2], [2, 0, 1]], ids=str)
+@pytest.mark.parametrize("shape", [(4, 6, 5), (3, 1, 2), (2, 5, 7)], ids=str)
+def test_second_half_of_a_real_spectrum_is_exactly_the_conjugate_of_the_first(shape: tuple[int, ...], dims: list[int]) -> None:
+    x = values(*shape, dtype=torch.float32)
+    check(A._fft_r2c.default, x, dims, 0, False)
+    spectrum = A._fft_r2c(x.to("tpu"), dims, 0, False).cpu()
+    mirrored = spectrum.roll([-1] * len(dims), dims).flip(dims).conj()
+    half = torch.arange(shape[dims[-1]] // 2 + 1, shape[dims[-1]])
+    assert torch.equal(spectrum.index_select(dims[-1], half), mirrored.index_select(dims[-1], half))
+
+
+def test_zeros_of_the_spectrum_of_real_numbers_have_the_signs_of_the_cpu() -> None:
+    x = torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0], [1, 1, 1, 1]])
+    results = [torch.fft.fft(x.to(device)).cpu().imag for device in ("cpu", "tpu")]
+    assert torch.equal(*results) and torch.equal(results[0].signbit(), results[1].signbit())
