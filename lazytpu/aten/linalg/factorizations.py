@@ -29,7 +29,12 @@ def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> tuple[SSAValue, SSA
     if 0 in shape:
         return b.constant(0, dtype, shape), b.constant(0, "i32", shape[:-2])
     factor, info = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype, shape), ("i32", shape[:-2])])
-    return (adjoint(b, factor) if upper else factor), info
+    if upper:
+        factor = adjoint(b, factor)
+        if is_complex(dtype):  # the imaginary part of a zero is 0.0 in both triangles, not its negation
+            imag = b.unary("imag", factor)
+            factor = b.binary("complex", b.unary("real", factor), b.add(imag, full(b, 0, imag)))
+    return factor, info
 
 
 @rule("aten.linalg_cholesky_ex.default")

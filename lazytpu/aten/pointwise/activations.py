@@ -136,9 +136,9 @@ def hardshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
 
 @pointwise("aten.softshrink.default", rounded=ROUNDS_SOFTSHRINK)
 def softshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
-    """x moved towards 0 by lambd; 0 where |x| <= lambd (as x * 0, which keeps NaN)."""
-    below = b.select(b.compare("LT", self, b.neg(lambd)), b.add(self, lambd), with_number(b, "mul", self, 0))
-    return b.select(b.compare("GT", self, lambd), b.sub(self, lambd), below)
+    """x moved towards 0 by lambd; 0 where |x| <= lambd, and NaN stays."""
+    moved = b.select(b.compare("LT", self, b.neg(lambd)), b.add(self, lambd), b.sub(self, lambd))
+    return b.select(within(b, self, b.neg(lambd), lambd), full(b, 0, self), moved)
 
 
 @pointwise("aten.softplus.default", rounded=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.activations import KAPPA, decay, gelu_inner, halve, within
+from lazytpu.aten.pointwise.activations import KAPPA, decay, gelu_inner, halve
 from lazytpu.aten.pointwise.complex import conjugate
 from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, stored, wide, with_number
 from lazytpu.aten.promotion import promote
@@ -82,14 +82,14 @@ def elu_backward(
     is_result: bool,
 ) -> SSAValue:
     """g * scale where x > 0, else g * input_scale * (y + alpha * scale) from the result y = elu(x), or
-    g * input_scale * alpha * scale * e^(input_scale x) from x."""
+    g * input_scale * alpha * scale * e^(input_scale x) from x. So NaN gives NaN, as in the CPU's vectorised loop."""
     x, coefficient = self_or_result, b.mul(alpha, scale)
     slope = b.mul(grad_output, input_scale)
     if is_result:
         negative = b.mul(slope, b.add(x, coefficient))
     else:
         negative = b.mul(b.mul(slope, coefficient), b.exp(b.mul(x, input_scale)))
-    return b.select(b.compare("LE", x, full(b, 0, x)), negative, b.mul(grad_output, scale))
+    return b.select(b.compare("GT", x, full(b, 0, x)), b.mul(grad_output, scale), negative)
 
 
 @pointwise("aten.gelu_backward.default", options=("approximate",))
@@ -144,25 +144,26 @@ def hardsigmoid_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> S
 
 @pointwise("aten.hardswish_backward.default")
 def hardswish_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue:
-    """0 where x <= -3, g (x / 3 + 1/2) where -3 < x < 3, g beyond."""
+    """0 where x <= -3, g (x / 3 + 1/2) where -3 < x < 3, g beyond, and NaN of NaN as in the CPU's vectorised loop."""
     slope = with_number(b, "add", with_number(b, "div", self, 3), 0.5)
-    middle = b.select(b.compare("LT", self, full(b, 3, self)), b.mul(grad_output, slope), grad_output)
+    middle = b.select(b.compare("GE", self, full(b, 3, self)), grad_output, b.mul(grad_output, slope))
     return b.select(b.compare("LE", self, full(b, -3, self)), full(b, 0, self), middle)
 
 
 def _shrink_backward(b: Builder, grad: SSAValue, x: SSAValue, lambd: SSAValue) -> SSAValue:
-    return b.select(within(b, x, b.neg(lambd), lambd), full(b, 0, grad), grad)
+    outside = b.or_(b.compare("LT", x, b.neg(lambd)), b.compare("GT", x, lambd))
+    return b.select(outside, grad, full(b, 0, grad))
 
 
 @pointwise("aten.hardshrink_backward.default", halves="own")
 def hardshrink_backward(b: Builder, grad_out: SSAValue, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
-    """0 where |x| <= lambd, else g."""
+    """g where |x| > lambd, else 0, of NaN too."""
     return _shrink_backward(b, grad_out, self, lambd)
 
 
 @pointwise("aten.softshrink_backward.default", halves="own")
 def softshrink_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
-    """0 where |x| <= lambd, else g."""
+    """g where |x| > lambd, else 0, of NaN too."""
     return _shrink_backward(b, grad_output, self, lambd)
 
 

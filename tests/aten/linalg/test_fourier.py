@@ -56,7 +56,9 @@ def test_normalization_keeps_infinities_and_signs_of_zero() -> None:
 
 @pytest.mark.parametrize("dims", [[1], [0], [0, 1], [1, 2], [2, 0, 1]], ids=str)
 @pytest.mark.parametrize("shape", [(4, 6, 5), (3, 1, 2), (2, 5, 7)], ids=str)
-def test_second_half_of_a_real_spectrum_is_exactly_the_conjugate_of_the_first(shape: tuple[int, ...], dims: list[int]) -> None:
+def test_second_half_of_a_real_spectrum_is_exactly_the_conjugate_of_the_first(
+    shape: tuple[int, ...], dims: list[int]
+) -> None:
     x = values(*shape, dtype=torch.float32)
     check(A._fft_r2c.default, x, dims, 0, False)
     spectrum = A._fft_r2c(x.to("tpu"), dims, 0, False).cpu()

@@ -149,3 +149,33 @@ def test_powers_of_integers_wrap_at_all_exponents(dtype: torch.dtype) -> None:
     assert torch.equal(got, torch.pow(x, y))
     exact = [pow(a, b, 1 << info.bits) for a, b in zip(x.tolist(), y.tolist(), strict=True) if b >= 0]
     assert exact == [a % (1 << info.bits) for a, b in zip(got.tolist(), y.tolist(), strict=True) if b >= 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.nn.functional.elu,
+        torch.nn.functional.celu,
+        torch.nn.functional.selu,
+        torch.nn.functional.hardswish,
+        torch.nn.functional.softshrink,
+        torch.nn.functional.hardshrink,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_activations_of_nan_and_zeros_are_those_of_the_vectorised_loop(
+    function: Callable[..., torch.Tensor], dtype: torch.dtype
+) -> None:
+    """The CPU's plain loop, for the elements past the last whole vector, differs: so each value fills vectors."""
+    results = []
+    for device in ("cpu", "tpu"):
+        x = torch.tensor([nan, 0.0, -0.0, 0.3, -0.3, 4.0, -4.0], dtype=dtype).repeat_interleave(128)
+        x = x.to(device).requires_grad_()
+        y = function(x)
+        y.backward(torch.ones_like(y))
+        assert x.grad is not None
+        results.append(torch.stack((y.detach(), x.grad)).cpu())
+    torch.testing.assert_close(*results, equal_nan=True)
+    zero = (results[0] == 0) & (results[1] == 0)
+    assert torch.equal(*(r.signbit() & zero for r in results))
