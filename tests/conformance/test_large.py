@@ -229,6 +229,8 @@ def test_reasons_are_known_only_for_their_own_differences():
     assert "overflow" in reason("ormqr", "785 of 6400 elements wrong, at 0 (nan+nanj), on the CPU (-inf+infj), exactly")
     assert not reason("ormqr", "785 of 6400 elements wrong, at 0 (nan+nanj), on the CPU (1+0j), exactly (1+0j)")
     assert "imaginary part" in reason("fft.fft", "2 of 9 elements wrong, at 1 (8+0j), on the CPU (8-0j), exactly")
+    assert "LAPACK" in reason("cholesky", "160 of 1600 elements wrong, at 6 (1.9+0j), on the CPU (1.9-0j), exactly")
+    assert not reason("cholesky", "160 of 1600 elements wrong, at 6 (1.8+1j), on the CPU (1.9-0j), exactly (1.9-0j)")
     assert "plain loop" in reason("nn.ELU", "1 of 3072 elements wrong, at 3010 nan, on the CPU 0.4, exactly 0.4")
     assert "sign of a zero" in reason("atan", "1 of 2 elements wrong, at 1 (0.7-0j), on the CPU (0.7+0j), exactly")
 
