@@ -38,6 +38,7 @@ ROWS = (1, 513, 3000, 4097, 65537)
 SIDES = (64, 97, 128, 251, 256)
 BATCHES = (2, 3, 5, 7, 13, 16, 31, 61)
 MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D tensors reach a million
+MAX_RESULTS = 4 * MAX_ELEMENTS  # of all results of a call, as the grids of four tensors: gradients take ten times that
 MAX_SECONDS = 3.0  # of the CPU's time for one call
 TRIED = 24  # samples of the database that are drawn from
 ATTEMPTS = 8  # sizes that are tried for a sample
@@ -141,7 +142,8 @@ def enlarged(entry: Entry, k: int, device: str = "tpu") -> Iterator[Trial]:
                 trial = Trial(entry, number, sample_of(sample, call), device, draw.randrange(2))
             except Exception:  # noqa: BLE001    (any error means that the CPU does not support this call)
                 continue
-            if time.process_time() - start < MAX_SECONDS:
+            results = sum(t.numel() for t in tensors(trial.reference))
+            if time.process_time() - start < MAX_SECONDS and results <= MAX_RESULTS:
                 trial.same = Precise(trial)
                 yield trial
                 k -= 1
