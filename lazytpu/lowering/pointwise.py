@@ -29,7 +29,6 @@ from lazytpu.runtime.xla.mlir import stablehlo as hlo
 # Functions that StableHLO does not have are in CHLO; XLA expands them by platform and dtype.
 DIRECT = {
     "abs": "stablehlo.abs",
-    "neg": "stablehlo.negate",
     "sign": "stablehlo.sign",
     "ceil": "stablehlo.ceil",
     "floor": "stablehlo.floor",
@@ -90,6 +89,16 @@ def _direct(target: str):
 
 
 RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
+
+
+@lowers(ops.NegOp)
+def negate(e: Emission, op: ops.NegOp, x: ir.Value) -> ir.Value:
+    """-x; of floats on the CPU -0.0 - x, which is the same. XLA:CPU offloads reductions with the arithmetic around them
+    to YNNPACK, which negates by 0.0 - x and so loses the sign of a zero."""
+    (x,), dtype = guarded(e, op, (x,)), dtype_of(op.operand_type(0))
+    if e.target != "cpu" or not is_float(dtype) or dtype in FLOATS8:
+        return hlo.negate(x)
+    return hlo.subtract(e.constant(-0.0, dtype, shape_of(op.operand_type(0))), x)
 
 
 @lowers(ops.DivOp)

@@ -72,7 +72,7 @@ BINARY = {
 
 def test_every_elementwise_op_has_a_rule():
     with_a_rule = {"atanh", "bitcast_convert", "clamp", "compare", "convert"}
-    with_a_rule |= {"div", "lgamma", "log1p", "max", "min", "pow"}
+    with_a_rule |= {"div", "lgamma", "log1p", "max", "min", "neg", "pow"}
     elementwise = with_a_rule | set(DIRECT)
     assert set(DIRECT) <= set(OPS)
     families = ("lazytpu.ir.pointwise", "lazytpu.ir.unary", "lazytpu.ir.binary")

@@ -21,6 +21,19 @@ def test_reduce(kind, dtype):
         assert_close(actual, np.asarray(FOLD[kind].reduce(x, axes), dtype=x.dtype), factor=4)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_negation_after_a_reduction_keeps_the_sign_of_zero(dtype):
+    """XLA:CPU offloads both to a library, from some thousand elements on."""
+    first = np.zeros((3, 251, 10))
+    first[..., 0] = 1  # the sum of each row
+    x = first.astype(values(dtype, (1,)).dtype)
+    (negated,) = compiled(
+        lambda b, x: [b.neg(b.sub(x, b.broadcast_in_dim(b.reduce("add", x, (2,)), [3, 251, 10], [0, 1])))], x
+    )
+    zeros = negated[..., 0].astype(np.float64)
+    assert not zeros.any() and np.signbit(zeros).all()
+
+
 @pytest.mark.parametrize("run", [interpreted, compiled])
 def test_nan_makes_max_and_min_nan(run):
     x = np.ones((3, 65), np.float32)
