@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import resource
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ SIDES = (64, 97, 128, 251, 256)
 BATCHES = (2, 3, 5, 7, 13, 16, 31, 61)
 MAX_ELEMENTS = 1_100_000  # of one tensor, so that 2-D tensors reach a million
 MAX_RESULTS = 4 * MAX_ELEMENTS  # of all results of a call, as the grids of four tensors: gradients take ten times that
+MAX_MEMORY = 8 << 30  # bytes of a worker process
 MAX_SECONDS = 3.0  # of the CPU's time for one call
 TRIED = 24  # samples of the database that are drawn from
 ATTEMPTS = 8  # sizes that are tried for a sample
@@ -60,7 +62,9 @@ def prepare() -> None:
 
 
 def work(pipe: Connection) -> None:
-    """The role of a worker process of the sweep."""
+    """The role of a worker process of the sweep. A call that takes more memory than MAX_MEMORY is one that the CPU
+    refuses."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     prepare()
     answer(pipe, conduct, infos())
 
