@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.checks import check_info
-from lazytpu.aten.linalg.matrices import adjoint, diagonal, part, product, triangle
+from lazytpu.aten.linalg.matrices import adjoint, diagonal, part, product, transposed, triangle
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
@@ -30,10 +30,10 @@ def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> tuple[SSAValue, SSA
         return b.constant(0, dtype, shape), b.constant(0, "i32", shape[:-2])
     factor, info = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype, shape), ("i32", shape[:-2])])
     if upper:
-        factor = adjoint(b, factor)
-        if is_complex(dtype):  # the imaginary part of a zero is 0.0 in both triangles, not its negation
+        factor = transposed(b, factor)
+        if is_complex(dtype):  # the conjugate, by 0.0 - x: that of a real diagonal has 0.0, too, not -0.0
             imag = b.unary("imag", factor)
-            factor = b.binary("complex", b.unary("real", factor), b.add(imag, full(b, 0, imag)))
+            factor = b.binary("complex", b.unary("real", factor), b.sub(full(b, 0, imag), imag))
     return factor, info
 
 

@@ -42,6 +42,15 @@ def test_cholesky(upper: bool, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("upper", [False, True])
+def test_diagonals_of_complex_factors_have_no_negative_zero(upper: bool) -> None:
+    x = definite(torch.complex64)[:, :1, :1].contiguous()
+    expected = torch.linalg.cholesky_ex(x, upper=upper)
+    (factor, _) = run(A.linalg_cholesky_ex.default, x, upper=upper, outs=list(expected))
+    for each in (factor, expected[0]):
+        assert torch.equal(each.imag, torch.zeros(2, 1, 1)) and not each.imag.signbit().any()
+
+
+@pytest.mark.parametrize("upper", [False, True])
 def test_cholesky_of_indefinite_matrices_stops_where_lapack_does(upper: bool) -> None:
     x = definite(torch.float32).repeat(2, 1, 1)
     x[1, 2, 2], x[2, 0, 0], x[3, 3, 3] = -1.0, float("nan"), -7.0
