@@ -231,7 +231,13 @@ def test_reasons_are_known_only_for_their_own_differences():
     assert "imaginary part" in reason("fft.fft", "2 of 9 elements wrong, at 1 (8+0j), on the CPU (8-0j), exactly")
     assert "LAPACK" in reason("cholesky", "160 of 1600 elements wrong, at 6 (1.9+0j), on the CPU (1.9-0j), exactly")
     assert not reason("cholesky", "160 of 1600 elements wrong, at 6 (1.8+1j), on the CPU (1.9-0j), exactly (1.9-0j)")
-    assert "plain loop" in reason("nn.ELU", "1 of 3072 elements wrong, at 3010 nan, on the CPU 0.4, exactly 0.4")
+    error = "; 7.21e+15 ulp at 1802, allowed {}"
+    ihfft = "1792 of 5376 elements wrong, at 1792 -0j, on the CPU 0j, exactly (-1.7e-16+0j)"
+    assert "imaginary part" in reason("fft.ihfft", ihfft + error.format("9.2e+15"))
+    assert not reason("fft.ihfft", ihfft + error.format("5.4e+15"))
+    assert not reason("fft.fft", "2 of 9 elements wrong, at 1 (8+0j), on the CPU (9-0j), exactly (9-0j)")
+    assert "plain loop" in reason("nn.ELU", "gradient 0: 1 of 372 elements wrong, at 310 nan, on the CPU 0.4, exactly")
+    assert not reason("nn.ELU", "result: 1 of 3072 elements wrong, at 3010 nan, on the CPU 0.4, exactly 0.4")
     assert "sign of a zero" in reason("atan", "1 of 2 elements wrong, at 1 (0.7-0j), on the CPU (0.7+0j), exactly")
 
 

@@ -214,7 +214,7 @@ def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
 @pytest.mark.parametrize("dtypes", [("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn")])
 def test_scaled_products_hold_special_values(dtypes: tuple[str, str]) -> None:
     """Each product of 8-bit floats is exact, denormal numbers included; NaN and infinity reach their row and column.
-    Sums have the error of 512 roundings in float32, in any order."""
+    Sums have the error of 64 roundings in float32 at most: XLA chooses their order, and most of 512 cancel."""
     generator = torch.Generator().manual_seed(1)
     x, weight = (torch.randn(512, 512, generator=generator).to(getattr(torch, name)) for name in dtypes)
     info = [torch.finfo(each.dtype) for each in (x, weight)]
@@ -232,7 +232,7 @@ def test_scaled_products_hold_special_values(dtypes: tuple[str, str]) -> None:
     finite = expected.isfinite()
     torch.testing.assert_close(actual[~finite], expected.float()[~finite], equal_nan=True)
     terms = (x.double().abs() * of_row) @ (weight.double().abs().t() * of_column)
-    assert ((actual - expected).abs() <= 512 * 2**-24 * terms)[finite].all()
+    assert ((actual - expected).abs() <= 64 * 2**-24 * terms)[finite].all()
 
 
 @pytest.mark.parametrize("scales", [(1e35, 1e-35), (1e-35, 1e35), (1e15, 1e15), (1e-15, 1e-15), (-1e35, 1e-30)])
