@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from lazytpu.ir.location import describe
-from lazytpu.ir.types import type_of
+from lazytpu.ir.types import shape_of, type_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
 from lazytpu.lowering.locations import to_mlir
@@ -36,6 +36,8 @@ def emit_block(e: Emission, block: Block, values: Values) -> None:
         location = locations.get(id(op.location))
         if location is None:
             location = locations[id(op.location)] = to_mlir(op.location)
+        if all(v in e.constants or 0 in shape_of(v) for v in op.operands):
+            e.constants.update(op.results)
         with location:
             lowered = _emit_op(e, op, [values[v] for v in op.operands])
         if isinstance(lowered, ir.Value):

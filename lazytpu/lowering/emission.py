@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.types import (
@@ -73,6 +73,8 @@ class Emission:
         self._attributes: dict[Any, Any] = {}
         self._functions: dict[Any, str] = {}
         self._symbols: set[str] = {"main"}
+        self.constants: set[SSAValue] = set()
+        "The values that no argument of a function or region reaches, and those without elements: XLA may fold them."
         self.keys: dict[int, Words] = {}
         "The keys of streams of random bits that are derived together, by the id of the op (lowering/random.py)."
 

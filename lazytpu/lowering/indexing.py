@@ -6,10 +6,13 @@ bounds; `scatter` skips a slice if any part of it is out of bounds.
 
 from __future__ import annotations
 
+from math import prod
+
 from lazytpu.ir import indexing as ops
 from lazytpu.ir.base import integer
-from lazytpu.ir.types import dtype_of, ints
+from lazytpu.ir.types import dtype_of, ints, shape_of
 from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rewrites import from_zero
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
@@ -47,6 +50,9 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
     combined = kind in ("add", "mul") and not integer(op.unique_indices) and not integer(op.rounded)
     wide = "f32" if dtype in _NARROW and combined else dtype
     x, updates = e.convert(x, wide), e.convert(updates, wide)
+    places = [n for dim, n in enumerate(shape_of(op.operand_type(1))) if dim != integer(op.index_vector_dim)]
+    if kind == "add" and prod(places) == 1 and op.operands[0] in e.constants:  # XLA makes it a sum of slices
+        updates = from_zero(e, updates, wide)
     scattered = hlo.ScatterOp(
         [x.type],
         [x],

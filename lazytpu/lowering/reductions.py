@@ -21,6 +21,7 @@ Comparisons are no option for a TPU: libtpu 0.0.42 fails to compile one between 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from lazytpu.ir.base import integer
 from lazytpu.ir.reductions import ORDERED, identity
 from lazytpu.ir.types import REAL_OF, dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
+from lazytpu.lowering.rewrites import from_zero, is_repeated
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
@@ -50,10 +52,13 @@ def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]
         return _with_nan(e, kind, x, dtype, dims)
     if kind in ("add", "total") and is_complex(dtype):  # XLA:CPU adds complex numbers one after the other, inexactly
         return hlo.complex(*(_reduce(e, kind, part(x), REAL_OF[dtype], dims) for part in (hlo.real, hlo.imag)))
+    kept = _kept(x, dims)
+    if kind in ("add", "total") and prod(kept) == prod(ir.RankedTensorType(x.type).shape):
+        return from_zero(e, hlo.reshape(e.tensor(dtype, kept), x), dtype)
     wide = _accumulator(e, kind, dtype)
     x = e.settled(e.convert(x, wide))
     start = e.constant(identity(kind, wide), wide)
-    op = hlo.ReduceOp([e.tensor(wide, _kept(x, dims))], [x], [start], list(dims))
+    op = hlo.ReduceOp([e.tensor(wide, kept)], [x], [start], list(dims))
     e.combiner(op.body, kind, wide)
     return e.convert(op.results[0], dtype)
 
@@ -81,11 +86,15 @@ def _kept(x: ir.Value, dims: Sequence[int]) -> list[int]:
 @lowers(ops.ReduceOp)
 def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
     kind, dtype, dims = op.kind.data, dtype_of(op.operand_type(0)), ints(op.dims)
+    repeated = kind in ("add", "total") and is_repeated(e, op.operands[0])
+    if repeated and (is_float(dtype) or is_complex(dtype)):
+        kind = "total"  # XLA:CPU adds repeated elements one after the other
     wide, producer = _accumulator(e, kind, dtype), x.owner
     if wide == "f64" and not isinstance(producer, ir.Block) and producer.name == "stablehlo.multiply":
         factors = [e.convert(factor, wide) for factor in producer.operands]  # in f64, squares do not overflow
         return e.convert(_reduce(e, kind, e.binary("multiply", *factors), wide, dims), dtype)
-    return _reduce(e, kind, x, dtype, dims)
+    total = _reduce(e, kind, x, dtype, dims)
+    return from_zero(e, total, dtype) if repeated else total
 
 
 @lowers(ops.ArgreduceOp)
@@ -142,7 +151,8 @@ def _reduce_window(
         **windows,  # pyright: ignore[reportArgumentType]
     )
     e.combiner(op.body, kind, wide)
-    return e.convert(op.results[0], dtype)
+    total = e.convert(op.results[0], dtype)
+    return from_zero(e, total, dtype) if kind == "add" and prod(windows["window_dimensions"]) == 1 else total
 
 
 @lowers(ops.ReduceWindowOp)
@@ -168,9 +178,9 @@ def cumulative(e: Emission, op: ops.CumulativeOp, x: ir.Value) -> ir.Value:
 
     Sums and products of f32 are accumulated in f64, as in torch's CPU kernels, except on TPUs, which emulate it."""
     shape, dim = shape_of(op.operand_type(0)), integer(op.dim)
-    if shape[dim] <= 1 or 0 in shape:
-        return x
     dtype = dtype_of(op.operand_type(0))
+    if shape[dim] <= 1 or 0 in shape:
+        return from_zero(e, x, dtype) if op.kind.data == "add" else x
     doubled = op.kind.data in ("add", "mul") and dtype == "f32" and e.target != "tpu"
     wide = "f64" if doubled else dtype
     total = _reduce_window(

@@ -11,6 +11,10 @@ is 0 for a large divisor: 3e38 / 1e38 would be 0. XLA would move a rounding of t
 divisor is made to depend on the dividend instead: it is replaced by the dividend where the dividend is NaN, and so is
 the quotient. This is not done on a TPU, which can only divide by multiplying with reciprocals.
 
+A sum with a constant zero becomes the other operand, so that -0.0 + 0.0 would be -0.0. The constant is made to depend
+on that operand in the same way. So are the sum of one element by a reduction or window, and of a repeated one, to which
+zero is added here. A complex number times 1 becomes the number, whose infinities would give NaN.
+
 It also merges two `bitcast_convert`, and ignores that each adds or removes a dimension: its verifier refuses the merger
 of ui8 to f32 to bf16. So no `bitcast_convert` is emitted on the result of another.
 """
@@ -23,6 +27,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex
@@ -51,10 +56,14 @@ _PART = {"c64": "f32", "c128": "f64"}
 
 def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """The operands of `op`, with guards on those that XLA would rewrite together with it."""
+    dtype = dtype_of(op.operands[0].type)
+    if isinstance(op, ops.AddOp) and (dtype in _BITS or dtype in _PART):
+        return _kept(e, op, operands, 0)
+    if isinstance(op, ops.MulOp) and dtype in _PART:
+        return _kept(e, op, operands, 1)
     inner = REWRITTEN.get(type(op))
     if inner is None:
         return operands
-    dtype = dtype_of(op.operands[0].type)
     operands = [
         hidden(e, x, dtype) if (dtype in _BITS or dtype in _PART) and isinstance(_producer(operand), inner) else x
         for operand, x in zip(op.operands, operands, strict=True)
@@ -64,6 +73,42 @@ def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence
         not_a_number = e.compare("NE", dividend, dividend, dtype)
         return [dividend, hlo.select(not_a_number, dividend, divisor)]
     return operands
+
+
+def _kept(e: Emission, op: TensorOp, operands: Sequence[ir.Value], neutral: int) -> Sequence[ir.Value]:
+    """The two operands of a commutative op; one that XLA may fold to the number `neutral` depends on the other."""
+    dtype = dtype_of(op.operands[0].type)
+    for (operand, x), y in zip(zip(op.operands, operands, strict=True), reversed(operands), strict=True):
+        if operand in e.constants and not _is_another(operand, neutral):
+            return [y, _depending(e, x, y, dtype)]
+    return operands
+
+
+def _is_another(value: SSAValue, number: int) -> bool:
+    return isinstance(value.owner, ConstantOp) and number_of(value.owner.value) != number
+
+
+def _depending(e: Emission, constant: ir.Value, x: ir.Value, dtype: str) -> ir.Value:
+    """Return a value in place of `constant` whose sum or product with x is the same: x where x is NaN."""
+    if is_complex(dtype):
+        part = _PART[dtype]
+        return hlo.complex(*(_depending(e, of(constant), of(x), part) for of in (hlo.real, hlo.imag)))
+    return hlo.select(e.compare("NE", x, x, dtype), x, constant)
+
+
+def from_zero(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
+    """0.0 + x for floats, x for others: the sum of one element."""
+    if dtype not in _BITS and dtype not in _PART:
+        return x
+    zero = e.constant(0, dtype, ir.RankedTensorType(x.type).shape)
+    return hlo.add(x, _depending(e, zero, x, dtype))
+
+
+def is_repeated(e: Emission, value: SSAValue) -> bool:
+    """Whether XLA may find a value to be a broadcast, whose sum is a product: -0.0 for any number of -0.0."""
+    while isinstance(value.owner, (ops.ConvertOp, ReshapeOp, SliceOp, TransposeOp)):
+        value = value.owner.operands[0]
+    return value in e.constants or isinstance(value.owner, BroadcastInDimOp)
 
 
 def hidden(e: Emission, x: ir.Value, dtype: str) -> ir.Value:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lazytpu
 
@@ -73,3 +75,89 @@ def test_quotient_is_not_a_product_with_a_reciprocal(mode: str, dtype: torch.dty
     rtol = (4 if dtype.is_complex else 1) * torch.finfo(dtype).eps
     for name, divisor in DIVISORS.items():
         torch.testing.assert_close(quotients[name].cpu(), x / divisor(row), rtol=rtol, atol=0)
+
+
+# Functions of a column of -0.0, where XLA would drop the zero that is added, or make a product of the sum.
+SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "zeros on the right": lambda x: x + torch.zeros_like(x),
+    "zeros on the left": lambda x: torch.zeros_like(x) + x,
+    "zeros in another layout": lambda x: x + torch.zeros(1, len(x), dtype=x.dtype, device=x.device).t(),
+    "zeros of two parts": lambda x: x + torch.cat([torch.zeros_like(x)[:1], torch.zeros_like(x)[1:]]),
+    "a sum of zeros": lambda x: x + torch.zeros_like(x).sum(),
+    "one minus one": lambda x: x + (torch.ones_like(x) - 1),
+    "a product added": lambda x: torch.addcmul(torch.zeros_like(x), x, torch.ones_like(x)),
+    "-0.0 subtracted": lambda x: x - torch.full_like(x, -0.0),
+    "-0.0 added": lambda x: x + torch.full_like(x, -0.0),
+    "one term": lambda x: x.sum(1),
+    "one element": lambda x: x[:1].sum(),
+    "one term, its mean": lambda x: x.mean(1),
+    "one term, running": lambda x: x.cumsum(1),
+    "a trace": lambda x: x[:1].trace(),
+    "repeated": lambda x: x.expand(-1, 3).sum(1),
+    "repeated rows": lambda x: x[:, 0].expand(3, -1).sum(0),
+    "repeated constants": lambda x: torch.full((3, 5), -0.0, dtype=x.dtype, device=x.device).sum(0),
+    "one index": lambda x: torch.zeros_like(x).index_add(0, torch.zeros(1, dtype=torch.long, device=x.device), x[:1]),
+    "many indices": lambda x: torch.zeros_like(x).index_add(0, torch.arange(len(x), device=x.device), x),
+}
+POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "means of one": lambda x: F.avg_pool2d(x, 1),
+    "means of two": lambda x: F.avg_pool2d(x, (2, 1), 1),
+    "maxima": lambda x: F.max_pool2d(x, (2, 1), 2),
+    "overlapping maxima": lambda x: F.max_pool2d(x, (2, 1), 1),
+}
+
+
+def signs(x: torch.Tensor) -> torch.Tensor:
+    return (torch.view_as_real(x) if x.is_complex() else x).cpu().signbit()
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [("lazy", d) for d in (torch.float32, torch.bfloat16, torch.float64, torch.complex64)]
+    + [("strict", torch.float32)],
+    ids=str,
+)
+def test_sums_of_negative_zeros_have_the_cpus_sign(mode: str, dtype: torch.dtype) -> None:
+    x = torch.full((6, 1), complex(-0.0, -0.0) if dtype.is_complex else -0.0, dtype=dtype)
+    with lazytpu.mode(mode):
+        on_device = x.to("tpu")
+        sums = {name: f(on_device) for name, f in SUMS.items()}  # in lazy mode one program
+        lazytpu.sync()
+    assert [name for name, f in SUMS.items() if not torch.equal(signs(sums[name]), signs(f(x)))] == []
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_of_negative_zeros_have_the_cpus_sign(name: str) -> None:
+    def signs_of(device: str) -> list[torch.Tensor]:
+        x = torch.full((1, 8, 1), -0.0, device=device, requires_grad=True)
+        y = POOLS[name](x)
+        (gradient,) = torch.autograd.grad(y, x, torch.full_like(y, -0.0))
+        return [signs(y), signs(gradient)]
+
+    for got, want in zip(signs_of("tpu"), signs_of("cpu"), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1.5])
+def test_sums_with_zeros_keep_other_numbers(number: float) -> None:
+    x = torch.full((6, 1), number)
+    on_device = x.to("tpu")
+    sums = {name: f(on_device) for name, f in SUMS.items()}
+    for name, f in SUMS.items():
+        torch.testing.assert_close(sums[name].cpu(), f(x), equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("mode", ["strict", "lazy"])
+def test_complex_infinities_times_one_have_a_nan(mode: str) -> None:
+    x = torch.tensor([complex(math.inf, 0), complex(2, math.inf), complex(-0.0, -0.0), complex(1, 2)])
+    with lazytpu.mode(mode):
+        got = (x.to("tpu") * torch.ones(4, dtype=x.dtype, device="tpu")).cpu()
+    want = x * torch.ones(4, dtype=x.dtype)
+    assert torch.equal(torch.view_as_real(got).isnan(), torch.view_as_real(want).isnan())
+    assert torch.equal(signs(got[2:]), signs(want[2:]))
+
+
+def test_sums_of_repeated_elements_are_as_exact_as_the_cpus() -> None:
+    x = torch.rand(4, 1, generator=torch.Generator().manual_seed(0)).add(0.5)
+    want = x.double().expand(4, 3000).sum()
+    assert abs(x.to("tpu").expand(4, 3000).sum().cpu() - want) <= 2 * torch.finfo(torch.float32).eps * want

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.aten.pointwise.operands import wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, numel, shape_of
 
@@ -145,7 +145,8 @@ def max_pool_gradient(b: Builder, grad: SSAValue, x: SSAValue, indices: SSAValue
     rank, dtype = len(p.size), dtype_of(grad)
     if 0 in shape_of(grad) or 0 in shape_of(x):
         return b.constant(0, dtype, shape_of(x))
-    flat = [planes(b, v, rank) for v in (b.convert(grad, wide(dtype)), b.convert(x, wide(dtype)), indices)]
+    grad = _from_zero(b, b.convert(grad, wide(dtype)))
+    flat = [planes(b, v, rank) for v in (grad, b.convert(x, wide(dtype)), indices)]
     gradient = b.template("max_pool_backward", flat, [(wide(dtype), shape_of(flat[1]))], **p.params())
     return b.convert(b.reshape(gradient[0], shape_of(x)), dtype)
 
@@ -194,7 +195,12 @@ def _sum(b: Builder, x: SSAValue, p: Pooling) -> SSAValue:
     """[planes, *size] to [planes, *places]."""
     ones = (1,) * len(p.size)
     result = (dtype_of(x), (shape_of(x)[0], *p.places))
-    return b.template("window_sum", [x], [result], base_dilation=ones, **p.params())[0]
+    return _from_zero(b, b.template("window_sum", [x], [result], base_dilation=ones, **p.params())[0])
+
+
+def _from_zero(b: Builder, x: SSAValue) -> SSAValue:
+    """Return 0.0 + x, of a sum or of its terms: ATen starts sums at 0.0, so that none is -0.0."""
+    return b.add(x, full(b, 0, x))
 
 
 def _spread(b: Builder, grad: SSAValue, p: Pooling) -> SSAValue:
@@ -256,5 +262,5 @@ def avg_pool_backward(
     p = Pooling.of(shape[-rank:], shape_of(grad_output)[-rank:], kernel_size, stride, padding)
     grad = planes(b, b.convert(grad_output, wide(dtype)), rank)
     count = _divisors(b, p, count_include_pad, divisor_override, dtype_of(grad))
-    spread = _spread(b, b.div(grad, b.broadcast_to(count, shape_of(grad))), p)
+    spread = _spread(b, _from_zero(b, b.div(grad, b.broadcast_to(count, shape_of(grad)))), p)
     return b.convert(b.reshape(spread, shape), dtype)
