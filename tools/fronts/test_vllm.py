@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import tokenizers
 import torch
 import transformers
 
@@ -53,7 +57,7 @@ def started(folder: Path, **settings: Any) -> Any:
     from vllm import LLM
 
     sizes = {"max_model_len": 256, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_memory_bytes": 8 << 20}
-    return LLM(str(folder), skip_tokenizer_init=True, **{"dtype": "float32", **sizes, **settings})
+    return LLM(str(folder), **{"skip_tokenizer_init": True, "dtype": "float32", **sizes, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +130,151 @@ def generate(llm: Any, prompts: list[list[int]], seeds: list[int | None] | None 
     return [list(answer.outputs[0].token_ids) for answer in answers]
 
 
-def greedy(model: Any, prompts: list[list[int]]) -> list[list[int]]:
+Logits = Callable[[torch.Tensor, list[int], list[int]], torch.Tensor]
+"""(logits, prompt, tokens of the answer so far) to the logits of which the next token has the largest."""
+
+
+def greedy(model: Any, prompts: list[list[int]], changed: Logits = lambda logits, *_: logits) -> list[list[int]]:
     """Return transformers' tokens, one prompt at a time on the CPU."""
     answers = []
     for prompt in prompts:
-        tokens = torch.tensor([prompt])
+        answer: list[int] = []
         with torch.no_grad():
             for _ in range(NEW):
-                tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], 1)
-        answers.append(tokens[0, len(prompt) :].tolist())
+                logits = model(torch.tensor([prompt + answer])).logits[0, -1]
+                answer.append(int(changed(logits, prompt, answer).argmax()))
+        answers.append(answer)
     return answers
+
+
+def biased(bias: dict[int, float]) -> Logits:
+    added = torch.zeros(VOCABULARY)
+    added[list(bias)] = torch.tensor(list(bias.values()))
+    return lambda logits, *_: logits + added
+
+
+def only(tokens: list[int]) -> Logits:
+    return biased(dict.fromkeys(set(range(VOCABULARY)) - set(tokens), -torch.inf))
+
+
+def penalized(presence: float = 0, frequency: float = 0, repetition: float = 1) -> Logits:
+    """The penalties of https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html."""
+
+    def changed(logits: torch.Tensor, prompt: list[int], answer: list[int]) -> torch.Tensor:
+        counts = torch.zeros(VOCABULARY)
+        for token, count in Counter(answer).items():
+            counts[token] = count
+        seen = counts > 0
+        seen[prompt] = True
+        repeated = torch.where(logits > 0, logits / repetition, logits * repetition)
+        return torch.where(seen, repeated, logits) - frequency * counts - presence * (counts > 0)
+
+    return changed
+
+
+EVERY_SEVENTH, FAVOURED = list(range(3, VOCABULARY, 7)), {5: 9.0, 44: 11.0, 300: -100.0}
+OPTIONS: dict[str, tuple[dict[str, Any], Logits]] = {
+    "bias": ({"logit_bias": FAVOURED}, biased(FAVOURED)),
+    "allowed tokens": ({"allowed_token_ids": EVERY_SEVENTH}, only(EVERY_SEVENTH)),
+    "presence": ({"presence_penalty": 1.9}, penalized(presence=1.9)),
+    "frequency": ({"frequency_penalty": 1.7}, penalized(frequency=1.7)),
+    "frequency, rewarded": ({"frequency_penalty": -1.5}, penalized(frequency=-1.5)),
+    "repetition": ({"repetition_penalty": 1.6}, penalized(repetition=1.6)),
+    "all penalties": (
+        {"presence_penalty": 0.9, "frequency_penalty": 0.7, "repetition_penalty": 1.4},
+        penalized(0.9, 0.7, 1.4),
+    ),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_of_logits(llm: Any, reference: Any, option: str) -> None:
+    settings, changed = OPTIONS[option]
+    requests = prompts(4, 70, 1, 33, seed=20)
+    assert generate(llm, requests, **settings) == greedy(reference, requests, changed)
+
+
+def test_options_of_logits_in_one_batch(llm: Any, reference: Any) -> None:
+    requests = prompts(*range(2, 2 + 3 * len(OPTIONS), 3), 5, seed=21)
+    rows = [sampling(**settings) for settings, _ in OPTIONS.values()] + [sampling()]
+    answers = llm.generate([{"prompt_token_ids": prompt} for prompt in requests], rows, use_tqdm=False)
+    expected = [greedy(reference, [p], f)[0] for p, (_, f) in zip(requests, OPTIONS.values(), strict=False)]
+    expected += greedy(reference, requests[-1:])
+    assert [list(answer.outputs[0].token_ids) for answer in answers] == expected
+
+
+def test_answers_stop_at_tokens_but_not_before_the_least(llm: Any, reference: Any) -> None:
+    requests, stops, least = prompts(4, 9, 30, seed=22), list(range(0, VOCABULARY, 2)), 5
+
+    def unstopped(logits: torch.Tensor, prompt: list[int], answer: list[int]) -> torch.Tensor:
+        return biased(dict.fromkeys(stops, -torch.inf))(logits) if len(answer) < least else logits
+
+    expected = []
+    for tokens in greedy(reference, requests, unstopped):
+        end = next((i for i, token in enumerate(tokens) if token % 2 == 0), NEW - 1)
+        expected.append(tokens[: end + 1])
+    assert generate(llm, requests, stop_token_ids=stops, min_tokens=least) == expected
+    assert any(len(answer) < NEW for answer in expected)
+
+
+def test_log_probabilities(llm: Any, reference: Any) -> None:
+    """Of the answer's tokens, before options change the logits, and of the prompt's."""
+    requests = prompts(4, 21, 90, seed=23)
+    rows = sampling(logprobs=3, prompt_logprobs=2, logit_bias=FAVOURED)
+    answers = llm.generate([{"prompt_token_ids": prompt} for prompt in requests], rows, use_tqdm=False)
+    for prompt, answer in zip(requests, answers, strict=True):
+        tokens = prompt + list(answer.outputs[0].token_ids)
+        with torch.no_grad():
+            expected = reference(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        assert answer.prompt_logprobs[0] is None
+        places = [*answer.prompt_logprobs[1:], *answer.outputs[0].logprobs]
+        for at, (row, token, likely) in enumerate(zip(expected, tokens[1:], places, strict=False)):
+            count = 2 if at < len(prompt) - 1 else 3
+            assert set(likely) == {token, *row.topk(count).indices.tolist()}
+            for one, known in likely.items():
+                assert known.logprob == pytest.approx(row[one].item(), abs=1e-3)
+                assert known.rank == int((row > row[one]).sum()) + 1
+        assert len(places) == len(tokens) - 1
+
+
+@pytest.fixture(scope="module")
+def worded(folder: Path) -> Any:
+    """vLLM's engine for the same model, with a tokenizer whose words are w0, w1, ..."""
+    words = tokenizers.models.WordLevel({f"w{token}": token for token in range(VOCABULARY)}, unk_token="w0")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    path = saved(folder / "worded", "Llama")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0").save_pretrained(path)
+    return started(path, skip_tokenizer_init=False, enforce_eager=True)
+
+
+def test_words_stop_answers_or_are_left_out(worded: Any, reference: Any) -> None:
+    (prompt,) = prompts(9, seed=25)
+    (expected,) = greedy(reference, [prompt])
+
+    def asked(**settings: Any) -> Any:
+        rows = sampling(detokenize=True, **settings)
+        return worded.generate([{"prompt_token_ids": prompt}], rows, use_tqdm=False)[0].outputs[0]
+
+    stop = next(token for token in expected[3:] if token not in expected[:3])
+    stopped = asked(stop=[f"w{stop} "])
+    assert stopped.text.split() == [f"w{token}" for token in expected[: expected.index(stop)]]
+    first, second = expected[:2]
+
+    def without(logits: torch.Tensor, prompt: list[int], answer: list[int]) -> torch.Tensor:
+        bad = [stop, *([second] if answer[-1:] == [first] else [])]
+        return biased(dict.fromkeys(bad, -torch.inf))(logits)
+
+    left_out = asked(bad_words=[f"w{stop}", f"w{first} w{second}"])
+    assert list(left_out.token_ids) == greedy(reference, [prompt], without)[0]
+
+
+def test_several_answers_have_seeds_of_their_own(llm: Any) -> None:
+    (prompt,) = prompts(12, seed=24)
+    (answer,) = llm.generate([{"prompt_token_ids": prompt}], sampling(n=3, temperature=0.9, seed=5), use_tqdm=False)
+    several = [list(output.token_ids) for output in answer.outputs]
+    assert several == generate(llm, [prompt] * 3, [5, 6, 7], temperature=0.9)
+    assert len(set(map(tuple, several))) == 3
 
 
 @pytest.mark.parametrize(
@@ -365,6 +504,28 @@ def test_script_leaves_the_device_to_the_process_of_its_engine(folder: Path, ref
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=STARTING, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert f"tokens {greedy(reference, [[5, 6, 7]])[0][:3]}" in done.stdout
+
+
+KILLED = (
+    SCRIPT
+    + """
+import os, signal, psutil
+print("engine", *(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def test_engine_ends_with_a_process_that_was_killed(folder: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "VLLM_ENABLE_V1_MULTIPROCESSING"}
+    script = (sys.executable, "-c", KILLED, str(folder))
+    with subprocess.Popen(script, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("engine"))
+    assert process.returncode == -signal.SIGKILL
+    children = [int(pid) for pid in line.split()[1:]]
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in children if psutil.pid_exists(pid)], timeout=20)
+    assert children and not alive
 
 
 def test_several_devices_are_refused(folder: Path) -> None:

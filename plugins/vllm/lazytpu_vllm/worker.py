@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import threading
 import time
 from typing import Any
 
@@ -18,9 +21,24 @@ from lazytpu_vllm.runner import TpuModelRunner
 from lazytpu_vllm.warmup import warm_up
 
 
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended, however it did: vLLM's engine, which ends by signals
+    alone, would keep the device of a server that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end with parent", daemon=True).start()
+
+
 class TpuWorker(Worker):
     def init_device(self) -> None:
         """Choose the device and create the model runner. vLLM's own names CUDA."""
+        end_with_parent()
         self.device = torch.device("tpu", self.local_rank)
         torch.tpu.set_device(self.device)
         method = self.distributed_init_method
