@@ -84,13 +84,28 @@ def compare(ours: list[dict[str, Any]], expected: list[dict[str, Any]], toleranc
     assert ours[-1]["cpu_fallbacks"] == 0
 
 
-@pytest.mark.parametrize("options", [(), ("--compile.enable",)], ids=["eager", "compiled"])
-def test_sharded_data_parallel(options: tuple[str, ...]) -> None:
-    compare(train("tpu", 2, LLAMA, *TWO, *options), reference(2, LLAMA, *TWO), 3e-4)
+REPLICAS = ("--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree")
+LAYOUTS: dict[str, tuple[int, tuple[str, ...], float]] = {
+    "FSDP": (2, TWO, 3e-4),
+    "DDP": (2, (*TWO, *REPLICAS, "1"), 3e-4),
+    "HSDP": (4, (*TWO, *REPLICAS, "2"), 3e-4),
+    "FSDP, gradients of two batches": (2, (*TWO, "--training.global_batch_size", "8"), 3e-4),
+    "FSDP in float32": (2, (*TWO, "--training.mixed_precision_param", "float32"), 1e-5),
+    "tensor parallel": (2, TENSOR_PARALLEL, 8e-4),
+    "tensor parallel, whole sequences": (2, (*TENSOR_PARALLEL, "--parallelism.no-enable_sequence_parallel"), 8e-4),
+    "tensor parallel and FSDP": (4, (*TENSOR_PARALLEL, "--parallelism.data_parallel_shard_degree", "2"), 8e-4),
+}
+"""Processes, options, and by how much losses may differ. Titan's debug model checkpoints activations selectively."""
 
 
-def test_tensor_parallel() -> None:
-    compare(train("tpu", 2, LLAMA, *TENSOR_PARALLEL), reference(2, LLAMA, *TENSOR_PARALLEL), 8e-4)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout: str) -> None:
+    processes, options, tolerance = LAYOUTS[layout]
+    compare(train("tpu", processes, LLAMA, *options), reference(processes, LLAMA, *options), tolerance)
+
+
+def test_compiled_blocks() -> None:
+    compare(train("tpu", 2, LLAMA, *TWO, "--compile.enable"), reference(2, LLAMA, *TWO), 3e-4)
 
 
 def test_resumed_training_goes_on_as_before(tmp_path: Path) -> None:
