@@ -18,7 +18,7 @@ K_COMPILED ?= 3
 CHIPS ?= v6e v5e cuda
 COMPILED ?= out/compiled
 # `make judge`: what the TPU compiler made of each step.
-JUDGED ?= out/judge.json
+JUDGED ?= docs/judge.json
 # `make padding-sweep`: samples of each op, and the file of results.
 K_PADDED ?= 1
 PADDED ?= out/padding.jsonl
@@ -88,7 +88,7 @@ help:
 	@echo 'make argument-sweep every op with each integer argument at several values and shapes, in one process'
 	@echo 'make random-sizes  a thousand random programs at sizes that vary, and expressions of sizes, about 40 minutes (SIZED=1000 EXPRESSIONS=300)'
 	@echo 'make coverage     docs/conformance.md and .json from what these two, and make padding-sweep, found'
-	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
+	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md and docs/collectives.md, an hour (ARGS="llama --topology v5e:2x2")'
 	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
 	@echo 'make docs         the documentation as a site, in site/, with links and anchors checked'
 	@echo 'make ir           docs/ir.md, the reference of the dialect, from the op definitions'
@@ -216,6 +216,7 @@ tpu-column: $(TESTED)
 judge: $(TESTED)
 	$(BIN)/python -m tools.judge --results $(JUDGED) $(ARGS)
 	$(BIN)/python -m tools.judge --results $(JUDGED) --write docs/passes.md
+	$(BIN)/python -m tools.judge --results $(JUDGED) --write docs/collectives.md
 
 coverage: $(TESTED)
 	$(BIN)/python -m tools.conformance table --results $(RESULTS) --compiled $(COMPILED) --padded $(PADDED) $(ARGS)

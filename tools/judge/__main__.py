@@ -1,8 +1,9 @@
 """The table of the passes' gains.
 
-python -m tools.judge                         all cases, about an hour the first time; compilations are cached python -m
-tools.judge small-tensors llama     these cases python -m tools.judge --write docs/passes.md  the table into the page,
-from the results file
+python -m tools.judge                         all cases, about an hour
+python -m tools.judge small-tensors llama     these cases
+python -m tools.judge ddp --topology v6e:4x4  this case for other chips
+python -m tools.judge --write docs/passes.md  the table into the page, from the results file
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ import sys
 from pathlib import Path
 
 from lazytpu.inspection.highlight import console
-from tools.judge.page import table, write
-
-TOPOLOGY = "v6e:2x2"
-"The topology of the rows that do not name theirs."
+from tools.judge.page import TOPOLOGY, table, table_by_chip, write
 
 
 def main() -> int:
@@ -27,7 +25,7 @@ def main() -> int:
     )
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--topology", default=TOPOLOGY, help="what to compile for (%(default)s)")
-    parser.add_argument("--results", type=Path, default=Path("out/judge.json"), help="where figures are kept")
+    parser.add_argument("--results", type=Path, default=Path("docs/judge.json"), help="where figures are kept")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="only put the table between its markers")
     asked = parser.parse_args()
     results = json.loads(asked.results.read_text()) if asked.results.exists() else {}
@@ -35,7 +33,7 @@ def main() -> int:
         write(asked.write, results)
         return 0
     _run(asked, results)
-    console().print(table(results), markup=False)
+    console().print(table(results), table_by_chip(results), sep="\n\n", markup=False)
     return 0
 
 
