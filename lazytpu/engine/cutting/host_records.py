@@ -200,9 +200,6 @@ def compute(
         present = [layout for layout in record.outs if layout is not None]
         # Store each result in memory order.
         for slot, layout, result in zip(record.out_slots, present, results, strict=True):
-            if layout.dtype.is_floating_point and _name(record) in ("mean", "sum") and arguments["self"].numel() == 1:
-                # torch adds it to 0.0: -0.0 would become 0.0, and a denormal number be flushed.
-                result = arguments["self"].to(layout.dtype).reshape(layout.shape)
             if _name(record) in _EMPTY:
                 result.zero_()
             if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):

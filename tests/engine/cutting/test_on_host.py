@@ -185,6 +185,7 @@ TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])
         lambda x: torch.full_like(x, 1e-40).masked_fill(x > 1, -1e-40),
         lambda x: torch.cat([x, x[:2]]),
         lambda x: x[:1].clone().sum(),
+        lambda x: x[-1:].clone().sum(),
         lambda x: (x * 1)[:1].clone().mean(),
     ],
 )
