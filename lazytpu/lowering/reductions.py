@@ -30,7 +30,7 @@ from lazytpu.ir.base import integer
 from lazytpu.ir.reductions import ORDERED, identity
 from lazytpu.ir.types import REAL_OF, dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import COMBINERS, Emission
-from lazytpu.lowering.rewrites import from_zero, is_repeated
+from lazytpu.lowering.rewrites import from_zero, is_joined, is_repeated
 from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.xla.mlir import ir
 from lazytpu.runtime.xla.mlir import stablehlo as hlo
@@ -86,15 +86,16 @@ def _kept(x: ir.Value, dims: Sequence[int]) -> list[int]:
 @lowers(ops.ReduceOp)
 def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
     kind, dtype, dims = op.kind.data, dtype_of(op.operand_type(0)), ints(op.dims)
-    repeated = kind in ("add", "total") and is_repeated(e, op.operands[0])
-    if repeated and (is_float(dtype) or is_complex(dtype)):
+    adds = kind in ("add", "total") and (is_float(dtype) or is_complex(dtype))
+    repeated = adds and is_repeated(e, op.operands[0])
+    if repeated:
         kind = "total"  # XLA:CPU adds repeated elements one after the other
     wide, producer = _accumulator(e, kind, dtype), x.owner
     if wide == "f64" and not isinstance(producer, ir.Block) and producer.name == "stablehlo.multiply":
         factors = [e.convert(factor, wide) for factor in producer.operands]  # in f64, squares do not overflow
         return e.convert(_reduce(e, kind, e.binary("multiply", *factors), wide, dims), dtype)
     total = _reduce(e, kind, x, dtype, dims)
-    return from_zero(e, total, dtype) if repeated else total
+    return from_zero(e, total, dtype) if repeated or (adds and is_joined(op.operands[0])) else total
 
 
 @lowers(ops.ArgreduceOp)

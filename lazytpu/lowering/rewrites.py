@@ -29,7 +29,7 @@ from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.reductions import ReduceOp
-from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
+from lazytpu.ir.shape import BroadcastInDimOp, ConcatenateOp, PadOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex
 from lazytpu.lowering.emission import Emission
 from lazytpu.runtime.xla.mlir import ir
@@ -106,9 +106,19 @@ def from_zero(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
 
 def is_repeated(e: Emission, value: SSAValue) -> bool:
     """Whether XLA may find a value to be a broadcast, whose sum is a product: -0.0 for any number of -0.0."""
+    return value in e.constants or isinstance(_moved(value).owner, BroadcastInDimOp)
+
+
+def is_joined(value: SSAValue) -> bool:
+    """Whether XLA may reduce the parts of a value on their own: a part of one element then keeps its -0.0."""
+    return isinstance(_moved(value).owner, (ConcatenateOp, PadOp))
+
+
+def _moved(value: SSAValue) -> SSAValue:
+    """Return the value whose elements an op that converts or moves them took."""
     while isinstance(value.owner, (ops.ConvertOp, ReshapeOp, SliceOp, TransposeOp)):
         value = value.owner.operands[0]
-    return value in e.constants or isinstance(value.owner, BroadcastInDimOp)
+    return value
 
 
 def hidden(e: Emission, x: ir.Value, dtype: str) -> ir.Value:

@@ -95,6 +95,11 @@ SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a trace": lambda x: x[:1].trace(),
     "repeated": lambda x: x.expand(-1, 3).sum(1),
     "repeated rows": lambda x: x[:, 0].expand(3, -1).sum(0),
+    "one term and zeros": lambda x: torch.cat([x[:1], torch.zeros_like(x[:1])]).sum(0),
+    "one term among zeros": lambda x: F.pad(x, (1, 2)).sum(1),
+    "a gradient of one term": lambda x: (
+        torch.zeros_like(x).index_copy(0, torch.tensor([2], device=x.device), x[:1]).sum(0)
+    ),
     "repeated constants": lambda x: torch.full((3, 5), -0.0, dtype=x.dtype, device=x.device).sum(0),
     "one index": lambda x: torch.zeros_like(x).index_add(0, torch.zeros(1, dtype=torch.long, device=x.device), x[:1]),
     "many indices": lambda x: torch.zeros_like(x).index_add(0, torch.arange(len(x), device=x.device), x),
