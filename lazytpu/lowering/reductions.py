@@ -93,8 +93,9 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
     wide, producer = _accumulator(e, kind, dtype), x.owner
     if wide == "f64" and not isinstance(producer, ir.Block) and producer.name == "stablehlo.multiply":
         factors = [e.convert(factor, wide) for factor in producer.operands]  # in f64, squares do not overflow
-        return e.convert(_reduce(e, kind, e.binary("multiply", *factors), wide, dims), dtype)
-    total = _reduce(e, kind, x, dtype, dims)
+        total = e.convert(_reduce(e, kind, e.binary("multiply", *factors), wide, dims), dtype)
+    else:
+        total = _reduce(e, kind, x, dtype, dims)
     return from_zero(e, total, dtype) if repeated or (adds and is_joined(op.operands[0])) else total
 
 

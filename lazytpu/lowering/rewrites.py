@@ -45,7 +45,8 @@ REWRITTEN: dict[type[TensorOp], tuple[type[TensorOp], ...]] = {
 }
 
 # XLA removes these where they change nothing, such as a sum over one element.
-_MOVES = (BroadcastInDimOp, ops.ConvertOp, ReduceOp, ReshapeOp, SliceOp, TransposeOp)
+_ELEMENTS_KEPT = (ops.ConvertOp, ReshapeOp, SliceOp, TransposeOp)
+_MOVES = (*_ELEMENTS_KEPT, BroadcastInDimOp, ReduceOp)
 
 # The elements keep their bits and, in memory order, their places.
 _BITS_KEPT = ("stablehlo.bitcast_convert", "stablehlo.reshape")
@@ -57,18 +58,18 @@ _PART = {"c64": "f32", "c128": "f64"}
 def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """The operands of `op`, with guards on those that XLA would rewrite together with it."""
     dtype = dtype_of(op.operands[0].type)
-    if isinstance(op, ops.AddOp) and (dtype in _BITS or dtype in _PART):
-        return _kept(e, op, operands, 0)
-    if isinstance(op, ops.MulOp) and dtype in _PART:
-        return _kept(e, op, operands, 1)
-    inner = REWRITTEN.get(type(op))
-    if inner is None:
+    if dtype not in _BITS and dtype not in _PART:
         return operands
-    operands = [
-        hidden(e, x, dtype) if (dtype in _BITS or dtype in _PART) and isinstance(_producer(operand), inner) else x
-        for operand, x in zip(op.operands, operands, strict=True)
-    ]
-    if isinstance(op, ops.DivOp) and _is_inverted(op.operands[1], dtype) and e.target != "tpu":
+    if inner := REWRITTEN.get(type(op)):
+        operands = [
+            hidden(e, x, dtype) if isinstance(_through(operand, _MOVES).owner, inner) else x
+            for operand, x in zip(op.operands, operands, strict=True)
+        ]
+    if isinstance(op, ops.AddOp):
+        return _kept(e, op, operands, 0)
+    if isinstance(op, ops.MulOp) and is_complex(dtype):
+        return _kept(e, op, operands, 1)
+    if isinstance(op, ops.DivOp) and _is_inverted(op.operands[1]) and e.target != "tpu":
         dividend, divisor = operands
         not_a_number = e.compare("NE", dividend, dividend, dtype)
         return [dividend, hlo.select(not_a_number, dividend, divisor)]
@@ -106,19 +107,12 @@ def from_zero(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
 
 def is_repeated(e: Emission, value: SSAValue) -> bool:
     """Whether XLA may find a value to be a broadcast, whose sum is a product: -0.0 for any number of -0.0."""
-    return value in e.constants or isinstance(_moved(value).owner, BroadcastInDimOp)
+    return value in e.constants or isinstance(_through(value, _ELEMENTS_KEPT).owner, BroadcastInDimOp)
 
 
 def is_joined(value: SSAValue) -> bool:
     """Whether XLA may reduce the parts of a value on their own: a part of one element then keeps its -0.0."""
-    return isinstance(_moved(value).owner, (ConcatenateOp, PadOp))
-
-
-def _moved(value: SSAValue) -> SSAValue:
-    """Return the value whose elements an op that converts or moves them took."""
-    while isinstance(value.owner, (ops.ConvertOp, ReshapeOp, SliceOp, TransposeOp)):
-        value = value.owner.operands[0]
-    return value
+    return isinstance(_through(value, _ELEMENTS_KEPT).owner, (ConcatenateOp, PadOp))
 
 
 def hidden(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
@@ -157,12 +151,13 @@ def _reshaped(e: Emission, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     return e.create("stablehlo.reshape", [x], ir.RankedTensorType.get(shape, source.element_type))
 
 
-def _is_inverted(divisor: SSAValue, dtype: str) -> bool:
+def _is_inverted(divisor: SSAValue) -> bool:
     """Whether XLA may recognize a divisor as a broadcast: it looks through all elementwise ops."""
-    return (dtype in _BITS or dtype in _PART) and isinstance(divisor.owner, Operation)
+    return isinstance(divisor.owner, Operation)
 
 
-def _producer(value: SSAValue) -> Operation | None:
-    while isinstance(value.owner, _MOVES):
+def _through(value: SSAValue, kinds: tuple[type[TensorOp], ...]) -> SSAValue:
+    """Return the value that a chain of such ops begins with."""
+    while isinstance(value.owner, kinds):
         value = value.owner.operands[0]
-    return value.owner if isinstance(value.owner, Operation) else None
+    return value
