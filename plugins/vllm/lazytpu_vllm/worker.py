@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import torch
+from vllm import envs
 from vllm.utils.mem_utils import MemorySnapshot
 from vllm.utils.torch_utils import set_random_seed
 from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
@@ -23,9 +24,9 @@ from lazytpu_vllm.warmup import warm_up
 
 def end_with_parent() -> None:
     """End this process when the one that started it has ended, however it did: vLLM's engine, which ends by signals
-    alone, would keep the device of a server that was killed."""
+    alone, would keep the device of a server that was killed. An engine in the process of a script leaves it alone."""
     parent = multiprocessing.parent_process()
-    if parent is None:
+    if parent is None or not envs.VLLM_ENABLE_V1_MULTIPROCESSING:
         return
 
     def wait() -> None:
